@@ -5,19 +5,21 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.List;
 import java.util.TreeSet;
 
-/** One event of a log in this JVM: how often the same reader asked for the same key with the same outcome, and of which columns. */
+/**
+ * One event of a log in this JVM: how often the same reader asked for the same key with the same outcome, and for which columns.
+ */
 final class AccessEvent {
   private static final int MOST_COLUMNS = 256;
   private static final int MOST_CHARACTERS = 1_000;
 
   /**
-   * What makes two events one.
+   * The values by which two events are counted as one.
    *
    * @param kind access or query
    * @param table null for a query
    * @param key null for a query
    * @param outcome opened, refused, masked, failed or declassified; for a query the digest of its text, or null
-   * @param why null where a key was opened
+   * @param why null if a key was opened
    */
   record Same(AccessLogPlace place, String kind, Reader reader, String table, String key, String outcome, String why) {}
 
@@ -33,7 +35,7 @@ final class AccessEvent {
     this.same = same;
   }
 
-  /** Counts one more; a null column is the footer. */
+  /** Counts one more request; a null column is the footer. */
   void add(String column) {
     count++;
     lastMillis = System.currentTimeMillis();
@@ -44,7 +46,7 @@ final class AccessEvent {
     }
   }
 
-  /** Names the tags that were taken off the columns. */
+  /** Sets the tags that were removed from the columns. */
   void setTags(List<String> tags) {
     this.tags = tags;
   }

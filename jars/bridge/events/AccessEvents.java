@@ -13,11 +13,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The access events of this JVM: counted here, and sent to the helper in batches by a thread of their own.
+ * The access events of this JVM: counted here, and sent to the helper in batches by a separate thread.
  *
- * <p>A read waits for them only where the policy's access_log is required: then the first opening of a column's key by an
- * execution is written before the key is handed out. What cannot be written is kept, up to a bound, and given again; beyond it
- * events are counted as lost, and the log says how many once it can be written.
+ * <p>A read waits for them only if the policy's access_log is required: then an execution's first opening of a column's key is
+ * written before the key is handed out. Events that cannot be written are kept, up to a bound, and sent again; beyond it they are
+ * counted as lost, and the count is written once the log can be.
  */
 final class AccessEvents {
   static final String ACCESS = "access";
@@ -39,7 +39,7 @@ final class AccessEvents {
   private static boolean started; // guarded by WAKE
   private static boolean isWarned; // guarded by SENDING
   private static final Map<AccessLogPlace, Batch> unsent = new LinkedHashMap<>(); // guarded by SENDING
-  private static final Map<Object, Boolean> written = Collections.synchronizedMap(new Newest<>(MOST_WRITTEN)); // where the log is required
+  private static final Map<Object, Boolean> written = Collections.synchronizedMap(new Newest<>(MOST_WRITTEN)); // only if the log is required
   private static long number; // guarded by SENDING
 
   private record Batch(List<ObjectNode> events) {}
@@ -51,7 +51,7 @@ final class AccessEvents {
   /**
    * Notes that a key was opened.
    *
-   * @param column dotted, or null for the footer
+   * @param column the dotted path, or null for the footer
    * @throws RuntimeException the log is required, and the event could not be written
    */
   static void opened(AccessLogPlace place, Reader reader, String table, String key, String column) {
@@ -59,7 +59,7 @@ final class AccessEvents {
   }
 
   /**
-   * Notes that a key was not handed out; the reader is told why by another error, so this raises none.
+   * Notes that a key was not handed out; raises nothing, since another error tells the reader why.
    *
    * @param type the name of that error's class
    */
@@ -78,7 +78,7 @@ final class AccessEvents {
   }
 
   /**
-   * Writes that somebody took tags off columns, now and whether or not the log is required.
+   * Writes at once that tags were removed from columns, whether or not the log is required.
    *
    * @throws RuntimeException it could not be written
    */
@@ -91,7 +91,7 @@ final class AccessEvents {
     }
   }
 
-  /** Notes what the driver knows of an execution that reads Parquet. */
+  /** Notes an execution's query, of which only the driver has the digest. */
   static void query(AccessLogPlace place, Reader reader, String digest) {
     count(new AccessEvent.Same(place, QUERY, reader, null, null, digest, null), null);
   }
@@ -102,7 +102,9 @@ final class AccessEvents {
     }
   }
 
-  /** Writes an event now unless one like it was written; one thread at a time, so that none goes on before it is. */
+  /**
+   * Writes an event at once unless the same one was written; threads wait for each other, so none continues before it is written.
+   */
   private static boolean writeFirst(AccessEvent.Same same, String column) {
     Written one = new Written(same, column);
     if (written.containsKey(one)) {
@@ -158,19 +160,19 @@ final class AccessEvents {
         }
         flush();
       } catch (InterruptedException e) {
-        return; // nobody interrupts it but a JVM that ends
+        return; // only the end of the JVM interrupts it
       }
     }
   }
 
-  /** Sends what waits, when an application ends and its JVM may live on. */
+  /** Wakes the thread that sends pending events, when an application ends and its JVM may live on. */
   static void flushSoon() {
     synchronized (WAKE) {
       WAKE.notifyAll();
     }
   }
 
-  /** Sends what waits as this JVM ends, and waits for it no longer than some seconds. */
+  /** Sends pending events as this JVM ends, waiting at most some seconds for it. */
   private static void flushAtEnd() {
     Thread last = new Thread(AccessEvents::flush, "sparkcrypt-access-events-end");
     last.setDaemon(true);
@@ -197,7 +199,7 @@ final class AccessEvents {
     }
   }
 
-  /** Makes batches of what was counted, but for places whose last batch is still unsent. */
+  /** Makes batches of the counted events, except for logs whose last batch is still unsent. */
   private static void take() {
     Map<AccessEvent.Same, AccessEvent> counted = new LinkedHashMap<>();
     Map<AccessLogPlace, Long> missed = new HashMap<>();
@@ -226,7 +228,7 @@ final class AccessEvents {
     return json.put("principal", Launch.principal()).put("application", Launch.conf("spark.app.id"));
   }
 
-  /** Sends events by requests of a bounded size; what was sent is not sent again. */
+  /** Sends events in requests of a bounded size, and removes those that were sent. */
   private static void sendAll(AccessLogPlace place, List<ObjectNode> events) {
     while (!events.isEmpty()) {
       List<ObjectNode> some = events.subList(0, Math.min(events.size(), MOST_AT_ONCE));

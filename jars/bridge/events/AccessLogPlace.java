@@ -7,10 +7,10 @@ import java.util.Collections;
 import java.util.Map;
 
 /**
- * The log that the readers of one policy leave their events in, and whether a read may go on without it.
+ * The log of access events of one policy's readers, and whether a read may continue without it.
  *
- * <p>The policy is the pinned one, so that no SET and no table's property chooses the log. There is one object for each policy
- * text, so that it can stand for the text in maps.
+ * <p>The policy is the pinned one, so neither SET nor a table's property chooses the log. There is one object for each policy
+ * text, so it can replace the text as a key of maps.
  */
 final class AccessLogPlace {
   private static final int MOST = 256;
@@ -26,7 +26,7 @@ final class AccessLogPlace {
     this.isRequired = said.path("required").asBoolean(false);
   }
 
-  /** Returns null where the policy names no log. */
+  /** Returns the log, or null if the policy names none. */
   static AccessLogPlace of(String policy) {
     AccessLogPlace place = BY_POLICY.computeIfAbsent(policy, AccessLogPlace::parsed);
     return place.isKept ? place : null;
@@ -37,7 +37,7 @@ final class AccessLogPlace {
       JsonNode document = Wire.parse(policy.getBytes(StandardCharsets.UTF_8));
       return new AccessLogPlace(policy, document == null ? Wire.object().path("none") : document.path("access_log"));
     } catch (IOException e) {
-      return new AccessLogPlace(policy, Wire.object().path("none")); // the helper refuses it in each write and read
+      return new AccessLogPlace(policy, Wire.object().path("none")); // the helper refuses such a policy in each write and read
     }
   }
 }

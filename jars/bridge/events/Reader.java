@@ -7,14 +7,14 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.TaskContext;
 
 /**
- * For whom this thread reads, in which execution and by which route, as access events name them.
+ * The principal that this thread reads for, with the execution and the route, as access events record them.
  *
- * <p>The principal and the application are the launch's. The rest are local properties of Spark's jobs, which the program of the
- * application may set as it likes.
+ * <p>The principal and the application come from the launch. The rest are local properties of Spark's jobs, which the
+ * application's program can set freely.
  *
- * @param execution of SQL; where there is none, the stage; null on the driver outside of queries
- * @param route stream, connect, sql, rdd, driver, or parquet where there is no Spark
- * @param sessionUser whom a server says that it serves; null where none does
+ * @param execution the SQL execution; the stage if there is none; null on the driver outside queries
+ * @param route stream, connect, sql, rdd, driver, or parquet without Spark
+ * @param sessionUser the user that a server serves; null if none is known
  */
 record Reader(String principal, String application, String execution, String route, String sessionUser) {
   static final String EXECUTION_ID = "spark.sql.execution.id";
@@ -24,7 +24,7 @@ record Reader(String principal, String application, String execution, String rou
   private static final String USER = "user";
   private static final Pattern CONNECT = Pattern.compile("SparkConnect_OperationTag_User_(.*?)_Session_[^,]*_Operation_");
 
-  /** Of a thread that opens files: a task's, as a rule. */
+  /** Returns the reader of a thread that opens files, usually a task's. */
   static Reader current() {
     try {
       if (Launch.isSpark()) {
@@ -36,23 +36,23 @@ record Reader(String principal, String application, String execution, String rou
     return new Reader(Launch.principal(), null, null, "parquet", null);
   }
 
-  /** Of a thread of the driver, whose queries are only being resolved. */
+  /** Returns the reader of a driver's thread, while its query is being resolved. */
   static Reader onDriver(SparkContext context) {
     return SparkSide.of(context::getLocalProperty, "driver");
   }
 
-  /** The same reader under another name. */
+  /** Returns the same reader under another principal's name. */
   Reader named(String name) {
     return new Reader(name, application, execution, route, sessionUser);
   }
 
-  /** Whom a Connect server names in the tags of a job; empty where its client named nobody, null where there is no server. */
+  /** Returns the user in a Connect server's job tags; empty if the client named none, null without such a server. */
   static String connectUser(String tags) {
     Matcher found = tags == null ? null : CONNECT.matcher(tags);
     return found != null && found.find() ? found.group(1) : null;
   }
 
-  /** Apart, so that this class loads where Spark's classes are not. */
+  /** The part that needs Spark's classes, kept apart so that the outer class loads without them. */
   private static final class SparkSide {
     static Reader ofTask(TaskContext task) {
       if (task == null) {
