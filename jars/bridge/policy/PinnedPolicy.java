@@ -10,24 +10,25 @@ import java.util.TreeSet;
 import org.apache.hadoop.conf.Configuration;
 
 /**
- * The policy and key service that a write or read is under, which its configuration can repeat and never choose.
+ * The policy and key service of a write or read, which its configuration may repeat but never choose.
  *
- * <p>A configuration is what the session, the table and the options say together, and whoever writes a table's options would
- * otherwise choose where the reader's credentials are sent. They come from the launch, or from sparkcrypt.configure by the token
- * that it put into the session (RegisteredPolicies); what differs is refused, and never replaced in silence.
+ * <p>A configuration combines the settings of session, table and options, so an author of a table's options could otherwise
+ * choose where the reader's credentials are sent. Policy and key service come from the launch, or from sparkcrypt.configure by
+ * the token that it set in the session (RegisteredPolicies). A configuration that differs is refused, and never replaced
+ * silently.
  */
 final class PinnedPolicy {
   private static final int SHOWN = 120;
   private static final int MOST = 64;
   private static final Map<String, String> KEY_SERVICES = Collections.synchronizedMap(new Newest<>(MOST));
 
-  /** The policy's JSON; null where the launch names a key service alone, or where there is no launch and no policy. */
+  /** The policy's JSON; null if the launch names only a key service, or if there is neither launch nor policy. */
   final String policy;
 
-  /** The key service's JSON; null where there is no launch, and none is set. */
+  /** The key service's JSON; null if there is no launch and none is set. */
   final String keyService;
 
-  /** Who reads and writes, as messages and records name him. */
+  /** The principal that reads and writes, as messages and records name it. */
   final String principal;
 
   private PinnedPolicy(String policy, String keyService) {
@@ -61,9 +62,9 @@ final class PinnedPolicy {
   }
 
   /**
-   * The key service of a session whose configuration has this policy and token.
+   * Returns the key service of a session whose configuration has this policy and token.
    *
-   * @throws RuntimeException the policy is another than the one that the session is under
+   * @throws RuntimeException the policy differs from the one that the session is under
    */
   static String keyServiceOf(String policy, String token) {
     PinnedPolicy pinned = pinned(token == null || token.isBlank() ? null : token);
@@ -93,7 +94,7 @@ final class PinnedPolicy {
           Names.SESSION_TOKEN + " is not one that this application gave out; it is set by sparkcrypt.configure alone; allowed: "
               + "none in a table's OPTIONS, TBLPROPERTIES, options or SET; remove it, or call sparkcrypt.configure again");
     }
-    int end = policy.indexOf('\n'); // no policy's JSON has one
+    int end = policy.indexOf('\n'); // a policy's JSON has none
     return end < 0 ? new PinnedPolicy(policy, null) : new PinnedPolicy(policy.substring(end + 1), null, policy.substring(0, end));
   }
 
@@ -115,7 +116,9 @@ final class PinnedPolicy {
     return text == null || text.isBlank() ? null : unescaped(text.trim());
   }
 
-  /** Hive's SerDe hands a table's properties on with Java's escapes ({@code \"}), all of which are JSON's as well. */
+  /**
+   * Removes Java's escapes ({@code \"}), which Hive's SerDe adds to a table's properties; all of them are JSON escapes as well.
+   */
   private static String unescaped(String json) {
     if (!json.startsWith("{\\\"")) {
       return json;
@@ -123,11 +126,11 @@ final class PinnedPolicy {
     try {
       return Wire.parse(('"' + json + '"').getBytes(StandardCharsets.UTF_8)).asText();
     } catch (IOException e) {
-      return json; // it is no JSON then either, which is said where it is needed
+      return json; // then it is not JSON either, which is reported where it is used
     }
   }
 
-  /** The key service's JSON within a policy's; null where the policy cannot be read, which the helper says. */
+  /** Returns the key service's JSON within a policy's; null if the policy cannot be parsed, which the helper reports. */
   static String keyServiceIn(String policy) {
     return policy == null ? null : KEY_SERVICES.computeIfAbsent(policy, PinnedPolicy::writtenKeyService);
   }
@@ -175,7 +178,7 @@ final class PinnedPolicy {
     return " in " + String.join(", ", names) + " (" + shown(given) + ", not " + shown(allowed) + ")";
   }
 
-  /** A key service as messages show it: nothing that could be a secret. */
+  /** Returns a key service's text for messages, without anything that could be a secret. */
   private static String shown(JsonNode document) {
     JsonNode service = document.has("key_service") ? document.get("key_service") : document;
     JsonNode place = service.has("address") ? service.get("address") : service.path("path");

@@ -8,7 +8,9 @@ import scala.PartialFunction;
 import scala.runtime.AbstractPartialFunction;
 import scala.runtime.BoxedUnit;
 
-/** Tells executors what the driver's register knows of a token; "" where it knows nothing. It takes nothing in. */
+/**
+ * An endpoint that answers executors with the policy that the driver has for a token, or "" if it has none. It registers nothing.
+ */
 final class PolicyEndpoint implements RpcEndpoint {
   private final RpcEnv env;
 

@@ -13,11 +13,12 @@ import java.util.regex.Pattern;
 import org.apache.spark.sql.SparkSession;
 
 /**
- * Puts each session under the key service of the principal whom it serves, where the policy's options of the key service name him:
- * <code>token_file: /etc/tokens/{principal}</code>.
+ * The binding of each session to the key service of the principal that it serves, if the key service's options name the
+ * principal: <code>token_file: /etc/tokens/{principal}</code>.
  *
- * <p>Two principals are then two readers, as two configurations of a key service are everywhere: with helpers' caches, plans and
- * Spark's cache apart. A session is bound once, to the user that its server has authenticated, else to the launch's principal.
+ * <p>Two principals are then two readers, like two configurations of a key service everywhere: their helper caches, plans and
+ * entries of Spark's cache are separate. A session is bound once, to the user that its server authenticated, else to the launch's
+ * principal.
  */
 final class PrincipalBinding {
   static final String PLACEHOLDER = "{principal}";
@@ -26,11 +27,11 @@ final class PrincipalBinding {
 
   private PrincipalBinding() {}
 
-  /** The policy that a session is under; the same text where it is one for all principals, or nobody is known. */
+  /** Returns the policy that a session is under; the same text if it applies to all principals, or if no principal is known. */
   static String bind(SparkSession session, String policy) {
     String bound = BOUND.get(session);
     if (bound == null && !policy.contains(PLACEHOLDER)) {
-      return policy; // asked for by several rules in each query
+      return policy; // called by several rules in each query
     }
     String user = ServerUser.of(session);
     if (user != null && bound != null && !user.equals(bound)) {
@@ -55,7 +56,7 @@ final class PrincipalBinding {
     return rendered;
   }
 
-  /** Who reads and writes by a session. */
+  /** Returns the principal that reads and writes in a session. */
   static String principalOf(SparkSession session) {
     String bound = BOUND.get(session);
     return bound == null ? Launch.principal() : bound;

@@ -12,22 +12,25 @@ import org.apache.spark.util.RpcUtils;
 import scala.reflect.ClassTag$;
 
 /**
- * Policies, each behind a token that nobody can guess.
+ * Policies, each under a token that cannot be guessed.
  *
- * <p>They live in the driver. A session's configuration carries the token, and executors ask the driver what it stands for, over
- * Spark's own connection: what SQL, options and table properties can set names a policy only together with a token of it.
+ * <p>They are kept in the driver. A session's configuration has the token, and executors ask the driver for its policy over
+ * Spark's own connection: SQL, options and table properties can name a policy only by one of its tokens.
  */
 final class RegisteredPolicies {
   static final String ENDPOINT = "sparkcrypt-policies";
   static final String SEVERAL = "several";
   static final String ORC_KIND = "sparkcrypt";
   private static final int TOKEN_BYTES = 32;
-  /** What an executor was told last: probes and runs have tokens of their own, and applications may live for months. */
+  /**
+   * The number of the driver's answers that an executor keeps: probes and runs have their own tokens, and applications may run
+   * for months.
+   */
   private static final int MOST_TOLD = 1_024;
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final Map<String, String> POLICIES = new ConcurrentHashMap<>();
   private static final Map<String, String> PRINCIPALS = new ConcurrentHashMap<>(); // tokens by a principal's name and policy
-  private static final Map<String, String> TOLD = Collections.synchronizedMap(new Newest<>(MOST_TOLD)); // by the driver
+  private static final Map<String, String> TOLD = Collections.synchronizedMap(new Newest<>(MOST_TOLD)); // answers of the driver
   private static RpcEnv served; // guarded by the class
 
   private RegisteredPolicies() {}
@@ -41,17 +44,17 @@ final class RegisteredPolicies {
     return token;
   }
 
-  /** Registers a principal's policy, and returns the token that all of his sessions carry. */
+  /** Registers a principal's policy, and returns the token that all sessions of the principal have. */
   static String addPrincipal(String principal, String policy) {
     return PRINCIPALS.computeIfAbsent(principal + "\n" + policy, RegisteredPolicies::add);
   }
 
-  /** What orc.key.provider is in a session with this token; ORC keeps one provider for each such text. */
+  /** Returns the value of orc.key.provider in a session with this token; ORC keeps one provider for each value. */
   static String orcKeyProvider(String token) {
     return token == null || token.isBlank() ? ORC_KIND : ORC_KIND + ":" + token;
   }
 
-  /** Forgets a token of add. */
+  /** Removes a token of {@code add}. */
   static void remove(String token) {
     POLICIES.remove(token);
   }
@@ -65,8 +68,8 @@ final class RegisteredPolicies {
   }
 
   /**
-   * The policy behind a token, below the name of its principal and a line's end where it is one principal's; null: it is not known
-   * here, nor to the driver.
+   * Returns the policy of a token; null if neither this JVM nor the driver has it. The policy of a principal follows the
+   * principal's name and a line break.
    */
   static String find(String token) {
     String known = POLICIES.get(token);
@@ -82,7 +85,7 @@ final class RegisteredPolicies {
     return known;
   }
 
-  /** What this JVM, which is the driver's, knows. */
+  /** Returns the policy that this JVM, which is the driver's, has for a token. */
   static String known(String token) {
     return POLICIES.get(token);
   }

@@ -4,14 +4,14 @@ import java.util.Map;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.CurrentUserContext;
 
-/** Whom a Thrift or Connect server of this application serves with a session, as the server has it from its client. */
+/** The user that a Thrift or Connect server of this application serves in a session, as the server's client named it. */
 final class ServerUser {
   private static final String CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService$";
   private static final String THRIFT = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2$";
 
   private ServerUser() {}
 
-  /** Returns null for a session that no server has, and where the server has not said. */
+  /** Returns the user; null for a session of no server, or if the server has named none. */
   static String of(SparkSession session) {
     String user = CurrentUserContext.CURRENT_USER().get(); // Thrift sets it around each statement
     if (user == null) {
@@ -20,7 +20,7 @@ final class ServerUser {
     return user != null ? user : Reader.connectUser(session.sparkContext().getLocalProperty(Reader.JOB_TAGS));
   }
 
-  /** Whether a Thrift server runs here, all of whose sessions are some user's. */
+  /** Returns whether a Thrift server runs here; each of its sessions belongs to a user. */
   static boolean isThriftServer() {
     Object server = module(THRIFT);
     return server != null && Calls.call(server, "eventManager") != null;
@@ -40,7 +40,7 @@ final class ServerUser {
     return null;
   }
 
-  /** A Scala object of a class that may not be there. */
+  /** Returns a Scala object whose class may be missing, or null. */
   private static Object module(String name) {
     try {
       return Class.forName(name, true, SparkSession.class.getClassLoader()).getField("MODULE$").get(null);

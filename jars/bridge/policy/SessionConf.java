@@ -6,7 +6,7 @@ import java.util.TreeMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
-/** What one write or read finds in its configuration: the policy, and the properties that the helper judges. */
+/** The policy and the properties for the helper, from the configuration of one write or read. */
 final class SessionConf {
   // Spark copies a read's options with their names in lower case.
   private static final String[] IGNORE_CORRUPT_FILES = {
@@ -31,7 +31,7 @@ final class SessionConf {
     for (Map.Entry<String, String> entry : conf) {
       String name = entry.getKey();
       if (isJudged(name)) {
-        properties.put(name, conf.get(name)); // with its variables substituted, as parquet-mr sees it
+        properties.put(name, conf.get(name)); // with variables substituted, as parquet-mr gets it
       } else if (isIgnoreCorruptFiles(name)) {
         ignoresCorruptFiles |= "true".equalsIgnoreCase(conf.getTrimmed(name));
       }
@@ -58,7 +58,7 @@ final class SessionConf {
     return policy;
   }
 
-  /** Who reads and writes. */
+  /** Returns the principal that reads and writes. */
   String principal() {
     return principal;
   }
@@ -67,7 +67,7 @@ final class SessionConf {
     return ignoresCorruptFiles;
   }
 
-  /** A request about one file. Its path is Hadoop's text of it, in which nothing is escaped as in a URI. */
+  /** Returns a request about one file. The path is Hadoop's text of it, which is not escaped like a URI. */
   ObjectNode request(String op, Path path) {
     ObjectNode request = Wire.request(op).put("policy", policy).put("path", path.toString());
     ObjectNode sent = request.putObject("properties");
@@ -75,12 +75,12 @@ final class SessionConf {
     return request;
   }
 
-  /** The table as the catalog or an option names it, or null. */
+  /** Returns the table as the catalog or an option names it, or null. */
   String table() {
     return properties.getOrDefault(Names.TABLE_NAME, properties.get(Names.TABLE));
   }
 
-  /** Asks for the key under this key metadata, in the policy's key service; a refusal says whose key it is. */
+  /** Asks the policy's key service for the key of this key metadata; a refusal names the key's owner. */
   byte[] openKey(byte[] keyMetadata, String owner, Path file) {
     ObjectNode request = Wire.request("open_key").put("policy", policy).put("key_metadata", Wire.base64(keyMetadata));
     request.put("owner", owner).put("path", file.toString()).put("principal", principal);
@@ -89,7 +89,7 @@ final class SessionConf {
     return Wire.bytes(Helper.ask(request), "key");
   }
 
-  /** Says for how many seconds this session keeps opened keys at most; null: as long as is usual. */
+  /** Adds the number of seconds that this session may keep opened keys; null stands for the default. */
   void addLifetime(ObjectNode request) {
     String lifetime = properties.get(Names.CACHE_LIFETIME);
     request.put("lifetime_seconds", lifetime == null ? null : Double.valueOf(Launch.seconds(lifetime)));

@@ -15,17 +15,17 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSession;
 
-/** The policy that a session is under, as far as the driver needs it: which tables it has rules for. */
+/** The policy that a session is under, as far as the driver needs it. */
 final class SessionPolicy {
   private static final int MOST = 64;
-  /** By their texts, which are asked for several times in each query; nobody changes one. */
+  /** Parsed policies by their texts, which several rules of each query ask for; they are never changed. */
   private static final Map<String, JsonNode> DOCUMENTS = Collections.synchronizedMap(new Newest<>(MOST));
 
   private final SparkSession session;
   private final String text;
   private final JsonNode document;
 
-  /** Returns null for a session without a policy, whose plans nobody changes. */
+  /** Returns null for a session without a policy, whose plans are not changed. */
   static SessionPolicy of(SparkSession session) {
     Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
     String text = (String) Calls.call(conf, "getConfString", Names.POLICY, "");
@@ -46,7 +46,7 @@ final class SessionPolicy {
       JsonNode document = Wire.parse(text.getBytes(StandardCharsets.UTF_8));
       return document == null ? Wire.object() : document;
     } catch (IOException e) {
-      return Wire.object(); // the helper refuses it in each write and read
+      return Wire.object(); // the helper refuses such a policy in each write and read
     }
   }
 
@@ -63,7 +63,7 @@ final class SessionPolicy {
   }
 
   /**
-   * The key service that the session is under.
+   * Returns the key service that the session is under.
    *
    * @throws RuntimeException its configuration has another policy, as after a SET
    */
@@ -73,24 +73,24 @@ final class SessionPolicy {
     return PinnedPolicy.keyServiceOf(text, token.isBlank() ? session.sparkContext().hadoopConfiguration().get(Names.SESSION_TOKEN) : token);
   }
 
-  /** What the session's configuration says under a name; empty where it says nothing. */
+  /** Returns a setting of the session's configuration; empty if it is not set. */
   String setting(String name) {
     return (String) Calls.call(Calls.call(Calls.call(session, "sessionState"), "conf"), "getConfString", name, "");
   }
 
-  /** Who reads and writes by this session. */
+  /** Returns the principal that reads and writes in this session. */
   String principal() {
     return PrincipalBinding.principalOf(session);
   }
 
-  /** Names of the tables that have a rule, as the policy writes them. */
+  /** Returns the names of the tables that have a rule, as the policy writes them. */
   List<String> ruledTables() {
     List<String> names = new ArrayList<>();
     document.path("tables").fieldNames().forEachRemaining(names::add);
     return names;
   }
 
-  /** Refuses a table that names another policy or key service: Hive's SerDe would pass over it in silence. */
+  /** Refuses a table that names another policy or key service: Hive's SerDe would ignore it silently. */
   void refuseOther(Object table) {
     Configuration conf = hadoopConf();
     for (Object properties : List.of(Calls.call(Calls.call(table, "storage"), "properties"), Calls.call(table, "properties"))) {
@@ -104,12 +104,12 @@ final class SessionPolicy {
     PinnedPolicy.of(conf);
   }
 
-  /** Whether the policy says where stores for data skipping are. */
+  /** Returns whether the policy names the location of stores for data skipping. */
   boolean hasStores() {
     return document.path("index").path("location").isTextual();
   }
 
-  /** Whether tagged columns of ORC files are encrypted, and not refused. */
+  /** Returns whether tagged columns of ORC files are encrypted rather than refused. */
   boolean encryptsOrc() {
     for (JsonNode format : document.path("formats")) {
       if (format.asText().equals("orc")) {
@@ -119,7 +119,7 @@ final class SessionPolicy {
     return false;
   }
 
-  /** Whether a rule for some table or location lays tags over its columns. */
+  /** Returns whether a rule for some table or location adds tags to its columns. */
   boolean hasTaggedTables() {
     for (JsonNode rule : document.path("tables")) {
       if (rule.has("tags")) {
@@ -129,7 +129,7 @@ final class SessionPolicy {
     return false;
   }
 
-  /** Whether some tag gives nulls for its columns unless the session asks for an error. */
+  /** Returns whether columns of some tag are masked unless the session asks for an error. */
   boolean masksBySomeTag() {
     for (JsonNode tag : document.path("tags")) {
       if (tag.path(1).path("on_denied").asText().equals("mask")) {
@@ -139,12 +139,12 @@ final class SessionPolicy {
     return false;
   }
 
-  /** Whether it is an error to name a column that is null for want of its key. */
+  /** Returns whether it is an error to name a column that is null because its key is denied. */
   boolean isStrictProjection() {
     return document.path("strict_projection").asBoolean();
   }
 
-  /** Names of the aggregates whose results do not carry the tags of what they are made of. */
+  /** Returns the names of the aggregates whose results do not carry the tags of their inputs. */
   Set<String> safeAggregates() {
     if (!document.has("safe_aggregates")) {
       return Set.of("count");
@@ -154,7 +154,7 @@ final class SessionPolicy {
     return names;
   }
 
-  /** A request to the helper about a write or read that is only planned yet. */
+  /** Returns a request to the helper about a write or read that is being planned. */
   ObjectNode request(String op, String path) {
     return new SessionConf(hadoopConf()).request(op, new Path(path));
   }
