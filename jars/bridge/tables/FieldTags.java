@@ -29,7 +29,9 @@ final class FieldTags {
   /** A tag of a nested field, by the field's own name. */
   record Nested(String field, String tag) {}
 
-  /** The tags in metadata; what is neither a text nor a list of texts stands as it is, for the writer to refuse. */
+  /**
+   * Returns the tags in metadata; a value that is neither text nor a list is returned as JSON text, which the writer refuses.
+   */
   static Set<String> of(Metadata metadata) {
     return metadata.contains(KEY) ? KNOWN.computeIfAbsent(metadata, FieldTags::parsed) : Set.of();
   }
@@ -55,13 +57,13 @@ final class FieldTags {
     return Collections.unmodifiableSet(found);
   }
 
-  /** Metadata with these tags in it, all else as it was. */
+  /** Returns metadata with these tags, otherwise unchanged. */
   static Metadata with(Metadata metadata, Set<String> tags) {
     MetadataBuilder changed = new MetadataBuilder().withMetadata(metadata);
     return tags.isEmpty() ? metadata : changed.putStringArray(KEY, tags.toArray(String[]::new)).build();
   }
 
-  /** Whether anything in a type, or below it, has metadata at all: without any there is no tag. */
+  /** Returns whether a type, or anything below it, has metadata; without metadata there is no tag. */
   static boolean hasMetadata(DataType type) {
     if (type instanceof StructType struct) {
       for (StructField field : struct.fields()) {
@@ -104,14 +106,14 @@ final class FieldTags {
     return type instanceof StructType || type instanceof ArrayType || type instanceof MapType;
   }
 
-  /** Adds the tags below a type. */
+  /** Adds the tags of the fields inside a type. */
   static void addBelow(Set<String> tags, DataType type) {
     if (isNested(type)) {
       nested(type).forEach(one -> tags.add(one.tag));
     }
   }
 
-  /** Adds the tags below a type that the same fields of another type do not carry. */
+  /** Adds the tags inside a type that the corresponding fields of another type do not carry. */
   static void addLost(Set<String> tags, DataType from, DataType to) {
     if (from instanceof StructType && to instanceof StructType) {
       addLostOfFields(tags, (StructType) from, (StructType) to);
@@ -125,7 +127,9 @@ final class FieldTags {
     }
   }
 
-  /** Fields of one name are compared, else those of one place; a generator makes a struct of other fields around its input. */
+  /**
+   * Compares fields of the same name, else of the same position; a generator makes a struct with other fields around its input.
+   */
   private static void addLostOfFields(Set<String> tags, StructType from, StructType to) {
     for (int i = 0; i < from.length(); i++) {
       StructField field = from.fields()[i];

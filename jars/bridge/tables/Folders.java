@@ -4,18 +4,18 @@ import java.net.URI;
 import java.util.Locale;
 import org.apache.hadoop.fs.Path;
 
-/** Folders as they are compared: as texts of Hadoop's paths, the ways to write one store alike. */
+/** Comparisons of folders by the texts of their Hadoop paths, with all schemes of one store treated alike. */
 final class Folders {
   private static final String OF_RUNS = ".sparkcrypt";
 
   private Folders() {}
 
-  /** The text of a location as the catalog has it, unescaped as Hadoop's paths are. */
+  /** Returns the text of a location in the catalog, unescaped like Hadoop's paths. */
   static String text(Object location) {
     return new Path((URI) location).toString();
   }
 
-  /** The folder beside a table's into which runs put what they made of it. */
+  /** Returns the folder beside a table's in which runs put their results. */
   static String ofRuns(String root) {
     Path path = new Path(root);
     return path.getParent() == null ? root : new Path(new Path(path.getParent(), OF_RUNS), path.getName()).toString();
@@ -25,7 +25,7 @@ final class Folders {
     return new Path(folder).toUri().getPath();
   }
 
-  /** Tells whether a folder is another one or below it; one without scheme or authority may be on any store. */
+  /** Returns whether a folder is another one or below it; a folder without scheme or authority may be on any store. */
   static boolean isWithin(String folder, String root) {
     URI one = new Path(folder).toUri();
     URI other = new Path(root).toUri();

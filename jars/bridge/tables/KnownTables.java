@@ -14,9 +14,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Which table a path belongs to: the nearest of the tables' own folders, what runs made beside them, and partitions elsewhere.
+ * The table that a path belongs to, found by the nearest folder: the tables' own, those that runs made beside them, and
+ * partitions elsewhere.
  *
- * <p>What the catalog says is believed for a minute; what this application changes itself is forgotten at once.
+ * <p>Answers of the catalog are kept for a minute; they are dropped at once if this application changes a table.
  */
 final class KnownTables {
   private static final long LIFETIME_NANOS = 60_000_000_000L;
@@ -31,12 +32,12 @@ final class KnownTables {
   private final SessionPolicy policy;
   private final Object catalog;
 
-  /** One folder of a table, and the table as the catalog has it; null for one that is not there yet. */
+  /** A folder of a table, and the table's entry in the catalog; null for a table that does not exist yet. */
   private record Place(String folder, String name, Object table) {}
 
   private record Answer(long atNanos, List<Place> places) {}
 
-  /** A table that is being made: its name as SQL takes it, and the UUID that its command gives it; null where it gives none. */
+  /** A table that is being created: its name quoted for SQL, and the UUID that its command gives it, or null. */
   private record Made(String name, String uuid) {}
 
   KnownTables(SparkSession session, SessionPolicy policy) {
@@ -45,7 +46,7 @@ final class KnownTables {
     this.catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
   }
 
-  /** Tells whether a command of this name may change what is known. */
+  /** Returns whether a command of this name may change the catalog's answers. */
   static boolean isChangedBy(String command) {
     return command.matches("(Alter|Create|Drop|Rename|Truncate|Repair|Recover|SetTable|UnsetTable|Replace).*");
   }
@@ -54,7 +55,7 @@ final class KnownTables {
     ANSWERS.clear();
   }
 
-  /** Notes that a table of this name is about to be made in this folder, and with which UUID. */
+  /** Notes that a table of this name is about to be created in this folder, and with which UUID. */
   static void announce(String folder, String name, String uuid) {
     if (ANNOUNCED.size() > MOST_ANNOUNCED) {
       ANNOUNCED.clear();
@@ -65,7 +66,7 @@ final class KnownTables {
     ANNOUNCED.put(Folders.comparable(folder), made);
   }
 
-  /** Forgets what the command that makes a table looked up, as soon as the table in or above this folder is there. */
+  /** Drops the answers that the command creating a table got, once the table in or above this folder exists. */
   private void forgetBefore(String folder) {
     ANNOUNCED.forEach(
         (root, made) -> {
@@ -77,10 +78,10 @@ final class KnownTables {
   }
 
   /**
-   * The table that is being made in this folder, or null; once the catalog has it, it is no longer being made.
+   * Returns the table that is being created in this folder, or null; once the catalog has it, it is no longer being created.
    *
-   * <p>Spark 4.3 drops a table that is overwritten only after the write of its successor was planned: that write has the UUID
-   * which its own command made up.
+   * <p>Spark 4.3 drops an overwritten table only after the write of its successor was planned: that write has the UUID that its
+   * own command generated.
    */
   private Made announced(String folder, String uuid) {
     Made made = ANNOUNCED.get(Folders.comparable(folder));
@@ -106,12 +107,12 @@ final class KnownTables {
     return Calls.call(catalog, "getTableMetadata", identifier);
   }
 
-  /** Where a table without a place of its own will be. */
+  /** Returns the folder of a table that has no location of its own. */
   String defaultFolder(Object identifier) {
     return Folders.text(Calls.call(catalog, "defaultTablePath", identifier));
   }
 
-  /** The table whose folder this is or lies in, as the catalog has it now; null when it is no table's. */
+  /** Returns the current entry of the table that owns this folder or one above it; null if there is none. */
   Object owner(String folder) {
     for (int attempt = 0; attempt < 2; attempt++) {
       Place near = nearest(folder, ruled(), tagged());
@@ -130,15 +131,17 @@ final class KnownTables {
     return null;
   }
 
-  /** What a writer by path must know: the table that owns the folder, or where tables with rules are. */
+  /**
+   * Returns the properties for a writer by path: those of the table that owns the folder, or the locations of tables with rules.
+   */
   Map<String, String> toldByFolder(String folder) {
     return toldByFolder(folder, null);
   }
 
   /**
-   * What a writer by path must know whose options name a UUID.
+   * Returns the properties for a writer by path whose options name a UUID.
    *
-   * <p>A table that is made in another's place has an identity of its own, and the other's tags as long as that is there.
+   * <p>A table that is created in place of another has its own identity, and the other's tags as long as that exists.
    */
   Map<String, String> toldByFolder(String folder, String uuid) {
     forgetBefore(folder);
@@ -156,17 +159,19 @@ final class KnownTables {
     return told;
   }
 
-  /** Whether files in this folder, of a table of this name, are under the tags or the rule of a table. */
+  /** Returns whether files in this folder, of a table of this name, are subject to the tags or the rule of a table. */
   boolean isGoverned(String name, String folder) {
     return policy.ruledTables().stream().anyMatch(one -> one.replace("`", "").equalsIgnoreCase(name)) || owner(folder) != null;
   }
 
-  /** What a writer by path must know: where tables with rules are. */
+  /** Returns the properties for a writer by path: the locations of tables with rules. */
   Map<String, String> places() {
     return places(List.of());
   }
 
-  /** What a reader by path must know: where tables with rules are, and for access events whose the folders are that it reads. */
+  /**
+   * Returns the properties for a reader by path: the locations of tables with rules, and for access events its folders' tables.
+   */
   Map<String, String> places(List<Object> folders) {
     ObjectNode known = locations();
     if (AccessLogPlace.of(policy.text()) != null) {
@@ -175,7 +180,7 @@ final class KnownTables {
     return known.isEmpty() ? Map.of() : Map.of(Names.LOCATIONS, known.toString());
   }
 
-  /** Adds the name alone of a table without a rule; a read does not fail for want of it, and is then noted by its folder. */
+  /** Adds only the name of a table without a rule. If it cannot be found, the read does not fail and is noted by its folder. */
   private void addOwner(ObjectNode known, String folder) {
     try {
       forgetBefore(folder);
@@ -188,7 +193,7 @@ final class KnownTables {
     }
   }
 
-  /** The places of tables with rules, as JSON for readers and writers by path. */
+  /** Returns the locations of tables with rules, as JSON for readers and writers by path. */
   private ObjectNode locations() {
     ObjectNode known = Wire.object();
     for (Place place : ruled()) {
@@ -227,7 +232,7 @@ final class KnownTables {
     try {
       identifier = parsed(name);
     } catch (IllegalStateException e) {
-      return; // a name of the policy's own, for a location
+      return; // the policy's own name for a location
     }
     if (!(Boolean) Calls.call(Calls.call(identifier, "database"), "isDefined")) {
       return;
@@ -259,7 +264,7 @@ final class KnownTables {
     found.addAll(elsewhere.values());
   }
 
-  /** Tables that carry tags of their own, in every database: only who writes by path needs to know them. */
+  /** Returns the folders of tables that carry tags of their own, in every database. */
   private List<Place> tagged() {
     return known("tagged", unused -> {
       List<Place> found = new ArrayList<>();
@@ -289,7 +294,7 @@ final class KnownTables {
     Answer answer = ANSWERS.get(key);
     if (answer == null || System.nanoTime() - answer.atNanos > LIFETIME_NANOS) {
       answer = new Answer(System.nanoTime(), look.apply(key));
-      if (ANSWERS.size() > 100) { // texts of policies that nobody uses any more
+      if (ANSWERS.size() > 100) { // policies that are no longer in use
         ANSWERS.clear();
       }
       ANSWERS.put(key, answer);

@@ -9,7 +9,7 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.StructType;
 
-/** A plan's node that reads Parquet or ORC files: what its reader is told of the table, its schema and its partitions. */
+/** A plan's node that reads Parquet or ORC files, with the properties for its reader, its schema and its partitions. */
 final class ReadTable {
   private static final String DATASOURCES = "org.apache.spark.sql.execution.datasources.";
   private static final String READ = DATASOURCES + "LogicalRelation";
@@ -19,7 +19,7 @@ final class ReadTable {
   final LogicalPlan node;
   private final KnownTables tables;
   private final Object catalog;
-  /** Of a LogicalRelation; null for one that Hive's SerDe reads, unless Spark converts it later. */
+  /** The relation of a LogicalRelation; null for a Hive table, which the SerDe reads unless Spark converts it later. */
   private final Object relation;
   /** The catalog's entry; null for files by path. */
   private final Object entry;
@@ -33,7 +33,7 @@ final class ReadTable {
     entry = isHive ? Calls.call(node, "tableMeta") : Calls.orNull(Calls.call(node, "catalogTable"));
   }
 
-  /** Whether a node reads Parquet or ORC files, by Spark's source or Hive's SerDe. */
+  /** Returns whether a node reads Parquet or ORC files, by Spark's source or Hive's SerDe. */
   static boolean is(LogicalPlan node) {
     if (relationOf(node) != null) {
       return true;
@@ -46,7 +46,7 @@ final class ReadTable {
     return name.contains("parquet") || name.endsWith(ORC_SERDE);
   }
 
-  /** The relation of a node that reads Parquet or ORC files by Spark's source; null for any other node. */
+  /** Returns the relation of a node that reads Parquet or ORC files by Spark's source; null for any other node. */
   static Object relationOf(LogicalPlan node) {
     if (!node.getClass().getName().equals(READ)) {
       return null;
@@ -57,7 +57,7 @@ final class ReadTable {
     return isFiles && (isParquet(format) || OrcWrite.isOrc(format)) ? relation : null;
   }
 
-  /** The same of Parquet files alone. */
+  /** Returns the same for Parquet files only. */
   static Object parquetOf(LogicalPlan node) {
     Object relation = relationOf(node);
     return relation != null && isParquet(Calls.call(relation, "fileFormat")) ? relation : null;
@@ -67,14 +67,14 @@ final class ReadTable {
     return format.getClass().getName().equals(DATASOURCES + "parquet.ParquetFileFormat");
   }
 
-  /** Whether the files are ORC. */
+  /** Returns whether the files are ORC. */
   boolean isOrc() {
     return relation == null
         ? String.valueOf(Calls.orNull(Calls.call(Calls.call(entry, "storage"), "serde"))).toLowerCase(Locale.ROOT).endsWith(ORC_SERDE)
         : OrcWrite.isOrc(Calls.call(relation, "fileFormat"));
   }
 
-  /** Whether the files can be asked for a part of a nested column, whatever it is nested in. */
+  /** Returns whether the read can leave out parts of a nested column, whatever it is nested in. */
   boolean isNarrowable() {
     return relation != null;
   }
@@ -83,7 +83,7 @@ final class ReadTable {
     return relation;
   }
 
-  /** Whether the read goes by a policy of its own, as those of probes and runs do: what they get is never nulls. */
+  /** Returns whether the read has a policy of its own, like those of probes and runs, which never get nulls. */
   boolean hasOwnPolicy() {
     return relation != null && (Boolean) Calls.call(Calls.call(Calls.call(relation, "options"), "get", Names.SESSION_TOKEN), "isDefined");
   }
@@ -92,7 +92,7 @@ final class ReadTable {
     return entry == null ? folder() : TableEntry.name(entry);
   }
 
-  /** The name of the table that a node reads, or its folder. */
+  /** Returns the name of the table that a node reads, or its folder. */
   static String nameOf(LogicalPlan node) {
     return new ReadTable(node, null, null).name();
   }
@@ -105,7 +105,10 @@ final class ReadTable {
     return roots.isEmpty() ? "/" : roots.get(0).toString();
   }
 
-  /** What a reader is told of the table: by its entry as it is now, by its options, or by whose folder it is. */
+  /**
+   * Returns the properties for a reader: those of the table's current entry, or those of the folder's table and of the read's
+   * options.
+   */
   Map<String, String> told() {
     Map<String, String> told = new LinkedHashMap<>();
     if (entry != null) {
@@ -123,7 +126,7 @@ final class ReadTable {
     return told;
   }
 
-  /** The columns that are in files. */
+  /** Returns the columns that are in files. */
   StructType schema() {
     return relation != null ? (StructType) Calls.call(relation, "dataSchema") : (StructType) Calls.call(entry, "dataSchema");
   }
@@ -161,7 +164,7 @@ final class ReadTable {
     return values;
   }
 
-  /** Hive's escapes of a folder's name: a percent sign and two digits for a character that a name may not hold. */
+  /** Removes Hive's escapes of a folder's name: a percent sign and two digits for a character that a name may not contain. */
   private static String unescaped(String text) {
     StringBuilder plain = new StringBuilder();
     for (int i = 0; i < text.length(); i++) {

@@ -13,7 +13,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import org.apache.spark.sql.types.StructType;
 
-/** A table's entry in the catalog, as far as writers and readers of its files go by it. */
+/** A table's entry in the catalog, as far as writers and readers of its files use it. */
 final class TableEntry {
   static final String TAGS_KEY = "\"tags\"";
   private static final Set<String> NEVER = Set.of(Names.POLICY, Names.KEY_SERVICE, Names.TABLE, Names.LOCATIONS, Names.ALLOW_MASKED);
@@ -21,24 +21,24 @@ final class TableEntry {
   private static final int MOST = 256;
   private static final Map<Less, Optional<String>> TAGGED = Collections.synchronizedMap(new Newest<>(MOST));
 
-  /** A schema less some columns. */
+  /** A schema, and the columns left out of it. */
   private record Less(StructType schema, Set<String> leftOut) {}
 
   private TableEntry() {}
 
-  /** {@code database.table}. */
+  /** Returns {@code database.table}. */
   static String name(Object table) {
     return name(table, null);
   }
 
-  /** The same for a table that may name no database, and then is in the current one. */
+  /** Returns the same for a table that may name no database, and then is in the current one. */
   static String name(Object table, String current) {
     Object identifier = Calls.call(table, "identifier");
     Object database = Calls.orNull(Calls.call(identifier, "database"));
     return (database == null ? current : database) + "." + Calls.call(identifier, "table");
   }
 
-  /** Its name as SQL takes it. */
+  /** Returns its name quoted for SQL. */
   static String quoted(Object table) {
     Object identifier = Calls.call(table, "identifier");
     Object database = Calls.orNull(Calls.call(identifier, "database"));
@@ -49,13 +49,13 @@ final class TableEntry {
     return "`" + name.replace("`", "``") + "`";
   }
 
-  /** The folder of its files, or null where it has none: a view. */
+  /** Returns the folder of its files; null if it has none, like a view. */
   static String folder(Object table) {
     Object uri = Calls.orNull(Calls.call(Calls.call(table, "storage"), "locationUri"));
     return uri == null ? null : Folders.text(uri);
   }
 
-  /** The properties of ours that reach a writer. */
+  /** Returns the properties of sparkcrypt that reach a writer. */
   static Map<String, String> properties(Object table) {
     Map<String, String> found = new TreeMap<>();
     add(found, Calls.call(Calls.call(table, "storage"), "properties"));
@@ -80,7 +80,7 @@ final class TableEntry {
         || tagsIn((StructType) Calls.call(table, "schema"), Set.of()) != null;
   }
 
-  /** What the writer of a file of this table must know: its name, its properties, and the tags in its schema. */
+  /** Returns the properties for a writer of this table's files: its name, its properties, and the tags in its schema. */
   static Map<String, String> told(Object table) {
     Map<String, String> told = properties(table);
     told.put(Names.TABLE_NAME, name(table));
@@ -92,14 +92,16 @@ final class TableEntry {
     return told;
   }
 
-  /** The entry of a table that is being made, with the tags of its columns in the properties that reach its writers. */
+  /**
+   * Returns the entry of a table that is being created, with the tags of its columns in the properties that reach its writers.
+   */
   static Object withTags(Object table, Map<String, Set<String>> tags) {
     Map<String, String> more = new TreeMap<>();
     tags.forEach((name, ofColumn) -> more.put(Names.TAGS_PREFIX + encoded(name), String.join(",", ofColumn)));
     return with(table, more);
   }
 
-  /** An entry with more of the properties that reach writers. */
+  /** Returns an entry with more of the properties that reach writers. */
   static Object with(Object table, Map<String, String> more) {
     if ("hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))))) {
       Object properties = Calls.call(table, "properties");
@@ -110,7 +112,7 @@ final class TableEntry {
     return Calls.copy(table, storage, Calls.copy(storage, properties, Calls.with(properties, more)));
   }
 
-  /** A column's name as it stands in a property's (property_name in sparkcrypt/schema.py). */
+  /** Returns a column's name encoded for a property's name (property_name in sparkcrypt/schema.py). */
   private static String encoded(String name) {
     StringBuilder text = new StringBuilder();
     for (byte one : name.getBytes(StandardCharsets.UTF_8)) {
@@ -120,7 +122,7 @@ final class TableEntry {
     return text.toString();
   }
 
-  /** A schema's JSON less some columns, by their names in lower case; null where none of the others carries a tag. */
+  /** Returns a schema's JSON without some columns, named in lower case; null if no other column carries a tag. */
   static String tagsIn(StructType schema, Set<String> leftOut) {
     if (!FieldTags.hasMetadata(schema)) {
       return null;

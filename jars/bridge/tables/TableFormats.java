@@ -3,7 +3,7 @@ package io.sparkcrypt;
 import java.util.Map;
 import java.util.Optional;
 
-/** Table formats with a log or metadata of their own, which write Parquet files and do not go by tags. */
+/** Table formats with their own log or metadata, which write Parquet files and ignore tags. */
 final class TableFormats {
   private static final Map<String, String> BY_PACKAGE =
       Map.of(
@@ -16,7 +16,7 @@ final class TableFormats {
 
   private TableFormats() {}
 
-  /** The format whose code a class is, or null. */
+  /** Returns the format that a class belongs to, or null. */
   static String ofClass(String className) {
     for (Map.Entry<String, String> entry : BY_PACKAGE.entrySet()) {
       if (className.startsWith(entry.getKey())) {
@@ -26,12 +26,12 @@ final class TableFormats {
     return null;
   }
 
-  /** The format of a data source's name, as in USING, or null. */
+  /** Returns the format of a data source's name, as in USING, or null. */
   static String ofProvider(String provider) {
     return BY_PROVIDER.get(provider.toLowerCase(java.util.Locale.ROOT));
   }
 
-  /** The format whose writer asks, by the calls that led here; null for Spark's own writers. */
+  /** Returns the format whose writer is on the call stack; null for Spark's own writers. */
   static String ofCaller() {
     Optional<String> found =
         StackWalker.getInstance()
