@@ -5,11 +5,11 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.parquet.crypto.keytools.KmsClient;
 
 /**
- * parquet-mr's door to sparkcrypt's key services.
+ * parquet-mr's client of sparkcrypt's key services.
  *
- * <p>It works with the stock PropertiesDrivenCryptoFactory too: the key service is the one that the session is under
- * (PinnedPolicy). Key ids stand percent-encoded in Parquet's properties and key material; the
- * helper decodes them. Parquet shares one instance among all task threads; it holds nothing that changes.
+ * <p>It also works with the stock PropertiesDrivenCryptoFactory: the key service is the one that the session is under
+ * (PinnedPolicy). Key ids are percent-encoded in Parquet's properties and key material; the helper decodes them. Parquet shares
+ * one instance among all task threads; its state does not change after initialize.
  */
 public class BridgeKmsClient implements KmsClient {
   static {

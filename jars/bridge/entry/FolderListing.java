@@ -6,17 +6,17 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Lists the data files below a folder in one call from Python, where a call for each property of each file would take a
+ * A listing of the data files below a folder in one call from Python, where a call for each property of each file would take a
  * millisecond a file.
  */
 public final class FolderListing {
   private FolderListing() {}
 
   /**
-   * Returns path, length in bytes and modification time in milliseconds of every file that Spark reads: none below a name
-   * that begins with '_' or '.', unless it is a partition's.
+   * Returns path, length in bytes and modification time in milliseconds of every file that Spark reads: none below a name that
+   * begins with '_' or '.', except names of partitions.
    *
-   * @return the three of each file, each ended by a NUL, which no name can hold
+   * @return the three values of each file, each followed by a NUL, which no name can contain
    */
   public static String dataFiles(FileSystem system, Path folder) throws IOException {
     StringBuilder found = new StringBuilder();

@@ -7,10 +7,11 @@ import org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtoc
 import scala.Option;
 
 /**
- * Spark's own commit protocol, which also remembers where files for custom partition locations will be moved, and refuses a write
- * that would pass sparkcrypt's factory by.
+ * Spark's own commit protocol, which also prepares ORC files, records where files for custom partition locations will be moved,
+ * and refuses a write that would bypass sparkcrypt's factory.
  *
- * <p>Such a file is staged without partition folders and with a UUID before its name, so its path does not tell its identity.
+ * <p>A file for a custom location is staged without partition folders and with a UUID before its name, so its path does not show
+ * its identity.
  */
 public class IdentityCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
   static {
@@ -26,7 +27,7 @@ public class IdentityCommitProtocol extends SQLHadoopMapReduceCommitProtocol {
   @Override
   public void setupJob(JobContext job) {
     FactoryCheck.check(job.getConfiguration());
-    job.getConfiguration().set(Names.STREAM, "batch"); // of foreachBatch, where a stream runs
+    job.getConfiguration().set(Names.STREAM, "batch"); // within a stream, a write of foreachBatch
     super.setupJob(job);
   }
 

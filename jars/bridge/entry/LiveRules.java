@@ -9,10 +9,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Brings rules of resolution and of physical plans into a session that lives already, and was made before the extension came.
+ * An addition of analyzer and physical-plan rules to a session that was created before the extension was installed.
  *
- * <p>Spark offers no way to do so, as it does for rules of the optimizer: the session keeps such rules in fields of its own, which
- * are read anew for each query.
+ * <p>Spark has no method for this, unlike for optimizer rules: the session keeps such rules in fields, which are read again for
+ * each query.
  */
 final class LiveRules {
   private static final Logger LOG = LoggerFactory.getLogger(LiveRules.class);
@@ -21,7 +21,7 @@ final class LiveRules {
 
   private LiveRules() {}
 
-  /** Adds a rule after the others, unless one of its class is there. */
+  /** Adds a rule after the others, unless there is one of its class. */
   static void addPostHoc(Object session, Rule<LogicalPlan> rule) {
     Object analyzer = Calls.call(Calls.call(session, "sessionState"), "analyzer");
     List<Object> rules = Calls.list(Calls.call(analyzer, FIELD));
@@ -39,7 +39,9 @@ final class LiveRules {
     }
   }
 
-  /** Adds a rule of physical plans after the others, unless one of its class is there; a session that takes none goes without. */
+  /**
+   * Adds a rule of physical plans after the others, unless there is one of its class; logs a warning if the session takes none.
+   */
   static void addColumnar(Object session, ColumnarRule rule) {
     Object state = Calls.call(session, "sessionState");
     List<Object> rules = Calls.list(Calls.call(state, COLUMNAR));

@@ -6,11 +6,11 @@ import java.util.WeakHashMap;
 import org.apache.spark.SparkContext;
 
 /**
- * The policies that the program of this application puts its sessions under.
+ * A register of the policies that the program of this application puts its sessions under.
  *
- * <p>SQL can call static methods of any class with texts and numbers (reflect), and methods of objects that a class makes
- * without arguments (Hive's GenericUDFReflect). So whatever registers is a method of an object, and making one takes a
- * SparkContext.
+ * <p>SQL can call static methods of any class with texts and numbers (reflect), and methods of objects that a class creates
+ * without arguments (Hive's GenericUDFReflect). Therefore every method that registers is an instance method, and the constructor
+ * takes a SparkContext.
  */
 public final class PolicyRegister {
   private static final Map<Object, String> TOKENS = new WeakHashMap<>(); // by session; guarded by itself
@@ -28,12 +28,12 @@ public final class PolicyRegister {
     return RegisteredPolicies.add(policy);
   }
 
-  /** Forgets a token of add. */
+  /** Removes a token of {@code add}. */
   public void remove(String token) {
     RegisteredPolicies.remove(token);
   }
 
-  /** Puts a session under a policy, and returns the token that its configuration must carry. */
+  /** Puts a session under a policy, and returns the token that its configuration must have. */
   public String addSession(Object session, String policy) {
     if (AccessLogPlace.of(policy) != null) {
       QueryWatch.install(context);
@@ -41,14 +41,14 @@ public final class PolicyRegister {
     synchronized (TOKENS) {
       String known = TOKENS.get(session);
       if (known == null || !policy.equals(RegisteredPolicies.known(known))) {
-        known = RegisteredPolicies.add(policy); // streams that the session started before go on under the former one
+        known = RegisteredPolicies.add(policy); // streams that the session has started continue under the former token
         TOKENS.put(session, known);
       }
       return known;
     }
   }
 
-  /** Forgets all sessions, as at the start of an application; their tokens stand for what they stood for. */
+  /** Forgets all sessions, as at the start of an application; their tokens keep their policies. */
   public void removeSessions() {
     synchronized (TOKENS) {
       TOKENS.clear();
@@ -56,8 +56,8 @@ public final class PolicyRegister {
   }
 
   /**
-   * The token for sessions that no program puts under a policy: a session's own where all have one key service. Otherwise such a
-   * session would get the keys of whichever was configured last.
+   * Returns the token for sessions that no program puts under a policy: this session's own if all sessions have one key service.
+   * Otherwise such a session would get the keys of whichever was configured last.
    */
   public String tokenForOthers(Object session) {
     synchronized (TOKENS) {
@@ -68,12 +68,12 @@ public final class PolicyRegister {
     }
   }
 
-  /** In local mode the driver's JVM is the only one, and its helper may use the interpreter that runs the program. */
+  /** Sets the interpreter that runs the program as the helper's, for local mode, in which the driver's JVM is the only one. */
   public void useInterpreter(Object path) {
     Interpreter.useOfProgram(String.valueOf(path));
   }
 
-  /** Guards the column statistics of every session of the application, those included that live already. */
+  /** Guards the column statistics of every session of the application, including existing ones. */
   public void guardStatistics() {
     synchronized (PolicyRegister.class) {
       if (watched != context) {

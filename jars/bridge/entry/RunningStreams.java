@@ -7,11 +7,11 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.SparkContext;
 
 /**
- * Streams that run already when a program puts a session under a policy.
+ * The streams that are already running when a program puts a session under a policy.
  *
- * <p>A stream goes by a copy of its session's settings from when it started, and Spark's file sink by a Hadoop configuration from
- * then too. What is set in a session later reaches neither, so it is set in both of each stream here, and its next micro-batch
- * goes by it. An object, as PolicyRegister is, since SQL can call static methods.
+ * <p>A stream uses a copy of its session's settings from when it started, and Spark's file sink a Hadoop configuration from then
+ * too. Later settings of the session reach neither, so they are set in both of each stream here, and apply from its next
+ * micro-batch on. The methods are not static for the reason that PolicyRegister has: SQL can call static methods.
  */
 public final class RunningStreams {
   private static final String FACTORY = "parquet.crypto.factory.class";
@@ -23,11 +23,11 @@ public final class RunningStreams {
   }
 
   /**
-   * Puts the running streams of all sessions under a policy, those excepted that are under one.
+   * Puts the running streams of all sessions under a policy, except those that are under one.
    *
    * @param session the session that is being configured
-   * @param own what is set in it
-   * @param others what is set for sessions that no program configures
+   * @param own the settings of that session
+   * @param others the settings for sessions that no program configures
    */
   public void put(Object session, Map<String, String> own, Map<String, String> others) {
     Map<?, ?> active = (Map<?, ?>) Calls.call(Calls.call(session, "sharedState"), "activeStreamingQueries");
@@ -44,7 +44,10 @@ public final class RunningStreams {
     }
   }
 
-  /** Another commit protocol than Spark's own was somebody's choice; the sink's files are then refused one by one. */
+  /**
+   * Sets the commit protocols, but keeps any that is not Spark's own: it was chosen, and the sink's files are then refused one by
+   * one.
+   */
   private static void setProtocols(Object session, Map<String, String> settings) {
     settings.forEach(
         (name, value) -> {
@@ -67,7 +70,10 @@ public final class RunningStreams {
     }
   }
 
-  /** The configuration that a file sink made for itself; null for sinks of other kinds, which make one for each write. */
+  /**
+   * Returns the configuration that a file sink created for itself; null for other kinds of sinks, which create one for each
+   * write.
+   */
   private static Configuration confOfSink(Object query) {
     Object sink = Calls.call(query, "sink");
     for (Field field : sink.getClass().getDeclaredFields()) {

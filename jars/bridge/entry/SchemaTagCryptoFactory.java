@@ -11,10 +11,10 @@ import org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory;
 import org.apache.parquet.hadoop.api.WriteSupport.WriteContext;
 
 /**
- * Encrypts each file as its schema's tags and the policy say, and refuses to read a file that is not as they allow.
+ * A crypto factory that encrypts each file by its schema's tags and the policy, and refuses to read a file that violates them.
  *
- * <p>The helper decides; parquet-mr encrypts. Whatever cannot be told (no policy, no path, no helper, no answer) is an
- * exception: null, which means plaintext, is only ever returned on the helper's word.
+ * <p>The helper decides; parquet-mr encrypts. If anything is missing (policy, path, helper, answer), an exception is raised:
+ * null, which means plaintext, is returned only if the helper decides so.
  */
 public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
   static {
@@ -62,7 +62,7 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
     try {
       return new ReadCheck(session, keys).check(conf, filePath);
     } catch (IOException e) {
-      throw Sneaky.<RuntimeException>of(e); // Spark treats a missing file, or a failing file system, by the class of the exception
+      throw Sneaky.<RuntimeException>of(e); // Spark handles a missing file, or a failing file system, by the class of the exception
     }
   }
 }

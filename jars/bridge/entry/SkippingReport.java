@@ -3,7 +3,7 @@ package io.sparkcrypt;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import java.util.List;
 
-/** What data skipping does for each scan of a query: sparkcrypt.skipping_report, for programs. */
+/** The results of data skipping for each scan of a query: sparkcrypt.skipping_report, for programs. */
 public final class SkippingReport {
   private static final String SCAN = "org.apache.spark.sql.execution.FileSourceScanExec";
   private static final String ADAPTIVE = "org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec";
@@ -11,12 +11,13 @@ public final class SkippingReport {
   private SkippingReport() {}
 
   /**
-   * Lists the files of a query's scans, as its execution would, and tells what is left out; nothing is read of them.
+   * Lists the files of a query's scans, as its execution would, and returns which are left out; the files are not read.
    *
-   * <p>The query is planned anew: Spark counts the files of a plan when it lists them first, and forgets that when it then runs.
+   * <p>The query is planned again: Spark counts the files of a plan when it first lists them, and would not list them again when
+   * it runs.
    *
    * @param dataset a Dataset
-   * @return a JSON array with an object for each scan of a table that is served
+   * @return a JSON array with an object for each scan of a table with data skipping
    */
   public static String of(Object dataset) {
     ArrayNode found = Wire.array();

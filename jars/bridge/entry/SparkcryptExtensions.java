@@ -14,7 +14,7 @@ import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
 /**
- * What {@code spark.sql.extensions} names: tells every Parquet write and read which table of the catalog it is of, and makes tags
+ * The extension for {@code spark.sql.extensions}: gives every Parquet write and read its table in the catalog, and makes tags
  * follow data.
  *
  * <p>The same class serves Spark 3.5 and 4.x: no signature that is compiled here names a Scala collection.
@@ -24,7 +24,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
     Preload.classes();
   }
 
-  /** What was extended by {@code install} already, by identity. */
+  /** The extensions that {@code install} has extended already, by identity. */
   private static final Map<Object, Boolean> EXTENDED = new WeakHashMap<>();
 
   @Override
@@ -42,7 +42,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
   }
 
   /**
-   * Brings the rule into a session that lives already, and into those that its {@code newSession} makes.
+   * Adds the rules to an existing session, and to those that its {@code newSession} creates.
    *
    * @param session a SparkSession
    */
@@ -67,7 +67,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
   }
 
   /**
-   * Whether a session resolves queries with these rules: one that lived before they were brought in does not.
+   * Returns whether a session resolves queries with these rules: one that existed before they were added does not.
    *
    * @param session a SparkSession
    */

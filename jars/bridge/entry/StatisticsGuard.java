@@ -13,10 +13,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Takes the statistics of encrypted columns out of the catalog after ANALYZE TABLE … FOR COLUMNS.
+ * A listener that removes the statistics of encrypted columns from the catalog after ANALYZE TABLE … FOR COLUMNS.
  *
- * <p>They hold minimum, maximum and histogram bounds in clear. Spark has no hook before they are stored, so they stand there
- * for the moment until its listeners run. When the encrypted columns cannot be told, every column's statistics are dropped.
+ * <p>They contain minimum, maximum and histogram bounds in clear. Spark has no hook before they are stored, so the catalog
+ * contains them until its listeners run. If the encrypted columns cannot be determined, the statistics of all columns are
+ * dropped.
  */
 public class StatisticsGuard implements QueryExecutionListener {
   private static final Logger LOG = LoggerFactory.getLogger(StatisticsGuard.class);
@@ -69,7 +70,7 @@ public class StatisticsGuard implements QueryExecutionListener {
     }
   }
 
-  /** A table's statistics less those of some columns; runs call it too, since Python cannot hold Scala's numbers. */
+  /** Returns a table's statistics without those of some columns; runs call it too, since Python cannot hold Scala's numbers. */
   public static Object without(Object statistics, Collection<?> columns) {
     Object kept = Calls.call(statistics, "colStats");
     for (Object column : columns) {
@@ -78,7 +79,7 @@ public class StatisticsGuard implements QueryExecutionListener {
     return Calls.call(statistics, "copy", Calls.call(statistics, "sizeInBytes"), Calls.call(statistics, "rowCount"), kept);
   }
 
-  /** Top-level columns that are encrypted, or null when that cannot be told. */
+  /** Returns the top-level columns that are encrypted, or null if they cannot be determined. */
   private static Set<String> encryptedColumns(Object state, Object table) {
     try {
       ObjectNode request =

@@ -5,9 +5,10 @@ import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.execution.QueryExecution;
 
 /**
- * The statistics guard for every session of an application.
+ * A listener that applies the statistics guard to every session of an application.
  *
- * <p>A QueryExecutionListener hears one session. The event that it is told by reaches listeners of the whole application.
+ * <p>A QueryExecutionListener is called for one session. The event that it is called for reaches listeners of the whole
+ * application.
  */
 final class StatisticsWatch extends SparkListener {
   private static final String END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd";

@@ -14,10 +14,11 @@ import org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol;
 import scala.Option;
 
 /**
- * The commit protocol of Spark's streaming file sink, which also tells its writers of the table that a stream writes.
+ * The commit protocol of Spark's streaming file sink, which also passes the stream's table to its writers.
  *
- * <p>A stream into a table (toTable) is to Spark a stream into the table's folder: neither the table's options nor its schema
- * reach the writer, so its tags would be passed over. They are looked up in each micro-batch, since a stream may run for months.
+ * <p>Spark handles a stream into a table (toTable) as a stream into the table's folder: neither the table's options nor its
+ * schema reach the writer, so its tags would be ignored. They are looked up in each micro-batch, since a stream may run for
+ * months.
  */
 public class StreamCommitProtocol extends ManifestFileCommitProtocol {
   static {
@@ -38,7 +39,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     SparkSession session = SparkSession.active();
     Object query = query(session);
     Object write = Calls.call(Calls.call(query, "lastExecution"), "logical");
-    Object known = Calls.orNull(Calls.call(write, "catalogTable")); // as it was when the query started; none: a mere folder
+    Object known = Calls.orNull(Calls.call(write, "catalogTable")); // as of the query's start; null for a mere folder
     SessionPolicy policy = SessionPolicy.of(session);
     if (policy != null) {
       new PartitionGuard(policy).check(partitionColumns(query, Calls.call(write, "query")), folder);
@@ -64,7 +65,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     super.setupJob(job);
   }
 
-  /** What writers of Spark 3.5 ask for. */
+  /** Creates a temporary file for writers of Spark 3.5. */
   @Override
   @SuppressWarnings("deprecation")
   public String newTaskTempFile(TaskAttemptContext taskContext, Option<String> dir, String suffix) {
@@ -80,7 +81,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     return path;
   }
 
-  /** The query of this thread. */
+  /** Returns the streaming query of this thread. */
   private static Object query(SparkSession session) {
     String id = session.sparkContext().getLocalProperty(Reader.STREAM_QUERY_ID);
     Map<?, ?> active = (Map<?, ?>) Calls.call(Calls.call(session, "sharedState"), "activeStreamingQueries");
@@ -91,22 +92,22 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     return query;
   }
 
-  /** What the micro-batch writes, with the tags of its columns. */
+  /** Returns the query that the micro-batch writes, with the tags of its columns. */
   private static Object analyzed(Object query) {
     return Calls.call(Calls.call(Calls.call(query, "lastExecution"), "analyzed"), "query");
   }
 
-  /** What the file sink was told by partitionBy, in lower case. */
+  /** Returns the sink's partition columns, from partitionBy, in lower case. */
   private static Set<String> partitionNames(Object query) {
     return Trees.lowerCase(Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames")));
   }
 
-  /** The same as columns of what is written. */
+  /** Returns the same as columns of the written query. */
   private static List<Object> partitionColumns(Object stream, Object query) {
     return Trees.columnsNamed(partitionNames(stream), query);
   }
 
-  /** Puts into a job's configuration what a batch write into the table would have there. */
+  /** Sets the properties in a job's configuration that a batch write into the table would set. */
   private static void describe(Object table, Configuration conf) {
     Object identifier = Calls.call(table, "identifier");
     conf.set(Names.TABLE, Calls.call(Calls.call(identifier, "database"), "get") + "." + Calls.call(identifier, "table"));
