@@ -3,17 +3,19 @@ package io.sparkcrypt;
 import java.util.LinkedHashSet;
 import java.util.Set;
 
-/** What a value has from the tagged columns that it is made of: their tags, which columns they are, and which of them it shed. */
+/**
+ * The tags that a value has from the columns that it is made of, with those columns, and the tags that it lost or may have lost.
+ */
 final class Carried {
   private final Set<String> tags = new LinkedHashSet<>();
   private final Set<Origin> origins = new LinkedHashSet<>();
   private final Set<Origin> declassified = new LinkedHashSet<>();
   private final Set<Lost> lost = new LinkedHashSet<>();
 
-  /** What a value has lost that comes from no table: a column of its name that was seen with tags, and these tags. */
+  /** The tags that a value from no table may have lost: those of a column of the same name that was seen in a table. */
   record Lost(Origin of, Set<String> tags) {}
 
-  /** A tagged column of a table, or of the folder that is read where no table is known. */
+  /** A tagged column of a table, or of the folder that is read if no table is known. */
   record Origin(String table, String column) {}
 
   Set<String> tags() {
@@ -24,12 +26,12 @@ final class Carried {
     return origins;
   }
 
-  /** Tagged columns whose tags it does not have, since somebody declassified it. */
+  /** Returns the tagged columns whose tags the value does not have because it was declassified. */
   Set<Origin> declassified() {
     return declassified;
   }
 
-  /** What it may have lost on the way, of which none is among its tags. */
+  /** Returns the tags that the value may have lost before the plan, kept apart from its tags. */
   Set<Lost> lost() {
     return lost;
   }
@@ -38,7 +40,7 @@ final class Carried {
     return tags.isEmpty() && origins.isEmpty() && declassified.isEmpty() && lost.isEmpty();
   }
 
-  /** How much is known of it, which only grows. */
+  /** Returns the number of all these entries, which only grows. */
   int size() {
     return tags.size() + origins.size() + declassified.size() + lost.size();
   }
@@ -54,7 +56,7 @@ final class Carried {
     lost.addAll(other.lost);
   }
 
-  /** Adds the columns of another value, and none of its tags. */
+  /** Adds the columns of another value, but none of its tags. */
   void addDeclassified(Carried other) {
     declassified.addAll(other.origins);
     declassified.addAll(other.declassified);

@@ -15,10 +15,10 @@ import scala.Tuple3;
 import scala.runtime.AbstractFunction1;
 
 /**
- * The SQL function {@code declassify(value, reason)}: the value without its tags, where the policy allows it.
+ * The SQL function {@code declassify(value, reason)}: the value without its tags, if the policy allows it.
  *
- * <p>It makes {@code IF(mark <=> mark, value, NULL)} of functions that Spark has, so that no executor needs a class of this jar. The
- * mark holds the reason. Whoever writes that expression himself is judged in the same way.
+ * <p>It is built as {@code IF(mark <=> mark, value, NULL)} from Spark's own functions, so that no executor needs a class of this
+ * jar. The mark contains the reason. The same expression in a user's query is judged in the same way.
  */
 final class Declassify {
   private static final String NAME = "declassify";
@@ -26,13 +26,13 @@ final class Declassify {
 
   private Declassify() {}
 
-  /** Makes the function known in sessions that are created from now on. */
+  /** Registers the function in sessions that are created later. */
   @SuppressWarnings({"unchecked", "rawtypes"}) // the builder's own type names a Scala collection
   static void inject(SparkSessionExtensions extensions) {
     extensions.injectFunction((Tuple3) new Tuple3<>(new FunctionIdentifier(NAME), info(), builder()));
   }
 
-  /** Makes the function known in a session that lives already. */
+  /** Registers the function in an existing session. */
   static void register(Object session) {
     SparkSessionExtensions own = new SparkSessionExtensions();
     inject(own);
@@ -62,12 +62,12 @@ final class Declassify {
     return new If(new EqualNullSafe(mark, mark), arguments.get(0), new Literal(null, DataTypes.NullType));
   }
 
-  /** What every expression contains in which something is declassified, in the plan of a subquery too. */
+  /** Returns the tree pattern of every expression in which something is declassified, also in the plan of a subquery. */
   static Enumeration.Value pattern() {
     return TreePattern.IF();
   }
 
-  /** The reason of an expression that this function made; null for any other. */
+  /** Returns the reason of an expression that this function made; null for any other. */
   static String reason(Expression expression) {
     if (!(expression instanceof If) || !(((If) expression).predicate() instanceof EqualNullSafe)) {
       return null;

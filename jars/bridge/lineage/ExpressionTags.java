@@ -26,15 +26,15 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Which tags the value of an expression has from the columns that it is made of.
+ * The tags that the value of an expression has from the columns that it is made of.
  *
- * <p>Tags of fields inside a struct stay with these fields as long as the expression hands the struct on whole; they are counted
- * for the whole column where a function makes something else of it.
+ * <p>Tags of fields inside a struct stay with these fields as long as the expression passes the struct on whole; if a function
+ * makes something else of the struct, they become tags of the whole column.
  */
 final class ExpressionTags {
   /**
-   * Functions that answer one of their arguments, or elements of one, as they are, and those by which Spark fits arrays and maps
-   * to the columns of a table: the fields of what these make carry the table's own tags.
+   * Functions that return one of their arguments, or elements of one, unchanged, and those that Spark uses to fit arrays and maps
+   * to the columns of a table, in whose results the fields carry the table's own tags.
    */
   private static final Set<String> SELECTING =
       Set.of(
@@ -43,7 +43,9 @@ final class ExpressionTags {
           "Max", "Min", "Explode", "PosExplode", "Inline", "Lag", "Lead", "NthValue", "KnownNotNull", "NormalizeNaNAndZero",
           "KnownFloatingPointNormalized", "Flatten", "GeneratorOuter", "ArrayTransform", "TransformValues", "LambdaFunction",
           "MapFromArrays", "MapKeys", "MapValues");
-  /** Classes of the aggregates that a policy may call safe, by their names there (SAFE_AGGREGATES in sparkcrypt/policy/model.py). */
+  /**
+   * Classes of the aggregates that a policy may call safe, and their names there (SAFE_AGGREGATES in sparkcrypt/policy/model.py).
+   */
   private static final Map<String, String> AGGREGATES =
       Map.ofEntries(
           Map.entry("HyperLogLogPlusPlus", "approx_count_distinct"),
@@ -67,15 +69,15 @@ final class ExpressionTags {
   private final List<Declassified> declassified = new ArrayList<>();
   private Supplier<Carried> row = Carried::new;
 
-  /** A value that somebody declassified: why, and what it would have. */
+  /** A declassified value: the reason, and the tags and columns that it would have. */
   record Declassified(String reason, Carried shed) {}
 
   /**
-   * Makes one for a plan.
+   * Creates an object for a plan.
    *
    * @param byId tags of the columns that are known so far; columns without tags are not in it
    * @param safe names of the aggregates whose results have no tags
-   * @param visit what fills {@code byId} for the plan of a subquery
+   * @param visit fills {@code byId} for the plan of a subquery
    */
   ExpressionTags(Map<ExprId, Carried> byId, Set<String> safe, Consumer<QueryPlan<?>> visit) {
     this.byId = byId;
@@ -83,17 +85,17 @@ final class ExpressionTags {
     this.visit = visit;
   }
 
-  /** Sets what an expression has that reads its row by positions: the tags of the whole row. */
+  /** Sets the tags of an expression that reads its row by positions: those of the whole row. */
   void setRow(Supplier<Carried> tags) {
     row = tags;
   }
 
-  /** What was declassified in the expressions so far. */
+  /** Returns the values that were declassified in the expressions so far. */
   List<Declassified> declassified() {
     return declassified;
   }
 
-  /** Adds the tags of a value, less those that fields inside its type carry themselves. */
+  /** Adds the tags of a value, except those that fields inside its type carry themselves. */
   void add(Carried tags, Expression expression) {
     String reason = Declassify.reason(expression);
     if (reason != null) {
@@ -151,7 +153,7 @@ final class ExpressionTags {
     for (Expression child : Trees.children(expression)) {
       add(tags, child);
       if (child instanceof StructFieldsOperation) {
-        continue; // it has no type; its own children's are looked at
+        continue; // it has no type; its own children's types are compared
       }
       if (handsOn) {
         FieldTags.addLost(tags.tags(), child.dataType(), expression.dataType());
@@ -184,7 +186,10 @@ final class ExpressionTags {
     }
   }
 
-  /** Partitions and frames say which rows count; the order is part of the value where the function asks for no other. */
+  /**
+   * Adds the tags of a window. Partitions and frames only choose rows; the order is part of the value if the function has no
+   * other input.
+   */
   private void addWindow(Carried tags, WindowExpression window) {
     Expression function = window.windowFunction();
     add(tags, function);
@@ -195,11 +200,11 @@ final class ExpressionTags {
 
   private void addAggregate(Carried tags, AggregateExpression aggregate) {
     if (!safe.contains(AGGREGATES.getOrDefault(name(aggregate.aggregateFunction()), ""))) {
-      add(tags, aggregate.aggregateFunction()); // not its filter, which says which rows count
+      add(tags, aggregate.aggregateFunction()); // not its filter, which only chooses rows
     }
   }
 
-  /** Adds what an expression's columns have, their inner fields included: what may be in a value that nothing tells apart. */
+  /** Adds the tags of a column and of the fields inside it, for a value that may contain any part of it. */
   void addAll(Carried tags, Attribute column) {
     addColumn(tags, column);
     FieldTags.addBelow(tags.tags(), column.dataType());

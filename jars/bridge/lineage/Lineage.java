@@ -8,24 +8,24 @@ import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
 
 /**
- * Where a written column comes from, in its metadata: so it is in the footer of each file, and goes where the file goes.
+ * The origin of a written column, in its metadata: it is in the footer of each file, and moves with the file.
  *
- * <p>{@code {"from": {table: [column, ...]}, "declassified": {…}, "conditions": {…}, "inherited": [tag, ...]}}, each part only
- * where there is something to say; sparkcrypt/tags/lineage_note.py reads it.
+ * <p>{@code {"from": {table: [column, ...]}, "declassified": {…}, "conditions": {…}, "inherited": [tag, ...]}}, each part only if
+ * it is not empty; sparkcrypt/tags/lineage_note.py reads it.
  */
 final class Lineage {
   static final String KEY = "lineage";
 
-  /** Of so many columns each part says at most; {@code "more": true} says that there were others. */
+  /** The most columns in each part; {@code "more": true} means that there were others. */
   private static final int MOST = 200;
 
   private Lineage() {}
 
   /**
-   * What is to be said of one column; empty where there is nothing.
+   * Returns the lineage of one column; empty if there is none.
    *
    * @param values tagged columns that its values come from
-   * @param conditions tagged columns by which the rows of the write were chosen
+   * @param conditions tagged columns that were used to choose the rows of the write
    * @param inherited tags that its table lacked when it was written
    */
   static Metadata of(Carried values, Set<Carried.Origin> conditions, Set<String> inherited) {
@@ -54,7 +54,7 @@ final class Lineage {
     }
   }
 
-  /** Metadata with this lineage in place of what earlier writes said there. */
+  /** Returns metadata with this lineage in place of that of earlier writes. */
   static Metadata with(Metadata metadata, Metadata lineage) {
     boolean empty = lineage.equals(Metadata.empty());
     if (empty && !metadata.contains(KEY)) {

@@ -23,13 +23,12 @@ import org.apache.spark.sql.catalyst.plans.logical.WithCTE;
 import org.apache.spark.sql.catalyst.trees.TreePattern;
 
 /**
- * Which tags each column of a resolved plan has from the columns that its values come from.
+ * The tags that each column of a resolved plan has from the columns that its values come from.
  *
- * <p>Filters, join keys and groups say which rows count, and are not followed. A node that is not known gives each column that it
- * makes the tags of all its input.
+ * <p>Filters, join keys and groups only choose rows, and are not followed. An unknown node gives each column that it makes the
+ * tags of all its input.
  */
 final class PlanTags {
-  /** Leaves whose rows come from a program. */
   /** Leaves whose rows come from a program. */
   private static final Set<String> LOCAL = Set.of("LocalRelation", "LogicalRDD", "ExternalRDD");
   /** Nodes whose columns are those of their children. */
@@ -54,9 +53,9 @@ final class PlanTags {
   private boolean anyTags;
 
   /**
-   * Makes one for a plan.
+   * Creates an object for a plan.
    *
-   * @param tables what the catalog says of tables, beyond their columns' metadata
+   * @param tables the tags of tables that their columns' metadata do not have
    * @param safeAggregates names of the aggregates whose results have no tags
    */
   PlanTags(TableTags tables, Set<String> safeAggregates) {
@@ -65,22 +64,22 @@ final class PlanTags {
     this.anyTags = VariableTags.isAny();
   }
 
-  /** Whether any column of what was visited carries a tag. */
+  /** Returns whether any column of a visited plan carries a tag. */
   boolean anyTags() {
     return anyTags;
   }
 
-  /** What was declassified in the plan. */
+  /** Returns the values that were declassified in the plan. */
   List<ExpressionTags.Declassified> declassified() {
     return values.declassified();
   }
 
-  /** Tagged columns by which rows were chosen, joined or grouped: no value comes from them. */
+  /** Returns the tagged columns that were used to choose, join or group rows; no value comes from them. */
   Set<Carried.Origin> conditions() {
     return conditions.origins();
   }
 
-  /** The tags of a column of a plan that was visited, those in its own metadata included. */
+  /** Returns the tags of a column of a visited plan, including those in its own metadata. */
   Carried of(Attribute column) {
     Carried found = new Carried();
     found.addAll(FieldTags.of(column.metadata()));
@@ -91,7 +90,7 @@ final class PlanTags {
     return found;
   }
 
-  /** Looks at a plan, from its leaves up. */
+  /** Visits a plan, from its leaves up. */
   void visit(QueryPlan<?> plan) {
     if (plan instanceof WithCTE) {
       Trees.elements(CTERelationDef.class, Trees.get(WithCTE.class, plan, "cteDefs")).forEach(this::visitCte);
@@ -135,7 +134,7 @@ final class PlanTags {
     }
   }
 
-  /** Only a write says by which columns its rows were chosen; in other queries a condition counts for what it declassifies. */
+  /** Adds a condition: a write records all columns that chose its rows, other queries only what the condition declassifies. */
   private void addCondition(Expression condition) {
     if (tables.isForWrite() || condition.containsPattern(Declassify.pattern())) {
       values.add(conditions, condition);
@@ -147,7 +146,9 @@ final class PlanTags {
     byCte.put(definition.id(), columnsOf(definition.child()));
   }
 
-  /** A recursive query: each round may move values between its columns, so it is looked at until no column has more. */
+  /**
+   * Visits a recursive query. Each round may move values between its columns, so it is visited until no column gains anything.
+   */
   private void visitLoop(QueryPlan<?> loop, List<QueryPlan<?>> children) {
     Long id = (Long) Trees.get(loop.getClass(), loop, "id");
     List<Carried> before;
@@ -192,7 +193,7 @@ final class PlanTags {
     }
   }
 
-  /** What a leaf that stands for a common table expression has, or for the rows of a recursive query's last round; else null. */
+  /** Returns the columns of a leaf that refers to a common table expression, or to a recursive query's last round; else null. */
   private List<Carried> namedBy(QueryPlan<?> leaf) {
     if (leaf instanceof CTERelationRef) {
       return byCte.get(((CTERelationRef) leaf).cteId());
@@ -200,7 +201,7 @@ final class PlanTags {
     return leaf.getClass().getSimpleName().equals(LOOP + "Ref") ? byLoop.get((Long) Trees.get(leaf.getClass(), leaf, "loopId")) : null;
   }
 
-  /** Remembers what a column of a table carries, and finds what one of no table has lost. */
+  /** Records the tags of a column of a table; adds what a column of no table may have lost. */
   private void noteLost(QueryPlan<?> leaf, Attribute column, Carried tags, String source) {
     if (source != null) {
       tables.seen().note(source, column.name(), tags.tags());
@@ -233,7 +234,7 @@ final class PlanTags {
     addRows(Trees.output(plan), Trees.get(Expand.class, plan, "projections"));
   }
 
-  /** What MERGE becomes: rows of the target and the source, and what is made of them in each case. */
+  /** Visits a rewritten MERGE: rows of the target and the source, and the rows made of them in each case. */
   private void visitMerge(QueryPlan<?> plan) {
     for (String part : INSTRUCTIONS) {
       for (Expression instruction : Trees.expressions(plan, part)) {
@@ -268,7 +269,7 @@ final class PlanTags {
     }
   }
 
-  /** What a node makes in a way that is not known, such as a function of Python over whole rows, has the tags of all it got. */
+  /** Gives the columns that an unknown node makes, such as a Python function over whole rows, the tags of all its input. */
   private void visitOther(QueryPlan<?> plan, List<QueryPlan<?>> children) {
     if (plan instanceof LateralJoin) {
       visit(((LateralJoin) plan).right().plan());

@@ -8,7 +8,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 
-/** Names of tagged columns that this application has read under one policy: what rows without lineage are held against. */
+/** Names of tagged columns that this application has read under one policy; rows without lineage are compared with them. */
 final class SeenTags {
   private static final int MOST_NAMES = 10_000;
   private static final int MOST_TABLES = 1_000;
@@ -23,19 +23,22 @@ final class SeenTags {
     return BY_POLICY.computeIfAbsent(policy.text(), unused -> new SeenTags());
   }
 
-  /** Notes what a column of a table, or folder, carries now; nothing, where it carried something before. */
+  /** Records the current tags of a column of a table or folder; a column without tags is forgotten. */
   synchronized void note(String table, String column, Set<String> tags) {
     String name = column.toLowerCase(Locale.ROOT);
     Map<String, Set<String>> seen = byName.get(name);
     if (seen != null) {
-      seen.remove(table); // what was read last is named
+      seen.remove(table); // the table read last comes last
     }
     if (!tags.isEmpty()) {
       byName.computeIfAbsent(name, unused -> new Newest<>(MOST_TABLES)).put(table, Set.copyOf(tags));
     }
   }
 
-  /** What a column of a name has lost that is read from no table: for each set of tags that was seen, the column read last with it. */
+  /**
+   * Returns the tags that a column of no table may have lost: for each set of tags that was seen, with the column last read with
+   * it.
+   */
   synchronized Collection<Carried.Lost> of(String column) {
     Map<Set<String>, Carried.Lost> byTags = new LinkedHashMap<>();
     byName

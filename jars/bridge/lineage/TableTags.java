@@ -21,9 +21,9 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * The tags of tables that are read, as the helper unites them: schema of the catalog, properties, the policy's rule.
+ * The tags of tables that are read, as the helper combines them: the catalog's schema, properties, the policy's rule.
  *
- * <p>A plan may be older than a table's tags, and properties and rules never are in a plan.
+ * <p>A plan may be older than a table's tags, and never contains properties and rules.
  */
 final class TableTags {
   private static final int MOST = 1_000;
@@ -40,17 +40,17 @@ final class TableTags {
   private record Asked(String policy, Map<String, String> told, StructType schema) {}
 
   /**
-   * What is known of a leaf.
+   * The table or folder of a leaf, and its columns' tags.
    *
-   * @param source the table that is read, else the folder; null where it is neither, or a folder in a query that writes nothing
-   * @param tags of its columns, by their places; those that fields inside their types carry are left out
+   * @param source the table that is read, else the folder; null if it is neither, or a folder in a query that writes nothing
+   * @param tags the columns' tags by position, without those that fields inside their types carry
    */
   record Read(String source, Map<Integer, Set<String>> tags) {}
 
   /**
-   * Makes one for a plan.
+   * Creates an object for a plan.
    *
-   * @param forWrite look each table up in the catalog anew, and the tables of folders too, since files depend on it
+   * @param forWrite whether to look each table up in the catalog again, and the tables of folders too, since files depend on it
    */
   TableTags(SparkSession session, SessionPolicy policy, boolean forWrite) {
     this.policy = policy;
@@ -59,7 +59,7 @@ final class TableTags {
     this.forWrite = forWrite;
   }
 
-  /** What the catalog says of a leaf, and of its columns. */
+  /** Returns the catalog's facts about a leaf and its columns. */
   Read of(QueryPlan<?> leaf, List<Attribute> columns) {
     Object table = tableOf(leaf);
     Map<String, String> told = table != null ? TableEntry.told(forWrite ? tables.fresh(Calls.call(table, "identifier")) : table) : folderOf(leaf);
@@ -72,22 +72,24 @@ final class TableTags {
     return new Read(source, tagged ? byPlace(columns, ask(told, leaf.schema())) : Map.of());
   }
 
-  /** Names of tagged columns that were read under the session's policy. */
+  /** Returns the names of tagged columns that were read under the session's policy. */
   SeenTags seen() {
     return seen;
   }
 
-  /** Whether the query's rows are written. */
+  /** Returns whether the query's rows are written. */
   boolean isForWrite() {
     return forWrite;
   }
 
-  /** Names of the tables whose leaves were asked for. */
+  /** Returns the names of the tables whose leaves were looked up. */
   Set<String> names() {
     return names;
   }
 
-  /** Whether one of them requires encryption by its properties; what the policy says of their names is not looked at. */
+  /**
+   * Returns whether one of them requires encryption by its properties; the policy's rules for their names are not considered.
+   */
   boolean requiresEncryption() {
     return requiresEncryption;
   }
@@ -107,7 +109,7 @@ final class TableTags {
     };
   }
 
-  /** What is known of the table that owns the folder which is read; null where that is not looked at. */
+  /** Returns the properties of the table that owns the folder which is read; null if folders are not looked up. */
   private Map<String, String> folderOf(QueryPlan<?> leaf) {
     if (!forWrite || !leaf.getClass().getSimpleName().equals("LogicalRelation")) {
       return null;
@@ -160,7 +162,7 @@ final class TableTags {
     return found;
   }
 
-  /** The tags that the field of a path below a column carries in its metadata already. */
+  /** Returns the tags that the field at a path below a column already carries in its metadata. */
   private static Set<String> inside(DataType type, JsonNode path) {
     Set<String> tags = Set.of();
     DataType at = type;
@@ -168,7 +170,7 @@ final class TableTags {
       String name = path.path(i).asText();
       DataType inner = inner(at, name);
       if (inner != null) {
-        tags = Set.of(); // elements, keys and values have no metadata of their own
+        tags = Set.of(); // elements, keys and values have no metadata
         at = inner;
         continue;
       }
@@ -187,7 +189,7 @@ final class TableTags {
     return tags;
   }
 
-  /** The type of an array's elements, or a map's keys or values; null for any other step of a path. */
+  /** Returns the type of an array's elements, or a map's keys or values; null for any other step of a path. */
   private static DataType inner(DataType type, String name) {
     if (type instanceof ArrayType) {
       return name.equals("element") ? ((ArrayType) type).elementType() : null;

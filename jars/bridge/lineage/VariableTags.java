@@ -10,10 +10,10 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 
 /**
- * What the variables of a session have from the tagged columns that they were set from.
+ * The tags that a session's variables have from the columns that they were set from.
  *
- * <p>A variable keeps its tags until the session ends, whatever is put into it later: whether a statement will have set it is not
- * known when it is resolved. Spark 3.5 has no variables.
+ * <p>A variable keeps its tags until the session ends, whatever is assigned to it later: when a statement is resolved, it is not
+ * known whether it will run. Spark 3.5 has no variables.
  */
 final class VariableTags {
   private static final int MOST_VARIABLES = 10_000;
@@ -22,12 +22,12 @@ final class VariableTags {
 
   private VariableTags() {}
 
-  /** The query whose row a statement puts into variables; null for other plans. */
+  /** Returns the query whose row a statement assigns to variables; null for other plans. */
   static LogicalPlan query(LogicalPlan plan) {
     return plan.getClass().getSimpleName().equals("SetVariable") ? (LogicalPlan) Calls.call(plan, "sourceQuery") : null;
   }
 
-  /** Notes what the variables of a statement will have. */
+  /** Records the tags that the variables of a statement will have. */
   static void note(SparkSession session, LogicalPlan statement, LogicalPlan query, PlanTags tags) {
     List<Object> variables = Calls.list(Calls.call(statement, "targetVariables"));
     List<Attribute> columns = Trees.output(query);
@@ -40,14 +40,14 @@ final class VariableTags {
     }
   }
 
-  /** What a variable has; nothing for other expressions. */
+  /** Returns the tags of a variable; nothing for other expressions. */
   static Carried of(Expression expression) {
     boolean isVariable = expression.getClass().getSimpleName().equals("VariableReference");
     Map<String, Carried> known = isVariable ? BY_SESSION.get(SparkSession.active()) : null;
     return known == null ? NOTHING : known.getOrDefault(name(expression), NOTHING);
   }
 
-  /** Both together, in a new one: queries of other threads may be reading what is known. */
+  /** Returns a new object with both, since queries of other threads may be reading the known one. */
   private static Carried united(Carried before, Carried more) {
     Carried all = new Carried();
     all.addAll(before);
@@ -55,7 +55,7 @@ final class VariableTags {
     return all;
   }
 
-  /** Whether the active session has a variable that has something. */
+  /** Returns whether the active session has a variable with tags. */
   static boolean isAny() {
     return BY_SESSION.containsKey(SparkSession.active());
   }
