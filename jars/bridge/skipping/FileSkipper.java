@@ -19,9 +19,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Asks the helper which listed files of one table a query need not open (sparkcrypt/skipping/query/skip_files.py).
+ * A client of the helper that finds listed files of one table which a query need not open
+ * (sparkcrypt/skipping/query/skip_files.py).
  *
- * <p>Whatever goes wrong leaves every file in, with one warning: a store makes queries faster and never another result.
+ * <p>On any failure every file is opened, with one warning: a store makes queries faster and never changes a result.
  */
 final class FileSkipper {
   private static final Logger LOG = LoggerFactory.getLogger(FileSkipper.class);
@@ -36,11 +37,11 @@ final class FileSkipper {
   private volatile boolean isTold;
 
   /**
-   * @param policy of the session
-   * @param table that is read
-   * @param forms of the filters over its columns
+   * @param policy the session's policy
+   * @param table the table that is read
+   * @param forms the forms of the filters over its columns
    * @param read the columns that the query reads
-   * @param obstacle why no index may be used; null where one may
+   * @param obstacle why no index may be used; null if one may
    */
   FileSkipper(SessionPolicy policy, ReadTable table, FilterForms forms, Set<String> read, String obstacle) {
     this.policy = policy;
@@ -50,20 +51,20 @@ final class FileSkipper {
     this.obstacle = obstacle;
   }
 
-  /** What came of the last listing, as sparkcrypt.skipping_report shows it; null where nothing was listed yet. */
+  /** Returns the result of the last listing, as sparkcrypt.skipping_report shows it; null if nothing was listed yet. */
   ObjectNode outcome() {
     return outcome;
   }
 
-  /** Metrics that count what listings by these filters leave out, by their keys. */
+  /** Returns the metrics of files left out by listings with these filters, by their keys. */
   Map<String, SQLMetric> metrics(SparkContext context, List<Expression> filters) {
     return skippedFiles.metrics(context, forms.columns(filters));
   }
 
   /**
-   * The files that are to be opened, in their directories; null where that is all of them.
+   * Returns the files to open, in their directories; null if all of them must be opened.
    *
-   * @param directories of Spark's listing, each with values of partitions and files
+   * @param directories Spark's listing, each with partition values and files
    */
   List<Object> kept(List<Object> directories, List<Expression> filters) {
     int listed = 0;

@@ -33,19 +33,17 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DecimalType;
 
 /**
- * Filters of a scan in the form in which the helper judges them (sparkcrypt/skipping/query/predicate_json.py).
+ * Filters of a scan in the form that the helper evaluates (sparkcrypt/skipping/query/predicate_json.py).
  *
- * <p>A comparison counts where one side is a column itself, by the id that its relation gave it, and the other a literal of the very
- * same type. Everything else is "unknown": casts, functions (CHAR is padded by one), columns of metadata and of partitions, and text
- * under a collation.
+ * <p>A comparison counts if one side is a column itself, by the id that its relation gave it, and the other a literal of exactly
+ * the same type. Everything else is "unknown": casts, functions (CHAR is padded by one), metadata and partition columns, and text
+ * with a collation.
  */
 final class FilterForms {
   private final Map<ExprId, Attribute> columns = new HashMap<>();
   private final ObjectNode types = Wire.object();
 
-  /**
-   * @param output the columns of a relation that its files hold
-   */
+  /** @param output the columns of a relation that its files contain */
   FilterForms(List<Attribute> output) {
     for (Attribute attribute : output) {
       String kind = kind(attribute);
@@ -56,12 +54,12 @@ final class FilterForms {
     }
   }
 
-  /** Column -> Spark's type, of the columns that comparisons are understood of. */
+  /** Returns Spark's type for each column whose comparisons are supported. */
   ObjectNode types() {
     return types;
   }
 
-  /** The columns that filters name and whose comparisons are understood, in order. */
+  /** Returns the sorted names of the columns in filters whose comparisons are supported. */
   SortedSet<String> columns(List<Expression> filters) {
     SortedSet<String> found = new TreeSet<>();
     for (Expression filter : filters) {
@@ -75,7 +73,7 @@ final class FilterForms {
     return found;
   }
 
-  /** All of these filters together; null where none of them says anything of a column. */
+  /** Returns all of these filters joined; null if none of them restricts a column. */
   ArrayNode of(List<Expression> filters) {
     List<ArrayNode> parts = new ArrayList<>();
     filters.forEach(filter -> parts.add(form(filter)));
@@ -151,7 +149,7 @@ final class FilterForms {
     if (literal == null) {
       return unknown();
     }
-    if (comparison instanceof EqualNullSafe) { // of a null it is false, never null
+    if (comparison instanceof EqualNullSafe) { // false for a null, never null
       ArrayNode isNull = leaf("null", column);
       return literal.isNull() ? isNull : joined("and", List.of(negated(isNull), leaf("=", column).add(literal)));
     }
@@ -211,7 +209,7 @@ final class FilterForms {
     return column == null ? unknown() : leaf("null", column);
   }
 
-  /** The column that an expression is, as the relation has it; null for any other expression. */
+  /** Returns the relation's column that an expression is; null for any other expression. */
   private Attribute column(Expression expression) {
     if (!(expression instanceof Attribute attribute)) {
       return null;

@@ -8,7 +8,7 @@ import com.fasterxml.jackson.databind.node.TextNode;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Values as Catalyst has them, in JSON without loss; what has no such form is null in Java, and SQL's NULL is JSON's. */
+/** Catalyst's values in JSON without loss: null in Java for a value that has no such form, JSON's null for SQL's NULL. */
 final class LiteralForms {
   private LiteralForms() {}
 
@@ -20,7 +20,7 @@ final class LiteralForms {
       return BooleanNode.valueOf(flag);
     }
     if (value instanceof Byte || value instanceof Short || value instanceof Integer || value instanceof Long) {
-      return LongNode.valueOf(((Number) value).longValue()); // days and microseconds too
+      return LongNode.valueOf(((Number) value).longValue()); // also days and microseconds
     }
     if (value instanceof Float || value instanceof Double) {
       return TextNode.valueOf(Double.toString(((Number) value).doubleValue()));
@@ -30,7 +30,7 @@ final class LiteralForms {
     }
     if (value instanceof UTF8String text) {
       String plain = text.toString();
-      return UTF8String.fromString(plain).equals(text) ? TextNode.valueOf(plain) : null; // bytes that are no UTF-8 have no text
+      return UTF8String.fromString(plain).equals(text) ? TextNode.valueOf(plain) : null; // bytes that are not UTF-8 have no text
     }
     return value instanceof byte[] bytes ? TextNode.valueOf(Wire.base64(bytes)) : null;
   }

@@ -14,17 +14,17 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Gives each scan that goes by a store the metrics of its FileSkipper, beside Spark's number of files read.
+ * A rule that adds the metrics of its FileSkipper to each scan that uses a store, beside Spark's number of files read.
  *
- * <p>A scan offers no way to have metrics of its own, so they are added to those that it sends from the driver. This rule is the last
- * that sees a scan before it runs, and so none is copied after it. Where it fails, the query runs without these metrics.
+ * <p>A scan has no interface for further metrics, so they are added to those that it sends from the driver. This is the last rule
+ * before a scan runs, so no scan is copied after it. If the rule fails, the query runs without these metrics.
  */
 final class SkipMetrics extends ColumnarRule {
   private static final Logger LOG = LoggerFactory.getLogger(SkipMetrics.class);
   private static final AtomicBoolean IS_TOLD = new AtomicBoolean();
   private static final String SCAN = "org.apache.spark.sql.execution.FileSourceScanExec";
   private static final String SENT = "driverMetrics";
-  /** What Spark's UI knows of: made of those that are sent, and made already where the plan adapts itself. */
+  /** The metrics that Spark's UI shows: made from those that are sent, and already made if the plan is adaptive. */
   private static final String SHOWN = "org$apache$spark$sql$execution$FileSourceScanLike$$scanMetrics";
 
   @Override

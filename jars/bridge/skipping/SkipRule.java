@@ -20,10 +20,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Puts an index that asks the table's store for data skipping before the file index of each Parquet table that a query reads.
+ * A rule that puts an index in front of the file index of each Parquet table in a query; it asks the table's store for data
+ * skipping.
  *
- * <p>It runs when partitions are pruned and columns that nobody reads are gone. Only a session that asks for it and has a policy
- * that says where stores are is served; reads under a policy of their own, as those of runs, never are.
+ * <p>It runs after partition pruning and column pruning. It applies only if the session or the read asks for it and the policy
+ * names the location of stores; it never applies to reads under a policy of their own, like those of runs.
  */
 final class SkipRule extends Rule<LogicalPlan> {
   static final String SKIPPING = "spark.sparkcrypt.skipping";
@@ -54,7 +55,7 @@ final class SkipRule extends Rule<LogicalPlan> {
             node -> skipping(new ReadTable(node, tables, catalog), policy, session, read.get(node))));
   }
 
-  /** What cannot be planned otherwise is planned as ever. */
+  /** Returns the node with skipping, or the node itself if that fails. */
   private static LogicalPlan skipping(ReadTable table, SessionPolicy policy, SparkSession session, Set<String> read) {
     try {
       return table.hasOwnPolicy() || !isSupported() ? table.node : wrapped(table, policy, session, read);
@@ -76,12 +77,12 @@ final class SkipRule extends Rule<LogicalPlan> {
     return table.node.makeCopy(Calls.values(table.node, relation, wrapped));
   }
 
-  /** The session's own word. */
+  /** Returns the session's setting. */
   private static boolean isAsked(SparkSession session) {
     return isTrue(String.valueOf(conf(session, SKIPPING)));
   }
 
-  /** Whether a read is to be served: an option of its own goes before the session's word. */
+  /** Returns whether a read uses skipping: its own option takes precedence over the session's setting. */
   private static boolean isServed(LogicalPlan node, boolean isAsked) {
     Object relation = ReadTable.parquetOf(node);
     Object said = Calls.orNull(Calls.call(Calls.call(relation, "options"), "get", SKIPPING));
@@ -97,7 +98,7 @@ final class SkipRule extends Rule<LogicalPlan> {
     return word.equals("true");
   }
 
-  /** Why no index may be used in this session: columns of files are found by other ways than by their names alone. */
+  /** Returns why no index may be used in this session: columns of files are found in other ways than by their names alone. */
   private static String obstacle(SparkSession session) {
     for (String name : List.of(CASE_SENSITIVE, FIELD_IDS)) {
       if ("true".equalsIgnoreCase(conf(session, name))) {
@@ -111,7 +112,9 @@ final class SkipRule extends Rule<LogicalPlan> {
     return (String) Calls.call(Calls.call(Calls.call(session, "sessionState"), "conf"), "getConfString", name, name.equals(SKIPPING) ? "" : "false");
   }
 
-  /** Whether this Spark lists files by the interface that is compiled here; Spark 3.5 has another Scala's collections. */
+  /**
+   * Returns whether this Spark lists files by the interface that is compiled here; Spark 3.5 uses another Scala's collections.
+   */
   private static boolean isSupported() {
     try {
       if (FileIndex.class.getMethod("rootPaths").getReturnType().getName().equals("scala.collection.immutable.Seq")) {
@@ -126,7 +129,10 @@ final class SkipRule extends Rule<LogicalPlan> {
     return false;
   }
 
-  /** Notes which columns are read of each table: what the projection over it, and filters between them, refer to; else all. */
+  /**
+   * Notes the columns that are read of each table: those that the projection over it, and filters between them, refer to; else
+   * all.
+   */
   private static void addRead(LogicalPlan node, Map<LogicalPlan, Set<String>> read) {
     LogicalPlan below = node;
     List<LogicalPlan> above = new ArrayList<>();

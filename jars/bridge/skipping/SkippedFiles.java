@@ -9,22 +9,22 @@ import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.metric.SQLMetrics;
 
 /**
- * Counts of the files that one scan does not open, in all and by index, as metrics of Spark.
+ * Counts of the files that one scan does not open, in total and by index, as Spark's metrics.
  *
- * <p>Metrics are made before the store is asked: one for each kind of index of each column that a filter names. Their names hold
- * names of columns, and no value.
+ * <p>Metrics are created before the store is asked: one for each kind of index of each column that a filter names. Their names
+ * contain names of columns, and no values.
  */
 final class SkippedFiles {
   private static final String KEY = "filesSkipped";
   private static final String KEY_BY = KEY + "By:";
   private static final String SEVERAL = KEY_BY + "several";
   private static final String TEXT = "number of files skipped";
-  /** As skipper.py names them. */
+  /** The same names as in sparkcrypt/skipping/format/naming.py. */
   private static final List<String> KINDS = List.of("minmax", "valuelist", "bloomfilter");
 
   private final Map<String, SQLMetric> metrics = new LinkedHashMap<>();
 
-  /** The metrics by their keys; the copies of a scan share them. */
+  /** Returns the metrics by their keys; the copies of a scan share them. */
   synchronized Map<String, SQLMetric> metrics(SparkContext context, Iterable<String> columns) {
     add(context, KEY, TEXT);
     for (String column : columns) {
@@ -37,9 +37,9 @@ final class SkippedFiles {
   }
 
   /**
-   * Takes what a listing came to.
+   * Sets the counts of a listing.
    *
-   * @param by index, or several of them -> how many files it left out
+   * @param by index, or several of them -> number of files left out
    */
   synchronized void set(JsonNode by) {
     metrics.values().forEach(metric -> metric.set(0));
@@ -57,7 +57,7 @@ final class SkippedFiles {
 
   private void add(String key, long files) {
     SQLMetric metric = metrics.get(key);
-    if (metric != null) { // a listing of a plan that does not run, or not yet, counts for nobody
+    if (metric != null) { // a listing of a plan that does not run, or not yet, is not counted
       metric.add(files);
     }
   }

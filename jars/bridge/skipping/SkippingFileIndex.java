@@ -10,10 +10,10 @@ import scala.Option;
 import scala.collection.immutable.Seq;
 
 /**
- * A table's file index that leaves out the files which the table's store proves to hold no row that a filter asks for.
+ * A table's file index without the files that the table's store proves to contain no row for a filter.
  *
- * <p>It equals another over an equal index: what a scan leaves out follows from its filters, which Spark compares itself. The only
- * class here that is compiled against Scala's collections, as Spark 4 has them; SkipRule does not make one on Spark 3.5.
+ * <p>Two such indexes are equal if they wrap equal indexes: a scan's skipped files follow from its filters, which Spark compares
+ * itself. This class is compiled against Scala's collections, as Spark 4 has them; SkipRule does not create one on Spark 3.5.
  */
 final class SkippingFileIndex implements FileIndex {
   private final FileIndex whole;

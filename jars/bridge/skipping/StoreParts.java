@@ -19,15 +19,16 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Judges the files of a query by the parts of a store that is too large to be kept open (sparkcrypt/skipping/query/judge_part.py).
+ * Evaluation of a query's files by the parts of a store that is too large to be kept open
+ * (sparkcrypt/skipping/query/judge_part.py).
  *
- * <p>Few parts are asked of the driver's helper, one after another. Many are asked in tasks, one part each, of the executors'
- * helpers; a part that no executor can read, as on a disk of the driver's, is asked of the driver's helper then.
+ * <p>The driver's helper evaluates a few parts, one after another. Many are evaluated in tasks, one part each, by the executors'
+ * helpers; a part that no executor can read, for example on a disk of the driver, then goes to the driver's helper.
  */
 final class StoreParts {
   private static final Logger LOG = LoggerFactory.getLogger(StoreParts.class);
   private static final int FEW = 4;
-  /** So many parts the driver judges in a minute, where tasks cannot. */
+  /** The most parts that the driver evaluates if tasks cannot: it takes about a minute for them. */
   private static final int MOST_HERE = 64;
   private static final String DESCRIPTION = "spark.job.description";
   private static final String CANCELLED = "SPARK_JOB_CANCELLED";
@@ -36,11 +37,11 @@ final class StoreParts {
   private StoreParts() {}
 
   /**
-   * What a store says of listed files, once its parts are judged.
+   * Returns a store's answer for listed files, once its parts are evaluated.
    *
-   * @param table as people know it
+   * @param table its name in messages
    * @param request skip_files, as it was sent
-   * @param answer of the helper, with the parts that are to be judged; none where it has judged the files itself
+   * @param answer the helper's, with the parts to evaluate; without parts if it has evaluated the files itself
    */
   static JsonNode judged(SparkContext context, String table, ObjectNode request, JsonNode answer) {
     JsonNode parts = Wire.required(answer, "parts");
@@ -87,17 +88,17 @@ final class StoreParts {
     return found;
   }
 
-  /** Runs a task for each part, and returns what each came to; a task that cannot be run is as one that failed. */
+  /** Runs a task for each part, and returns their results; a task that cannot be run counts as failed. */
   private static List<String> run(SparkContext context, String table, String asked, List<String> identities) {
     String before = context.getLocalProperty(DESCRIPTION);
     context.setLocalProperty(DESCRIPTION, "sparkcrypt: judges " + identities.size() + " parts of the store of " + table);
     try {
       JavaSparkContext spark = JavaSparkContext.fromSparkContext(context);
       return spark.parallelize(identities, identities.size()).map(new Judge(asked)).collect();
-    } catch (Exception e) { // Spark's are checked, and Scala declares none
+    } catch (Exception e) { // Spark's exceptions are checked, and Scala declares none
       String why = String.valueOf(e.getMessage());
       if (e instanceof InterruptedException || why.contains(CANCELLED)) {
-        throw Sneaky.<RuntimeException>of(e); // somebody ended the query
+        throw Sneaky.<RuntimeException>of(e); // the query was cancelled
       }
       return Collections.nCopies(identities.size(), failure("its tasks failed: " + why.lines().findFirst().orElse("")));
     } finally {
@@ -158,7 +159,7 @@ final class StoreParts {
     return null;
   }
 
-  /** Asks the helper of the executor's JVM; what goes wrong is an answer too, so that Spark does not try it again. */
+  /** A call of the helper of the executor's JVM. A failure is a result too, so that Spark does not retry the task. */
   private static final class Judge implements Function<String, String> {
     private static final long serialVersionUID = 1L;
 
