@@ -18,7 +18,7 @@ import org.apache.spark.sql.types.StructType;
 /**
  * The denied leaves below one column, as a tree of logical names, and the column with nulls in their places.
  *
- * <p>What has no leaf left is null as a whole; a map whose keys are denied is, too, since keys cannot be null.
+ * <p>A value without any allowed leaf is null as a whole; so is a map whose keys are denied, since keys cannot be null.
  */
 final class DeniedLeaves {
   private static final String ELEMENT = "element";
@@ -36,12 +36,12 @@ final class DeniedLeaves {
     }
   }
 
-  /** Why the first of these leaves is denied, for a column that is null as a whole. */
+  /** Returns why the first of these leaves is denied, for a column that is null as a whole. */
   String why() {
     return why != null ? why : below.values().iterator().next().why();
   }
 
-  /** The type less the denied leaves, as files are asked for it; null when nothing is left. */
+  /** Returns the type without the denied leaves, as it is read from files; null if nothing is left. */
   DataType kept(DataType type) {
     if (why != null) {
       return null;
@@ -73,11 +73,11 @@ final class DeniedLeaves {
   }
 
   /**
-   * An expression of a column with nulls for the denied leaves.
+   * Returns an expression of a column with nulls for the denied leaves.
    *
    * @param read the column as it is read, of the type found
-   * @param type what the column's type is to be
-   * @param found what is read of it: {@code kept(type)}, or the type itself
+   * @param type the column's resulting type
+   * @param found the type that is read: {@code kept(type)}, or the type itself
    */
   Expression masked(Expression read, DataType type, DataType found) {
     if (kept(type) == null) {

@@ -13,11 +13,11 @@ import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 
-/** Which leaves of a table are denied everywhere, and which in some partitions alone, as those of key templates are. */
+/** The leaves of a table that are denied everywhere, and those denied only in some partitions, like those of key templates. */
 final class DeniedPlaces {
   private static final String NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__";
 
-  /** Partitions in which the same leaves are denied; what is denied everywhere is among them. */
+  /** Partitions in which the same leaves are denied, including those denied everywhere. */
   record Group(Map<String, DeniedLeaves> denied, List<Map<String, String>> partitions) {}
 
   static final DeniedPlaces NONE = new DeniedPlaces(new ReaderDecision.Denied(List.of(), List.of()));
@@ -53,7 +53,7 @@ final class DeniedPlaces {
     return everywhere.isEmpty() && groups.isEmpty();
   }
 
-  /** Column -> why it is denied somewhere. */
+  /** Returns column -> why it is denied somewhere. */
   Map<String, String> reasons() {
     Map<String, String> found = new LinkedHashMap<>();
     everywhere.forEach((column, leaves) -> found.put(column, leaves.why()));
@@ -63,7 +63,7 @@ final class DeniedPlaces {
     return found;
   }
 
-  /** The condition that a row of this table's node is of one of these partitions. */
+  /** Returns the condition that a row of this table's node is in one of these partitions. */
   static Expression isIn(List<Map<String, String>> partitions, LogicalPlan node) {
     List<Expression> conditions = new ArrayList<>();
     for (Map<String, String> values : partitions) {
@@ -93,7 +93,7 @@ final class DeniedPlaces {
     throw Refusal.of("PlanError", "a key template names partition column " + name + ", which the table does not have");
   }
 
-  /** One OR of all, as deep as the logarithm of their number: Spark goes through expressions by recursion. */
+  /** Returns one OR of all, as deep as the logarithm of their number, since Spark traverses expressions by recursion. */
   private static Expression balanced(List<Expression> conditions) {
     int half = conditions.size() / 2;
     return half == 0

@@ -10,8 +10,8 @@ import org.slf4j.LoggerFactory;
 /**
  * NameRule in an analyzer of Spark 3.5, which takes an extension's rules only after names are resolved.
  *
- * <p>It takes the place of a rule of Spark's first batch, and hands each plan on to that rule. The analyzer keeps that rule in a field
- * of its own, which is read anew for each query.
+ * <p>It replaces a rule of Spark's first batch, and passes each plan on to that rule. The analyzer has that rule in a field,
+ * which is read again for each query.
  */
 final class EarlyNameRule extends Analyzer.WindowsSubstitution$ {
   private static final String FIELD = "WindowsSubstitution$module";
@@ -27,15 +27,15 @@ final class EarlyNameRule extends Analyzer.WindowsSubstitution$ {
 
   @Override
   public LogicalPlan apply(LogicalPlan plan) {
-    return replaced.apply(names.apply(plan)); // Spark knows its own rules by their classes
+    return replaced.apply(names.apply(plan)); // not super.apply: Spark identifies its own rules by their classes
   }
 
-  /** Whether the analyzer of a session has the rule. */
+  /** Returns whether the analyzer of a session has the rule. */
   static boolean isIn(SparkSession session) {
     return analyzer(session).WindowsSubstitution() instanceof EarlyNameRule;
   }
 
-  /** Puts the rule into the analyzer of a session; where that cannot be done, strict projection is refused later. */
+  /** Puts the rule into the analyzer of a session; if that fails, strict projection is refused later. */
   static void install(SparkSession session, NameRule names) {
     try {
       Field field = Analyzer.class.getDeclaredField(FIELD);

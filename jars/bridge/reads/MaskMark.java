@@ -8,8 +8,8 @@ import java.nio.charset.StandardCharsets;
 import org.apache.spark.sql.types.Metadata;
 
 /**
- * What the metadata of a masked column says of it: a tag that no policy defines, so that no write takes its nulls for data, and
- * the reason.
+ * The mark in the metadata of a masked column: a tag that no policy defines, so that no write stores its nulls as data, and the
+ * reason.
  */
 final class MaskMark {
   static final String TAG = "!masked";
@@ -18,7 +18,7 @@ final class MaskMark {
 
   private MaskMark() {}
 
-  /** The reason in a metadata's JSON, or null. */
+  /** Returns the reason in a metadata's JSON, or null. */
   static String reasonIn(String json) {
     try {
       return json.contains(REASON) ? Wire.parse(json.getBytes(StandardCharsets.UTF_8)).path(REASON).asText(null) : null;

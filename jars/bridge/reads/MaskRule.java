@@ -6,10 +6,10 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 
 /**
- * Puts nulls in the places of columns whose keys a session's reader is denied, where the session or a tag asks for that.
+ * A rule that puts nulls in place of columns whose keys the session's reader is denied, if the session or a tag asks for that.
  *
- * <p>It runs while a query is resolved, so that the nulls are part of what Spark compares with its cache. It goes through the plan
- * itself: Spark's own way passes over what was resolved before, as what global temporary views hold was.
+ * <p>It runs while a query is resolved, so the nulls are part of the plan that Spark compares with its cache. It traverses the
+ * plan itself: Spark's own traversal skips plans that were resolved before, such as those of global temporary views.
  */
 final class MaskRule extends Rule<LogicalPlan> {
   static final String ON_DENIED = "spark.sparkcrypt.on_denied";
@@ -18,7 +18,7 @@ final class MaskRule extends Rule<LogicalPlan> {
 
   MaskRule(SparkSession session) {
     this.session = session;
-    // By the launch's policy here already: a server tells of a query before that is resolved.
+    // For the launch's policy this happens here: a server posts a query's event before the query is resolved.
     watch(session.sparkContext().hadoopConfiguration().get(Names.POLICY));
   }
 
@@ -39,7 +39,7 @@ final class MaskRule extends Rule<LogicalPlan> {
     return policy == null ? plan : new ReaderPlan(session, policy, onDenied(session)).of(plan);
   }
 
-  /** The session's own word: what is in force while a view is resolved is the view's, from when it was made. */
+  /** Returns the session's own setting: while a view is resolved, the settings stored with the view are in force. */
   private static String onDenied(SparkSession session) {
     Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
     String said = ((String) Calls.call(conf, "getConfString", ON_DENIED, "")).trim().toLowerCase(Locale.ROOT);

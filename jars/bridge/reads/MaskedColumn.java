@@ -11,15 +11,15 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * A column that is null, or has null fields, for want of a key.
+ * A column that is null, or has null fields, because a key is denied or missing.
  *
- * @param name what its table calls it
- * @param table whose it is, or null where that is not known
- * @param reason why it is null as a whole, or null where it is not
- * @param type its type, in which the metadata of null fields say why
+ * @param name its name in its table
+ * @param table the table, or null if it is not known
+ * @param reason why it is null as a whole, or null if it is not
+ * @param type its type; the metadata of null fields contain the reason
  */
 record MaskedColumn(String name, String table, String reason, DataType type) {
-  /** A column by its own metadata. */
+  /** Returns a column by its own metadata. */
   static MaskedColumn of(NamedExpression column, LogicalPlan table) {
     String owner = table == null ? null : ReadTable.nameOf(table);
     return new MaskedColumn(column.name(), owner, MaskMark.reasonIn(column.metadata().json()), ((Expression) column).dataType());
@@ -29,7 +29,7 @@ record MaskedColumn(String name, String table, String reason, DataType type) {
     return column.metadata().contains(MaskMark.REASON) || ((Expression) column).dataType().json().contains(MaskMark.REASON);
   }
 
-  /** Why the value at the end of these steps is null, or null where it is not; a struct with null fields is not. */
+  /** Returns why the value at the end of these steps is null, or null if it is not; a struct with null fields is not. */
   String reasonAt(List<ColumnPath.Step> steps) {
     DataType at = type;
     String found = reason;

@@ -20,24 +20,25 @@ import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import scala.Function1;
 
 /**
- * Marks what a query names, before names are resolved and stars become columns: afterwards nothing tells them apart.
+ * A rule that marks the names in a query before they are resolved and stars become columns: afterwards both look the same.
  *
- * <p>Spark copies such a mark to what it puts in a name's place. The text of a view is not marked: it was its author's.
+ * <p>Spark copies such a mark to the expression that replaces a name. The text of a view is not marked, since its author wrote
+ * it.
  */
 final class NameRule extends Rule<LogicalPlan> {
-  /** On an expression that was written as a name: whose query it is. */
+  /** Mark of an expression that was written as a name; its value is the reader whose query it is. */
   private static final TreeNodeTag<String> NAMED = new TreeNodeTag<>("sparkcrypt.named");
 
-  /** On a node: names in it that Spark resolves without copying marks, those of a Connect client's {@code frame.column}. */
+  /** Mark of a node: names in it that Spark resolves without copying marks, those of a Connect client's {@code frame.column}. */
   private static final TreeNodeTag<Set<String>> NAMES = new TreeNodeTag<>("sparkcrypt.names");
 
   private static final Set<String> UNRESOLVED = Set.of("UnresolvedAttribute", "UnresolvedExtractValue");
-  /** In the metadata of what {@code frame.column} gives, which is resolved already. */
+  /** Metadata key of an attribute from {@code frame.column}, which is resolved already. */
   private static final String OF_FRAME = "__dataset_id";
 
   private static final String DROPPING = "DataFrameDropColumns";
 
-  /** How an extension gives Spark 4.x a rule that comes before names are resolved. */
+  /** The method with which an extension gives Spark 4.x a rule that runs before names are resolved. */
   private static final String OFFERED = "injectHintResolutionRule";
 
   private static final boolean IS_OFFERED =
@@ -49,14 +50,14 @@ final class NameRule extends Rule<LogicalPlan> {
     this.session = session;
   }
 
-  /** Gives Spark the rule, if it takes it in this way. */
+  /** Gives Spark the rule, if this version has the method for it. */
   static void inject(SparkSessionExtensions extensions, Function1<SparkSession, Rule<LogicalPlan>> makeRule) {
     if (IS_OFFERED) {
       Calls.call(extensions, OFFERED, makeRule);
     }
   }
 
-  /** Puts the rule into a session's analyzer, if that has none, and marks the plan that is being resolved. */
+  /** Puts the rule into a session's analyzer, if it has none, and marks the plan that is being resolved. */
   static void install(SparkSession session, LogicalPlan plan) {
     if (!IS_OFFERED && !EarlyNameRule.isIn(session)) {
       NameRule rule = new NameRule(session);
@@ -65,7 +66,7 @@ final class NameRule extends Rule<LogicalPlan> {
     }
   }
 
-  /** Whether a session's queries are marked. */
+  /** Returns whether a session's queries are marked. */
   static boolean isInForce(SparkSession session) {
     return IS_OFFERED || EarlyNameRule.isIn(session);
   }
@@ -81,19 +82,19 @@ final class NameRule extends Rule<LogicalPlan> {
     return plan;
   }
 
-  /** Whether an expression was written as a name in a query of this reader. */
+  /** Returns whether an expression was written as a name in a query of this reader. */
   static boolean isNamed(Expression expression, String reader) {
     return reader.equals(Calls.orNull(expression.getTagValue(NAMED)));
   }
 
-  /** Names of columns in a node that count as named wherever they stand in it, in lower case. */
+  /** Returns names of columns, in lower case, that count as named anywhere in a node. */
   static Set<String> namesIn(QueryPlan<?> node) {
     return node instanceof LogicalPlan plan && plan.getTagValue(NAMES).isDefined() ? plan.getTagValue(NAMES).get() : Set.of();
   }
 
   private static void markNode(QueryPlan<?> node, String reader) {
     if (node instanceof LogicalPlan plan && plan.analyzed() || node.getClass().getSimpleName().equals(DROPPING)) {
-      return; // of an earlier query, which was looked at; or names of what is left out
+      return; // of an earlier query, which was checked then; or names of columns to leave out
     }
     Set<String> names = new HashSet<>();
     Trees.expressions(node).forEach(expression -> mark(expression, reader, names));

@@ -28,11 +28,11 @@ import org.apache.spark.sql.catalyst.plans.logical.View;
 import org.apache.spark.sql.catalyst.rules.Rule;
 
 /**
- * Refuses a query that names a masked column, in sessions under strict projection.
+ * A guard that refuses a query that names a masked column, in sessions under strict projection.
  *
- * <p>It goes by the marks of NameRule. Where names are no expressions of their own (USING, dropDuplicates, dropna, fillna), or lose
- * their marks (in a lambda), everything that is used there counts as named. It looks at a query before Spark cleans its aliases up, since marks
- * on them are lost then.
+ * <p>It uses the marks of NameRule. If names are not expressions (USING, dropDuplicates, dropna, fillna), or lose their marks (in
+ * a lambda), everything that is used there counts as named. It checks a query before Spark removes redundant aliases, since marks
+ * on them would be lost.
  */
 final class NamedColumnGuard extends Rule<LogicalPlan> {
   private final SparkSession session;
@@ -51,7 +51,10 @@ final class NamedColumnGuard extends Rule<LogicalPlan> {
     return plan;
   }
 
-  /** No star gives these: {@code fillna} and {@code replace} resolve what they name themselves, and a lambda loses marks. */
+  /**
+   * Expressions in which everything counts as named: stars make none of them, {@code fillna} and {@code replace} resolve their
+   * names themselves, and a lambda loses marks.
+   */
   private static final Set<Class<? extends Expression>> OVER_NAMED = Set.of(Coalesce.class, CaseWhen.class, LambdaFunction.class);
 
   private static final class Search {
@@ -62,7 +65,7 @@ final class NamedColumnGuard extends Rule<LogicalPlan> {
       this.strict = strict;
     }
 
-    /** Looks from the tables up; in a view only for what is masked, since its text was its author's. */
+    /** Searches from the tables up; in a view it only finds masked columns, since the view's author wrote the names. */
     void look(QueryPlan<?> node, boolean isOfReader) {
       boolean isBelow = isOfReader && !(node instanceof View);
       Trees.children(node).forEach(child -> look(child, isBelow));
@@ -97,9 +100,9 @@ final class NamedColumnGuard extends Rule<LogicalPlan> {
       }
     }
 
-    /** Notes a column that is masked in this node, or another's under another name. */
+    /** Notes an alias that is masked in this node, or that renames a masked column. */
     private void add(QueryPlan<?> node, Alias alias) {
-      Expression value = alias.child() instanceof Cast cast ? cast.child() : alias.child(); // a view casts to the types it was made with
+      Expression value = alias.child() instanceof Cast cast ? cast.child() : alias.child(); // a view casts to the types of its creation
       MaskedColumn known = value instanceof Attribute column ? masked.get(column.exprId()) : null;
       if (known == null && node instanceof Project project && MaskedColumn.isMasked(alias)) {
         known = MaskedColumn.of(alias, ReaderPlan.tableIn(project));

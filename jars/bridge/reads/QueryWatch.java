@@ -20,11 +20,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Adds to access events what the driver alone knows of an execution: the digest of its SQL text, and who asked a server for it.
+ * A listener that adds to access events what only the driver has of an execution: the digest of its SQL text, and a server's
+ * user.
  *
- * <p>Texts of queries hold values, which could be guessed from a plain digest. So the digest is an HMAC under a key that this
- * driver makes for itself and that never leaves it: equal digests of one application are of equal texts, and no more. The text
- * itself is found by application and execution in Spark's own history.
+ * <p>Texts of queries contain values, which could be guessed from a plain digest. The digest is therefore an HMAC under a key
+ * that this driver generates and that never leaves it: equal digests of one application mean equal texts, and reveal nothing
+ * else. The text itself can be found in Spark's own history by application and execution.
  */
 final class QueryWatch extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(QueryWatch.class);
@@ -34,7 +35,7 @@ final class QueryWatch extends SparkListener {
   private static final byte[] KEY = newKey(); // for digests
   private static SparkContext watched; // guarded by the class
 
-  /** The latest jobs' properties by execution, and Thrift's statements by job group. */
+  /** The first job's properties of each of the latest executions; below, Thrift's latest statements by job group. */
   private final Map<String, Properties> jobs = new Newest<>(MOST);
 
   private final Map<String, Statement> statements = new Newest<>(MOST);
@@ -43,7 +44,7 @@ final class QueryWatch extends SparkListener {
 
   private QueryWatch() {}
 
-  /** Listens to an application, once. */
+  /** Adds a listener to an application, once. */
   static synchronized void install(SparkContext context) {
     if (watched != context) {
       context.addSparkListener(new QueryWatch());
@@ -104,14 +105,14 @@ final class QueryWatch extends SparkListener {
     }
   }
 
-  /** A user and route that only the listener knows; null is left to what the tasks saw. */
+  /** Returns a reader with the user and route that only the listener has; null leaves a value to the tasks' events. */
   private static Reader reader(String execution, Statement statement) {
     String user = statement == null ? null : statement.user();
     String route = statement == null ? null : "thrift";
     return new Reader(Launch.principal(), Launch.conf("spark.app.id"), execution, route, user);
   }
 
-  /** The text that a plan was parsed from; that of a view is not the query's. */
+  /** Returns the text that a plan was parsed from, or null; the text of a view is not the query's. */
   private static String sqlText(LogicalPlan plan) {
     String[] found = new String[1];
     plan.find(

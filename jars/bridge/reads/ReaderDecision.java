@@ -16,17 +16,17 @@ import org.apache.hadoop.fs.Path;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.sql.types.StructType;
 
-/** What the helper decides of one table's leaves for this session: which are nulls, everywhere or in some partitions. */
+/** The helper's decision on one table's leaves for this session: which are null, everywhere or in some partitions. */
 final class ReaderDecision {
   private static final int MOST_SAMPLES = 8;
 
   private final SessionPolicy policy;
   private final String onDenied;
 
-  /** One leaf that is masked; partitions is null where it is everywhere. */
+  /** A masked leaf; partitions is null if it is masked everywhere. */
   record Leaf(List<String> path, String column, String why, List<Integer> partitions) {}
 
-  /** Leaves that are masked, and the partitions whose numbers they have: the values of what key templates need. */
+  /** The masked leaves, and the partitions that their numbers refer to: the values of the columns that key templates need. */
   record Denied(List<Leaf> leaves, List<Map<String, String>> partitions) {}
 
   ReaderDecision(SessionPolicy policy, String onDenied) {
@@ -34,7 +34,7 @@ final class ReaderDecision {
     this.onDenied = onDenied;
   }
 
-  /** Whether anything can be masked at all, by the session's word or a tag's. */
+  /** Returns whether anything can be masked at all, by the session's setting or a tag's. */
   boolean isAsked() {
     return "mask".equals(onDenied) || !"error".equals(onDenied) && policy.masksBySomeTag();
   }
@@ -73,7 +73,7 @@ final class ReaderDecision {
     return new Denied(leaves(answer), partitions);
   }
 
-  /** Leaves an access event of the footer, without whose key nothing can be decided. */
+  /** Notes an access event for the footer, without whose key nothing can be decided. */
   private void noteRefused(ReadTable table, ObjectNode request, String type) {
     AccessLogPlace place = AccessLogPlace.of(request.path("policy").asText());
     if (place != null && type.startsWith("Key")) {
@@ -81,7 +81,7 @@ final class ReaderDecision {
     }
   }
 
-  /** Leaves an access event for each leaf that is masked, by the policy that the session is pinned to. */
+  /** Notes an access event for each masked leaf, in the log of the policy that the session is pinned to. */
   private void note(ReadTable table, ObjectNode request, JsonNode answer) {
     AccessLogPlace place = AccessLogPlace.of(request.path("policy").asText());
     if (place != null) {
@@ -94,7 +94,7 @@ final class ReaderDecision {
     }
   }
 
-  /** The distinct values of the partition columns that key templates need. */
+  /** Returns the distinct values of the partition columns that key templates need. */
   private static List<Map<String, String>> partitions(ReadTable table, JsonNode needed) {
     if (needed.isEmpty()) {
       return List.of();
@@ -112,9 +112,9 @@ final class ReaderDecision {
   }
 
   /**
-   * Key metadata of the columns of some files, for key services that can only be asked with a key to unwrap.
+   * Returns key metadata of the columns of some files, for key services that can only be asked with a key to unwrap.
    *
-   * @param orc the columns of the files where they are ORC; null where they are Parquet
+   * @param orc the columns of ORC files; null for Parquet files
    */
   static List<String> sample(Configuration conf, List<Path> files, StructType orc) {
     Map<String, Boolean> found = new LinkedHashMap<>();

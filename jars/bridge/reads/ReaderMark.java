@@ -12,17 +12,18 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 
 /**
- * Whose keys a plan's tables are read with: an option of each read.
+ * The mark of the reader whose keys a plan's tables are read with, as an option of each read.
  *
- * <p>Spark's cache serves a plan that equals one that was cached, whoever asks, and reads with other options are not equal. For
- * Hive's SerDe, whose properties are left out of that comparison, the mark is a condition that always holds; the optimiser takes
- * it away later, and goes through the whole plan once more for it.
+ * <p>Spark's cache serves any plan that equals a cached one, whoever asks, and reads with different options are not equal. Hive's
+ * SerDe tables leave their properties out of that comparison, so their mark is a condition that is always true; the optimiser
+ * removes it later, with one more pass over the whole plan.
  *
- * <p>A reader is his key service's configuration: sessions of one JVM that have one share its helper, and with it the credential.
- * It is the one that the session is under, never one that SET names: nobody can do without a mark of his own, so it is no secret.
+ * <p>A reader is identified by the configuration of the key service: sessions of one JVM with the same one share its helper, and
+ * so the credential. It is the session's pinned configuration, never one that SET names: no session can do without its mark, so
+ * it is no secret.
  */
 final class ReaderMark {
-  /** Not one of the properties that the helper judges. */
+  /** Not one of the properties for the helper. */
   private static final String OPTION = "sparkcrypt.reader";
 
   private static final String PREFIX = "sparkcrypt reader ";
@@ -39,7 +40,7 @@ final class ReaderMark {
     try {
       keyService = String.valueOf(policy.pinnedKeyService());
     } catch (ParquetCryptoRuntimeException e) {
-      keyService = "none: " + policy.text(); // nobody's: files refuse the session, and it is served nothing that others have cached
+      keyService = "none: " + policy.text(); // no reader's: files refuse the session, and it gets nothing that others have cached
     }
     try {
       byte[] digest = MessageDigest.getInstance("SHA-256").digest(keyService.getBytes(StandardCharsets.UTF_8));

@@ -27,10 +27,10 @@ import scala.Tuple2;
 import scala.runtime.AbstractFunction1;
 
 /**
- * A query's plan as one reader may have it: each table under the reader's mark, with nulls for the leaves he is denied.
+ * A query's plan for one reader: each table has the reader's mark, and nulls for the leaves that the reader is denied.
  *
- * <p>Masked columns get ids of their own, and what refers to them is renamed up to the top: an alias under the id of what it
- * replaces is taken for it by other rules, and a struct's fields are then read by the places of another.
+ * <p>Masked columns get new ids, and references to them are renamed up to the top: other rules would take an alias with the id of
+ * the column that it replaces for that column, and then read a struct's fields at the positions of another struct.
  */
 final class ReaderPlan {
   private static final Logger LOG = LoggerFactory.getLogger(ReaderPlan.class);
@@ -48,17 +48,17 @@ final class ReaderPlan {
     this.mark = ReaderMark.of(policy);
   }
 
-  /** Whether a plan reads anything that a reader's rights decide on, whoever he is. */
+  /** Returns whether a plan reads anything that depends on a reader's rights, for any reader. */
   static boolean isConcerned(LogicalPlan plan) {
     return plan.find(test(node -> isRows(node) || ReadTable.is(node))).isDefined();
   }
 
-  /** A node that reads a table, in a plan that may have several or none; null for none. */
+  /** Returns a node of a plan that reads a table; null if there is none. */
   static LogicalPlan tableIn(LogicalPlan plan) {
     return (LogicalPlan) Calls.orNull(plan.find(test(ReadTable::is)));
   }
 
-  @SuppressWarnings({"unchecked", "rawtypes"}) // its types name Scala's Seq, which Spark 3.5 has from another library
+  @SuppressWarnings({"unchecked", "rawtypes"}) // its types name Scala's Seq, which is another type in Spark 3.5
   LogicalPlan of(LogicalPlan plan) {
     refuseOfOthers(plan);
     Set<LogicalPlan> done = Collections.newSetFromMap(new IdentityHashMap<>());
@@ -79,7 +79,9 @@ final class ReaderPlan {
     return plan.transformUpWithNewOutput(steps, (Function1) test(mark::isOn), (Function1) test(LogicalPlan::resolved));
   }
 
-  /** Refuses rows that another reader has made already, and plans with another's nulls: nothing tells what was in them. */
+  /**
+   * Refuses rows that another reader has already computed, and plans with another's nulls: the original values are not known.
+   */
   private void refuseOfOthers(LogicalPlan plan) {
     boolean isOthers =
         plan.find(test(node -> isRows(node) && isOfAnother(node) || isMaskedForOther(node))).isDefined();
@@ -92,7 +94,7 @@ final class ReaderPlan {
     }
   }
 
-  /** Whether a node holds rows that were made already. */
+  /** Returns whether a node contains rows that were computed already. */
   static boolean isRows(LogicalPlan node) {
     return node.getClass().getName().equals(ROWS);
   }
@@ -106,7 +108,10 @@ final class ReaderPlan {
     return other == null || !mark.isSame(ReaderMark.of(other));
   }
 
-  /** The mark below is looked at first: a projection may have thousands of columns. */
+  /**
+   * Returns whether a node is masked for another reader. The mark below is checked first: a projection may have thousands of
+   * columns.
+   */
   private boolean isMaskedForOther(LogicalPlan node) {
     return node instanceof Project project
         && (mark.isOther(project.child()) || project.child() instanceof Filter part && mark.isOther(part.child()))
@@ -114,7 +119,7 @@ final class ReaderPlan {
             .anyMatch(column -> ((NamedExpression) column).metadata().json().contains(MaskMark.REASON));
   }
 
-  /** What stands in a table's place, and which attributes stand for which. */
+  /** Returns the node that replaces a table, and the attributes that replace the table's. */
   private Tuple2<LogicalPlan, Object> replaced(LogicalPlan node) {
     List<Object> renamed = new ArrayList<>();
     return new Tuple2<>(decision.isAsked() ? decided(node, renamed) : mark.on(node), Calls.scalaList(renamed));
@@ -174,7 +179,7 @@ final class ReaderPlan {
     return Catalyst.project(columns, condition == null ? marked : new Filter(condition, marked));
   }
 
-  /** The node asked for nothing of what is denied below a nested column; Spark itself narrows structs alone. */
+  /** Returns the node without the denied leaves of nested columns in its schema; Spark itself only narrows structs. */
   private static LogicalPlan narrowed(LogicalPlan node, Map<String, DeniedLeaves> denied) {
     Object relation = Calls.call(node, "relation");
     StructType schema = (StructType) Calls.call(relation, "dataSchema");

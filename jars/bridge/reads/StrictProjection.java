@@ -5,16 +5,16 @@ import java.util.Locale;
 import org.apache.spark.sql.SparkSession;
 
 /**
- * What holds where a reader may not name columns that are null for want of their keys.
+ * The strict projection of a session, under which no query may name columns that are null because their keys are denied.
  *
- * @param policy of the session
- * @param reader whose keys the session reads with
- * @param isOfPolicy whether the policy asks for it, which no session takes back
+ * @param policy the session's policy
+ * @param reader the mark of the reader whose keys the session reads with
+ * @param isOfPolicy whether the policy asks for it, which no session can undo
  */
 record StrictProjection(SessionPolicy policy, String reader, boolean isOfPolicy) {
   private static final String CONF = "spark.sparkcrypt.strict_projection";
 
-  /** Returns null where neither policy nor session ask for it. */
+  /** Returns the strict projection, or null if neither policy nor session asks for it. */
   static StrictProjection of(SparkSession session) {
     String said = said(session);
     SessionPolicy policy = SessionPolicy.of(session);
@@ -25,9 +25,9 @@ record StrictProjection(SessionPolicy policy, String reader, boolean isOfPolicy)
   }
 
   /**
-   * The same for a query that is judged by it.
+   * Returns the same, for a query that is checked with it.
    *
-   * @throws RuntimeException the session's word is none, or this Spark has no marks to go by
+   * @throws RuntimeException the session's setting is invalid, or this version of Spark has no marks
    */
   static StrictProjection checked(SparkSession session) {
     StrictProjection strict = of(session);
@@ -52,8 +52,8 @@ record StrictProjection(SessionPolicy policy, String reader, boolean isOfPolicy)
   /**
    * Refuses a query that names a column.
    *
-   * @param reason why it is null, as its metadata says
-   * @throws RuntimeException always, with what its reader is told
+   * @param reason why it is null, from its metadata
+   * @throws RuntimeException always, with the message for the reader
    */
   void refuse(String column, String table, String reason) {
     ObjectNode request = Wire.request("refuse_named").put("policy", policy.text()).put("owner", "column " + column);
