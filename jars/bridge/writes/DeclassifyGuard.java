@@ -11,10 +11,10 @@ import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 
 /**
- * Asks the policy whether the values that a query declassifies may lose their tags, and has each written to the access log.
+ * A guard that asks the policy whether the values that a query declassifies may lose their tags, and logs each in the access log.
  *
- * <p>Queries that write nothing are judged as well, since a checkpoint of theirs has no tags any more; they are resolved again and
- * again, so what was allowed is asked anew only after some minutes.
+ * <p>Queries that write nothing are judged as well, since a checkpoint of them has no tags. They are resolved repeatedly, so a
+ * result is asked for again only after ten minutes.
  */
 final class DeclassifyGuard {
   private static final long AGAIN_NANOS = 600_000_000_000L;
@@ -34,7 +34,7 @@ final class DeclassifyGuard {
   /**
    * Judges what a query declassifies.
    *
-   * @param writes whether the query's rows are written: then each is asked for, and recorded, anew
+   * @param writes whether the query's rows are written: then each value is asked for and recorded each time
    */
   static void check(SparkSession session, SessionPolicy policy, List<ExpressionTags.Declassified> found, boolean writes) {
     if (found.isEmpty()) {

@@ -13,22 +13,22 @@ import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Refuses writes of tagged columns into table formats that do not go by tags.
+ * A guard that refuses writes of tagged columns into table formats that ignore tags.
  *
- * <p>They lose tags on the way to the writer of a file (an append by a DataFrame has its own schema, not the table's), and their
- * logs hold minimum and maximum of columns. So the tags of what is written and of what is written to are looked at here.
+ * <p>Tags are lost on the way to these formats' file writers (an append by a DataFrame has its own schema, not the table's), and
+ * their logs contain minimum and maximum of columns. The tags of the written data and of the target are therefore judged here.
  */
 final class FormatGuard {
   private static final String SAVE = "org.apache.spark.sql.execution.datasources.SaveIntoDataSourceCommand";
   private static final String CONVERT = "ConvertToDeltaCommand";
   private static final String STREAMED = "WriteToMicroBatchDataSource";
-  /** Tables that stand for another, as those of UPDATE, DELETE and MERGE do, are a few deep at most. */
+  /** The most levels of tables that wrap another, like those of UPDATE, DELETE and MERGE. */
   private static final int DEEPEST = 8;
 
-  /** Where nodes keep the query, frames and tables whose columns they write, or write to. */
+  /** Members of nodes with the query, frame or table whose columns are written, or written to. */
   private static final String[] HOLDERS = {"query", "table", "target", "data"};
 
-  /** Statements that Spark rewrites where it can, and that a format may plan by itself. */
+  /** Statements that Spark rewrites if it can, and that a format may plan itself. */
   private static final Set<String> OF_ROWS = Set.of("MergeIntoTable", "UpdateTable");
 
   private final SparkSession session;
@@ -57,7 +57,7 @@ final class FormatGuard {
     for (String holder : HOLDERS) {
       addSchema(schemas, Calls.held(node, holder));
     }
-    if (WriteQueries.query(node) == null) { // whose columns carry their tags already
+    if (WriteQueries.query(node) == null) { // its columns carry their tags already
       addFollowed(schemas, node);
     }
     addStored(schemas, node, format);
@@ -102,7 +102,7 @@ final class FormatGuard {
     return null;
   }
 
-  /** Adds what a command reads, with the tags of where it comes from: only its format knows what it writes of that. */
+  /** Adds the plans that a command reads, with all tags of their columns: only its format determines what is written of them. */
   private void addFollowed(Set<String> schemas, Object command) {
     for (Object held : Calls.values(command, null, null)) {
       Object frame = held == null ? null : Calls.held(held, "queryExecution");
@@ -131,7 +131,7 @@ final class FormatGuard {
     }
   }
 
-  /** What is written by path has a schema that only the format's own reader knows. */
+  /** Adds the schema of data that is written by path, which only the format's own reader can return. */
   private void addStored(Set<String> schemas, LogicalPlan node, String format) {
     Object options = Calls.held(node, "options");
     Object path = options == null ? null : Calls.orNull(Calls.call(options, "get", "path"));
@@ -142,11 +142,11 @@ final class FormatGuard {
       Object reader = Calls.call(Calls.call(session, "read"), "format", format.toLowerCase(java.util.Locale.ROOT));
       addSchema(schemas, Calls.call(reader, "load", path.toString()));
     } catch (IllegalStateException e) {
-      // There is nothing yet, or nothing that the format can read, so nothing that has tags.
+      // There is no data yet, or none that the format can read, so there are no tags.
     }
   }
 
-  /** CONVERT TO DELTA names a table, or a folder as parquet.`…`, and puts the bounds of its columns into the log. */
+  /** Adds the table that CONVERT TO DELTA names, or the folder (parquet.`…`): the bounds of its columns are put into the log. */
   private void addConverted(Set<String> schemas, LogicalPlan node) {
     Object named = node.getClass().getSimpleName().equals(CONVERT) ? Calls.held(node, "tableIdentifier") : null;
     if (named instanceof TableIdentifier) {

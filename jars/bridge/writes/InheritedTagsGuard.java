@@ -13,8 +13,8 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Judges writes of tagged values into columns of a table that lacks their tags: what the policy calls {@code inherit} refuses them,
- * gives the table the tags, or lets them pass.
+ * A guard for writes of tagged values into columns of a table that lacks their tags: by the policy's {@code inherit} it refuses
+ * them, gives the table the tags, or lets them pass.
  *
  * <p>The files are encrypted in each case; without the tags a later write of other rows would not be.
  */
@@ -39,10 +39,10 @@ final class InheritedTagsGuard {
   /**
    * Judges one write.
    *
-   * @param table that is written to, from tableOf
+   * @param table the table that is written to, from tableOf
    * @param written the columns that are written, with all of their tags
-   * @param from where they come from
-   * @return the columns of the table that stay without tags of what is written to them, and these tags
+   * @param from the tables that they come from
+   * @return the columns of the table that do not get the tags of the values written to them, and these tags
    */
   Map<String, Set<String>> lacking(Object table, StructType written, TableTags from) {
     String schema = table == null ? "" : written.json();
@@ -67,7 +67,7 @@ final class InheritedTagsGuard {
     return found;
   }
 
-  /** The entry of the table that a command writes to, by its name or its folder; null where there is none yet. */
+  /** Returns the entry of the table that a command writes to, by its name or its folder; null if there is none yet. */
   Object tableOf(LogicalPlan command) {
     String part = TABLES.get(command.getClass().getSimpleName());
     if (part == null) {

@@ -9,9 +9,10 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Refuses rows without lineage in tables that require encryption, where a column has the name of a tagged one and no tag.
+ * A guard that refuses rows without lineage in tables that require encryption, if a column has the name of a tagged one and no
+ * tag.
  *
- * <p>Rows that leave the plan and come back, by an RDD, pandas or a list, have lost their tags; the name is all that is left.
+ * <p>Rows that leave the plan and return, by an RDD, pandas or a list, have lost their tags; only the name is left.
  */
 final class LostTagsGuard {
   private final SessionPolicy policy;
@@ -27,11 +28,11 @@ final class LostTagsGuard {
   /**
    * Judges one write.
    *
-   * @param command what writes
+   * @param command the command that writes
    * @param query its rows
-   * @param tags of the query's columns
+   * @param tags the tags of the query's columns
    * @param written the columns that it writes, with all of their tags
-   * @param table that is written to, as the catalog has it; null where it is none yet, or a folder
+   * @param table the catalog's entry of the table that is written to; null if it does not exist yet, or for a folder
    */
   void check(LogicalPlan command, LogicalPlan query, PlanTags tags, StructType written, Object table) {
     ArrayNode lost = Wire.object().putArray("lost");
@@ -51,7 +52,7 @@ final class LostTagsGuard {
     }
   }
 
-  /** Where a write goes: the folder, and what is known of its table. */
+  /** The target of a write: the folder, and the properties of its table. */
   private record Target(String folder, Map<String, String> told) {}
 
   private Target targetOf(LogicalPlan command, Object table) {

@@ -15,9 +15,9 @@ import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
 /**
- * Refuses a write that masked columns decide on: stored as they are, computed into others, or in a condition.
+ * A guard that refuses a write that depends on masked columns: stored unchanged, used to compute others, or in a condition.
  *
- * <p>It looks from what is written down to the tables, and passes over columns that nothing above them uses.
+ * <p>It searches from the written columns down to the tables, and ignores columns that nothing above them uses.
  */
 final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
   private static final Set<String> WRITES =
@@ -42,7 +42,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
     return BoxedUnit.UNIT;
   }
 
-  /** Looks at one node; the answer is always no, since one statement may insert into several tables. */
+  /** Checks one node; always returns false, since one statement may insert into several tables. */
   private boolean check(LogicalPlan node) {
     String name = node.getClass().getSimpleName();
     boolean isView = name.equals(VIEW) && Calls.call(node, "viewType").toString().startsWith("PersistedView");
@@ -77,7 +77,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
   private static void look(LogicalPlan node, Set<Object> live, Set<String> masked) {
     String name = node.getClass().getSimpleName();
     if (name.equals("CTERelationDef")) {
-      addAll(live, node); // what refers to it has ids of its own
+      addAll(live, node); // its references have other ids
     } else if (name.equals("Union")) {
       addPlaces(live, node);
     } else if (WHOLE_ROWS.contains(name)) {
@@ -107,7 +107,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
     }
   }
 
-  /** Names the columns of rows that were made already, by a checkpoint say, with nulls in them. */
+  /** Adds the masked columns of rows that were computed already, for example by a checkpoint. */
   private static void addMaskedRows(LogicalPlan rows, Set<Object> live, Set<String> masked) {
     for (Attribute column : Trees.output(rows)) {
       if (live.contains(column.exprId())) {
@@ -116,7 +116,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
     }
   }
 
-  /** Names a column where its values were replaced: what is computed from it has another alias, without its reason. */
+  /** Adds a column at the alias that masks it; an alias that is computed from it has no reason. */
   private static void addMasked(NamedExpression one, Set<String> masked) {
     String reason = MaskMark.reasonIn(one.metadata().json());
     if (reason != null || !(one instanceof Attribute)) {
@@ -136,7 +136,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
     }
   }
 
-  /** A union's columns have the ids of its first child's; those of the others stand at the same places. */
+  /** Adds the columns of a union's children: the union has the ids of the first child's, the others' have the same positions. */
   private static void addPlaces(Set<Object> live, LogicalPlan union) {
     List<Object> output = Calls.list(Calls.call(union, "output"));
     for (Object child : Calls.list(Calls.call(union, "children"))) {
@@ -149,7 +149,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
     }
   }
 
-  /** Adds what an expression uses; a field that is not masked uses nothing of its struct's masked ones. */
+  /** Adds the columns that an expression uses; an unmasked field does not use the masked fields of its struct. */
   private static void addUsed(Set<Object> live, Expression expression) {
     if (expression instanceof Attribute attribute) {
       live.add(attribute.exprId());

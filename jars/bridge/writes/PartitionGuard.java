@@ -3,7 +3,7 @@ package io.sparkcrypt;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.List;
 
-/** Refuses a partition column whose tags encrypt: its values would be names of folders. */
+/** A guard that refuses a partition column whose tags require encryption: its values would be names of folders. */
 final class PartitionGuard {
   private final SessionPolicy policy;
 
@@ -15,7 +15,7 @@ final class PartitionGuard {
    * Asks the helper whether tagged columns may be partition columns.
    *
    * @param columns attributes of Spark
-   * @param target what is written, for the message
+   * @param target the table or folder that is written to, for the message
    */
   void check(List<Object> columns, String target) {
     ObjectNode request = null;

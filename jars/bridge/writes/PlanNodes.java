@@ -12,7 +12,7 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.StructType;
 
-/** The nodes of a plan that read or write Parquet or ORC files, told of their tables. */
+/** The nodes of a plan that read or write Parquet or ORC files, with the properties of their tables added. */
 final class PlanNodes {
   private static final String DATASOURCES = "org.apache.spark.sql.execution.datasources.";
   private static final String HIVE = "org.apache.spark.sql.hive.execution.";
@@ -112,12 +112,15 @@ final class PlanNodes {
     return more == properties ? node : changed(node, table, Calls.copy(table, properties, more));
   }
 
-  /** Whether Spark reads Hive's ORC tables by its own source. */
+  /** Returns whether Spark reads Hive's ORC tables by its own source. */
   private boolean isConverted() {
     return !policy.setting(CONVERT).equalsIgnoreCase("false") && !policy.setting(ORC_READER).equalsIgnoreCase("hive");
   }
 
-  /** Hive's own reader of ORC lets nobody judge a file, so a file in plaintext would be read as one of the table. */
+  /**
+   * Asks the helper to refuse Hive's own reader of ORC, which has no check of files: a plaintext file would be read as one of the
+   * table.
+   */
   private void refuseHivesReader(String folder, Map<String, String> told) {
     if (policy.encryptsOrc()) {
       ObjectNode request = policy.request("check_orc_reader", folder == null ? "/" : folder);
@@ -190,7 +193,9 @@ final class PlanNodes {
     return more == properties ? node : changed(node, storage, Calls.copy(storage, properties, more));
   }
 
-  /** Hive's own writer of ORC encrypts nothing, whether the tags are those of what is written or of the table. */
+  /**
+   * Refuses a write by Hive's own writer of ORC, which encrypts nothing, whether the written columns or the table have the tags.
+   */
   private void refuseHivesOrc(Object storage, Map<String, String> told, LogicalPlan node, List<Object> partitionColumns, String folder) {
     String serde = String.valueOf(Calls.orNull(Calls.call(storage, "serde"))).toLowerCase(Locale.ROOT);
     if (policy.encryptsOrc() && serde.endsWith(ORC_SERDE)) {
@@ -199,7 +204,7 @@ final class PlanNodes {
     }
   }
 
-  /** Hive's SerDe is given no schema with metadata, so the tags of what is selected go along as a property. */
+  /** Adds the tags of the selected columns as a property, since Hive's SerDe gets no schema with metadata. */
   private static void addQuery(Map<String, String> told, LogicalPlan node, List<Object> partitionColumns) {
     String schema = TableEntry.tagsIn((StructType) Calls.call(Calls.call(node, "query"), "schema"), names(partitionColumns));
     if (schema != null) {
@@ -207,7 +212,7 @@ final class PlanNodes {
     }
   }
 
-  /** A table that is being made: its files are written before the catalog has it. */
+  /** Prepares a table that is being created: its files are written before the catalog has it. */
   private LogicalPlan create(LogicalPlan node) {
     Object table = Calls.call(node, node.getClass().getName().equals(CREATE) ? "table" : "tableDesc");
     Set<String> names = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
@@ -219,7 +224,7 @@ final class PlanNodes {
     return identified == table ? node : changed(node, table, identified);
   }
 
-  /** A table that is being made without rows; files that are there already, of an external one, may have an identity. */
+  /** Prepares a table that is created without rows; existing files, of an external table, may have an identity. */
   private LogicalPlan createEmpty(LogicalPlan node) {
     Object table = Calls.call(node, "table");
     boolean fits =
@@ -232,9 +237,10 @@ final class PlanNodes {
   }
 
   /**
-   * The entry of a table that is being made, with a UUID where its files will be encrypted.
+   * Returns the entry of a table that is being created, with a UUID if its files will be encrypted.
    *
-   * <p>It has one from its first file on, and never that of a table which had its name: files are bound to a UUID.
+   * <p>The table has a UUID from its first file on, and never that of an earlier table of its name, since files are bound to a
+   * UUID.
    */
   private Object identified(Object table) {
     boolean has = TableEntry.properties(table).containsKey(Names.TABLE_UUID);
@@ -253,7 +259,7 @@ final class PlanNodes {
     return (String) Calls.orNull(Calls.call(options, "get", Names.TABLE_UUID));
   }
 
-  /** Whoever names the table itself, as runs do, knows it. */
+  /** Returns whether the options name the table already, like those of runs. */
   private static boolean isTold(Object options) {
     return (Boolean) Calls.call(Calls.call(options, "get", Names.TABLE), "isDefined");
   }

@@ -12,17 +12,17 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Judges writes of tagged columns to sinks that encrypt nothing (CSV, JDBC, Kafka, the console): what the policy calls
- * {@code sinks} refuses them, tells them in the log or lets them pass.
+ * A guard for writes of tagged columns to sinks that encrypt nothing (CSV, JDBC, Kafka, the console): by the policy's
+ * {@code sinks} it refuses them, logs a warning, or lets them pass.
  *
- * <p>Table formats with a log of their own are FormatGuard's.
+ * <p>FormatGuard judges table formats with a log of their own.
  */
 final class SinkGuard {
   private static final Logger LOG = LoggerFactory.getLogger(SinkGuard.class);
   private static final String PARQUET = "parquet";
   private static final String STREAM_PROTOCOL = "spark.sql.streaming.commitProtocolClass";
 
-  /** What stores nothing; what hands rows to code whose own writes are judged; what keeps them in the driver's memory. */
+  /** Sinks that store nothing, pass rows to code whose own writes are judged, or keep them in the driver's memory. */
   private static final Set<String> NO_SINKS = Set.of("noop", "foreachbatch", "memory");
 
   private static final Map<String, String> HIVE_TABLES =
@@ -44,8 +44,8 @@ final class SinkGuard {
   /**
    * Judges one write.
    *
-   * @param policy of the session
-   * @param command what writes
+   * @param policy the session's policy
+   * @param command the command that writes
    * @param written the columns that it writes, with all of their tags
    * @param read the tables that its query reads
    */
@@ -62,7 +62,7 @@ final class SinkGuard {
     Helper.ask(request).path("warnings").forEach(warning -> LOG.warn("{}", warning.asText()));
   }
 
-  /** The name of what a command writes to; null where it encrypts by tags, is another guard's, or is judged with its own plan. */
+  /** Returns the sink's name; null if it encrypts by tags, if another guard judges it, or if its own plan is judged. */
   private static String sinkOf(LogicalPlan node) {
     String name = node.getClass().getSimpleName();
     if (SOURCES.containsKey(name)) {
@@ -80,7 +80,7 @@ final class SinkGuard {
     };
   }
 
-  /** Writes of ORC files that a commit protocol encrypts, and commands that plan such a write. */
+  /** Returns whether a commit protocol encrypts the ORC files of a write, or of the write that a command plans. */
   private static boolean isEncryptedOrc(SessionPolicy policy, LogicalPlan node, String sink) {
     return switch (node.getClass().getSimpleName()) {
       case "InsertIntoHadoopFsRelationCommand" -> OrcWrite.isSparksOrc(Calls.call(node, "fileFormat"));
@@ -88,7 +88,7 @@ final class SinkGuard {
           sink.equalsIgnoreCase("orc")
               && OrcWrite.isSparksOrc(Calls.field(Calls.call(node, "sink"), "fileFormat"))
               && policy.setting(STREAM_PROTOCOL).equals(Names.STREAM_COMMIT_PROTOCOL_CLASS);
-      case "CreateDataSourceTableAsSelectCommand" -> sink.equalsIgnoreCase("orc"); // the insertion is judged by itself
+      case "CreateDataSourceTableAsSelectCommand" -> sink.equalsIgnoreCase("orc"); // the insertion is judged separately
       case "CreateHiveTableAsSelectCommand", "OptimizedCreateHiveTableAsSelectCommand" -> sink.endsWith(" OrcSerde");
       default -> false;
     };
@@ -108,7 +108,7 @@ final class SinkGuard {
     return name.endsWith(PARQUET) || TableFormats.ofProvider(name) != null || NO_SINKS.contains(name) ? null : name;
   }
 
-  /** Of a table of Hive's SerDes, by what writes its files. */
+  /** Returns the name of a table of Hive's SerDes, by the writer of its files. */
   private static String ofStorage(Object storage) {
     String serde = String.valueOf(Calls.orNull(Calls.call(storage, "serde")));
     String format = String.valueOf(Calls.orNull(Calls.call(storage, "outputFormat")));

@@ -5,11 +5,11 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 
 /**
- * Puts into the options of each Parquet write and read what its table's catalog entry says: name, tags, UUID.
+ * A rule that adds name, tags and UUID of the table's catalog entry to the options of each Parquet or ORC write and read.
  *
- * <p>Without it a writer knows what its session cached of the table, which may be from before the tags were set, and neither
- * writer nor reader knows the table's name, by which the policy has rules. It also refuses what would put a tagged value where
- * nothing encrypts it: a folder's name, or a table format that does not go by tags.
+ * <p>Otherwise a writer would use the session's cached table, possibly from before the tags were set, and neither writer nor
+ * reader would have the table's name, which the policy's rules refer to. The rule also refuses writes that would put a tagged
+ * value where nothing encrypts it: into a folder's name, or into a table format that ignores tags.
  */
 final class TableOptionsRule extends Rule<LogicalPlan> {
   @Override

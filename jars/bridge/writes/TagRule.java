@@ -12,11 +12,10 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Makes tags follow data: each column that is written carries the tags of all columns that its values come from.
+ * A rule that makes tags follow data: each column that is written carries the tags of all columns that its values come from.
  *
- * <p>It runs when a plan is resolved. The tags are put into the metadata of the columns of a write's query, from where the writer of
- * a file and the catalog take them; and into those of every other query, so that a frame's schema shows them and a checkpoint keeps
- * them.
+ * <p>It runs when a plan is resolved. The tags are added to the column metadata of a write's query, which the writer of a file
+ * and the catalog read; and to that of every other query, so that a frame's schema shows them and a checkpoint keeps them.
  */
 final class TagRule extends Rule<LogicalPlan> {
   private final SparkSession session;
@@ -46,7 +45,7 @@ final class TagRule extends Rule<LogicalPlan> {
 
   private LogicalPlan tagged(LogicalPlan plan, SessionPolicy policy) {
     if (plan instanceof DeserializeToObject) {
-      return plan; // rows that leave the plan; an encoder of Scala looks for this node at the top
+      return plan; // rows that leave the plan; a Scala encoder expects this node at the top
     }
     if (plan instanceof Union && Trees.children(plan).stream().allMatch(child -> child instanceof Command)) {
       return taggedEach(plan, policy);
@@ -78,7 +77,10 @@ final class TagRule extends Rule<LogicalPlan> {
     return WriteQueries.tagged(plan, query, tags, inherited.lacking(table, written, tables));
   }
 
-  /** A statement that inserts into several tables is a union of commands, which Spark runs without resolving each by itself. */
+  /**
+   * Adds the tags to each command of a statement that inserts into several tables: Spark does not resolve each of them
+   * separately.
+   */
   private LogicalPlan taggedEach(LogicalPlan commands, SessionPolicy policy) {
     List<Object> each = new ArrayList<>();
     Calls.list(Calls.call(commands, "children")).forEach(command -> each.add(tagged((LogicalPlan) command, policy)));

@@ -18,7 +18,7 @@ import org.apache.spark.sql.catalyst.plans.logical.V2CreateTableAsSelectPlan;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.types.Metadata;
 
-/** Commands that write the rows of a query, and the same with the tags of its columns in the columns' metadata. */
+/** Commands that write the rows of a query, and the same commands with the tags of its columns in the columns' metadata. */
 final class WriteQueries {
   private static final Set<String> NAMES =
       Set.of(
@@ -34,10 +34,10 @@ final class WriteQueries {
           "WriteToMicroBatchDataSource",
           "WriteToMicroBatchDataSourceV1",
           "WriteToContinuousDataSource");
-  /** Those that hold columns of their query besides it. */
+  /** Commands that contain columns of their query besides it. */
   private static final Set<String> PARTITIONED = Set.of("InsertIntoHadoopFsRelationCommand", "InsertIntoHiveTable");
 
-  /** Those that make a table, and what they call its description. */
+  /** Commands that create a table, and the names of its description in them. */
   private static final Map<String, String> CREATING =
       Map.of(
           "CreateDataSourceTableAsSelectCommand", "table",
@@ -46,25 +46,28 @@ final class WriteQueries {
 
   private WriteQueries() {}
 
-  /** The query whose rows a command writes; null for any other node. */
+  /** Returns the query whose rows a command writes; null for any other node. */
   static LogicalPlan query(LogicalPlan node) {
     boolean writes = isOfVersion2(node) || NAMES.contains(node.getClass().getSimpleName());
     return writes ? (LogicalPlan) Calls.call(node, "query") : null;
   }
 
-  /** Whether a node writes into a table of version 2: rows of a query, or the rows that UPDATE, DELETE or MERGE leave of it. */
+  /**
+   * Returns whether a node writes into a table of version 2: rows of a query, or the rows that UPDATE, DELETE or MERGE leave of
+   * it.
+   */
   static boolean isOfVersion2(LogicalPlan node) {
     return node instanceof V2WriteCommand || node instanceof V2CreateTableAsSelectPlan;
   }
 
-  /** The description of the table that a command makes; null for one that makes none. */
+  /** Returns the description of the table that a command creates; null if it creates none. */
   static Object made(LogicalPlan command) {
     String described = CREATING.get(command.getClass().getSimpleName());
     return described == null ? null : Calls.call(command, described);
   }
 
   /**
-   * A command whose query's columns carry all of their tags, and where they come from.
+   * Returns a command whose query's columns carry all of their tags, and their lineage.
    *
    * @param lacking the columns whose tags the table that is written to lacks, and these tags
    */
@@ -87,8 +90,8 @@ final class WriteQueries {
   }
 
   /**
-   * Every column with tags gets a new id. With the old ones the optimizer would drop the projection, and the tags with it; and it
-   * makes columns of the old ids without metadata, such as those of dropDuplicates.
+   * Gives every column with tags a new id. With the old ids the optimizer would drop the projection, and the tags with it; it
+   * also makes columns with the old ids without metadata, such as those of dropDuplicates.
    */
   private static LogicalPlan wrapped(
       LogicalPlan query, PlanTags tags, Map<String, Set<String>> lacking, Map<ExprId, Attribute> renamed) {
@@ -97,12 +100,12 @@ final class WriteQueries {
     for (Attribute column : Trees.output(query)) {
       Carried all = tags.of(column);
       Metadata lineage = Lineage.of(all, conditions, lacking.getOrDefault(column.name(), Set.of()));
-      conditions = Set.of(); // they are of all columns, and stand at the first
+      conditions = Set.of(); // they are of all columns, and stored with the first
       Metadata metadata = Lineage.with(FieldTags.with(column.metadata(), all.tags()), lineage);
       if (all.tags().isEmpty() && metadata.equals(column.metadata())) {
         columns.add(column);
       } else {
-        // An alias with the metadata of its column would be taken for redundant.
+        // An alias with the metadata of its column would be redundant to the optimizer.
         NamedExpression alias = alias(column.withMetadata(Metadata.empty()), column.name(), NamedExpression.newExprId(), metadata);
         renamed.put(column.exprId(), alias.toAttribute());
         columns.add(alias);
@@ -112,9 +115,9 @@ final class WriteQueries {
   }
 
   /**
-   * A query whose columns carry all of their tags, under the same ids; the same one where they do.
+   * Returns a query whose columns carry all of their tags, under the same ids; the same query if they do already.
    *
-   * <p>A projection stays the top of its query: Spark takes the body of a function in SQL for one, and no other.
+   * <p>A projection stays the top of its query: Spark accepts only a projection as the body of a function in SQL.
    */
   static LogicalPlan shown(LogicalPlan query, PlanTags tags) {
     List<Expression> made = query instanceof Project ? Trees.expressions(query, "projectList") : null;
