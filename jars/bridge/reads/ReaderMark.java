@@ -68,7 +68,7 @@ final class ReaderMark {
     return text.equals(textOn(node));
   }
 
-  /** Whether another reader's mark is on this node. */
+  /** Returns whether this node has the mark of another reader. */
   boolean isOther(LogicalPlan node) {
     String found = textOn(node);
     return found != null && found.startsWith(PREFIX) && !found.equals(text);
