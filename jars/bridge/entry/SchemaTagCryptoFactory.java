@@ -62,7 +62,7 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
     try {
       return new ReadCheck(session, keys).check(conf, filePath);
     } catch (IOException e) {
-      throw Sneaky.<RuntimeException>of(e); // Spark handles a missing file, or a failing file system, by the class of the exception
+      throw Sneaky.<RuntimeException>of(e); // Spark handles a missing file, or a failing file system, by the exception's class
     }
   }
 }

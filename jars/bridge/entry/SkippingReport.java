@@ -13,8 +13,8 @@ public final class SkippingReport {
   /**
    * Lists the files of a query's scans, as its execution would, and returns which are left out; the files are not read.
    *
-   * <p>The query is planned again: Spark counts the files of a plan when it first lists them, and would not list them again when
-   * it runs.
+   * <p>The query is planned again: Spark counts the files of a plan when it first lists them, and loses the counts when it then
+   * runs.
    *
    * @param dataset a Dataset
    * @return a JSON array with an object for each scan of a table with data skipping
