@@ -1,4 +1,4 @@
-"""Builds sparkcrypt/_jar/sparkcrypt.jar: Java classes compiled against the installed pyspark, and the Python half.
+"""Build of sparkcrypt/_jar/sparkcrypt.jar: Java classes compiled against the installed pyspark, and Python modules.
 
 The same sources, compiler and pyspark give the same bytes: entries are sorted and carry one fixed time.
 """
@@ -29,7 +29,7 @@ MAIN = b"from sparkcrypt.bridge.server import main\n\nmain()\n"
 
 
 def main() -> None:
-    """Build the jar as the arguments say; ends with 69 when pyspark or javac is not there."""
+    """Build the jar from the command line's arguments; exit with 69 if pyspark or javac is missing."""
     parser = argparse.ArgumentParser(description="Build the sparkcrypt jar.")
     parser.add_argument("--pyspark-home", type=Path, help="folder of pyspark, with jars/ (default: the installed one)")
     parser.add_argument("--javac", default="javac", help="Java compiler, 17 or later")
@@ -40,11 +40,11 @@ def main() -> None:
 
 
 def build(pyspark_home: Path, target: Path, *, javac: str = "javac") -> None:
-    """Compile, pack, and put the jar in its place whole.
+    """Compile the classes, pack the jar, and move it to its target atomically.
 
     Args:
-        pyspark_home: a folder that holds ``jars/``.
-        target: the jar.
+        pyspark_home: a folder that contains ``jars/``.
+        target: the jar's path.
         javac: the compiler's name or path.
     """
     compiler = shutil.which(javac)
@@ -65,7 +65,7 @@ def build(pyspark_home: Path, target: Path, *, javac: str = "javac") -> None:
 
 
 def compile_java(compiler: str, jars: Path, classes: Path) -> None:
-    """Compile every source for Java 17, warnings being errors."""
+    """Compile every source for Java 17, with warnings as errors."""
     sources = sorted(str(path) for path in SOURCES.rglob("*.java"))
     warnings = ["-Xlint:all,-classfile,-path,-processing", "-Werror"]
     options = ["--release", "17", "-encoding", "UTF-8", "-proc:none", *warnings]
@@ -76,7 +76,7 @@ def compile_java(compiler: str, jars: Path, classes: Path) -> None:
 
 
 def entries(classes: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of every entry: manifest, the helper's starter, classes, the package less Spark's side."""
+    """Yield name and content of each entry: manifest, the helper's main, Java classes, the helper's modules."""
     yield "META-INF/MANIFEST.MF", MANIFEST
     yield "__main__.py", MAIN
     yield ORC_KEYS
