@@ -23,7 +23,7 @@ from tests.services.quick_java import quick_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Suites that test modules inherit; their assertions are to say as much as those of test modules.
+# Suites that test modules inherit; their assertions are rewritten like those of test modules.
 pytest.register_assert_rewrite("tests.unit.backfill.lock_behaviour", "tests.unit.backfill.store_behaviour")
 
 JAR = ROOT / "sparkcrypt" / "_jar" / "sparkcrypt.jar"
@@ -33,19 +33,19 @@ T = TypeVar("T")
 
 
 class FreshJvm(Protocol):
-    """Runs the text of a Python script in a new interpreter, so that its Spark is a new JVM with no cache filled."""
+    """A call that runs a Python script in a new interpreter, so that its Spark is a new JVM with empty caches."""
 
     def __call__(
         self, script: str, *args: object, env: dict[str, str] | None = None, timeout: float = FRESH_JVM_SECONDS
     ) -> subprocess.CompletedProcess[str]:
-        """Return its exit code, standard output and standard error; a script that hangs is killed with its JVM."""
+        """Run a script and return its exit code, stdout and stderr; a script that hangs is killed with its JVM."""
 
 
 def require_service(reason: str) -> NoReturn:
-    """Skip the test that needs a service which cannot be had; fail it under SPARKCRYPT_REQUIRE_SERVICES=1.
+    """Skip a test whose service is unavailable; fail it under SPARKCRYPT_REQUIRE_SERVICES=1.
 
     Args:
-        reason: which service, and why it cannot be had.
+        reason: the service, and why it is unavailable.
     """
     if os.environ.get(REQUIRE_SERVICES) == "1":
         pytest.fail(f"{REQUIRE_SERVICES}=1, and {reason}", pytrace=False)
@@ -60,15 +60,15 @@ def _or_skip(start: Callable[..., T], *arguments: Any, **options: Any) -> T:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the tests of the whole, which take minutes each, begin first: processes side by side then end together."""
+    """Run the tests of the whole, which take minutes each, first: parallel test processes then end together."""
     items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skip, and a failure that was expected, into a failure under SPARKCRYPT_REQUIRE_SERVICES=1.
+    """Turn a skip, and an expected failure, into a failure under SPARKCRYPT_REQUIRE_SERVICES=1.
 
-    Neither shows that anything works, whatever way the test took to it.
+    Neither shows that anything works, however the test reached it.
     """
     report = yield
     if report.skipped and os.environ.get(REQUIRE_SERVICES) == "1":
@@ -102,7 +102,7 @@ def java() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def jar(java: dict[str, str]) -> Path:
-    """The jar of this checkout, built again when a Java or Python source is newer."""
+    """The jar of this checkout, rebuilt if a Java or Python source is newer."""
     sources = [path for folder in ("jars", "sparkcrypt") for path in (ROOT / folder).rglob("*") if _is_source(path)]
     if not JAR.exists() or any(source.stat().st_mtime > JAR.stat().st_mtime for source in sources):
         subprocess.run([sys.executable, ROOT / "jars" / "build.py"], env=java, check=True)
@@ -113,8 +113,8 @@ def jar(java: dict[str, str]) -> Path:
 def spark(java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A classic session of the whole test run: two cores, Hive support over a Derby database of its own.
 
-    It stays unconfigured, and its JVM is shared: Parquet's static caches are too.  A test that configures encryption
-    or reads what it wrote with other keys takes ``fresh_jvm``.
+    It stays unconfigured. Its JVM, and so Parquet's static caches, are shared: a test that configures encryption, or
+    reads its files with other keys, uses ``fresh_jvm``.
     """
     from pyspark.sql import SparkSession
 
@@ -128,7 +128,7 @@ def spark(java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Ite
             .config("spark.ui.enabled", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.warehouse.dir", (home / "warehouse").as_uri())
-            # Nobody needs this database after its process, so Derby waits for no disk.
+            # The database is not needed after its process ends, so Derby does not sync to disk.
             .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} -Dderby.system.durability=test")
             .config(
                 "spark.hadoop.javax.jdo.option.ConnectionURL",
@@ -152,7 +152,7 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
 
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
-    """A real HDFS of one NameNode, three DataNodes, as many as the smallest erasure code takes, and a key ``zone``."""
+    """A real HDFS: one NameNode, three DataNodes (what the smallest erasure code needs), and a key ``zone``."""
     running = _or_skip(start_hdfs, tmp_path_factory.mktemp("hdfs"), datanodes=3, zone_key="zone")
     yield running
     running.stop()
@@ -189,7 +189,7 @@ def s3_server() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def connect_url(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real Spark Connect server that was launched with the jar."""
+    """The URL of a real Spark Connect server, launched with the jar."""
     running = _or_skip(start_connect_server, tmp_path_factory.mktemp("connect"), jar=jar)
     yield running.url
     running.stop()
@@ -197,7 +197,7 @@ def connect_url(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def fresh_jvm(java: dict[str, str], tmp_path: Path) -> FreshJvm:
-    """Runs a Python script in a fresh interpreter, and so a fresh JVM, with ``tmp_path`` as its working folder."""
+    """A call that runs a Python script in a new interpreter and JVM, with ``tmp_path`` as its working folder."""
 
     def run(
         script: str, *args: object, env: dict[str, str] | None = None, timeout: float = FRESH_JVM_SECONDS

@@ -1,4 +1,4 @@
-"""Tests below inside/ import Airflow, and so run in its environment only: test_airflow.py starts them there."""
+"""Collection rules: tests below inside/ import Airflow, and test_airflow.py runs them in its environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment in which the helper finds a key service with faults."""
+"""Fixtures with a faulty key service for the helper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = HERE.parent.parent
 
 @dataclass
 class Faults:
-    """A folder with the faulty key service, installed as a distribution of its own would be."""
+    """A folder with the faulty key service, laid out like an installed distribution."""
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -41,13 +41,13 @@ class Faults:
         return json.dumps(document)
 
     def events(self) -> list[tuple[int, str]]:
-        """What the service noted: (process id of the helper, event)."""
+        """The events that the service recorded, as (process id of the helper, event)."""
         path = self.folder / "events"
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(line.split(" ", 1)[0]), line.split(" ", 1)[1]) for line in lines]
 
     def count(self, event: str) -> int:
-        """How often an event was noted."""
+        """Return how often an event was recorded."""
         return sum(1 for _, noted in self.events() if noted.startswith(event))
 
     def helpers(self) -> set[int]:

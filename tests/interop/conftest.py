@@ -15,7 +15,7 @@ __all__ = ["lake", "private_jar"]
 
 @pytest.fixture
 def s3_place(s3_server: MeddledS3) -> tuple[str, dict[str, str]]:
-    """A folder of S3 that no other test has, and what opens it."""
+    """A folder of S3 that no other test uses, and the settings to open it."""
     settings = {
         "fs.s3a.access.key": "all",
         "fs.s3a.secret.key": "all",
@@ -27,5 +27,5 @@ def s3_place(s3_server: MeddledS3) -> tuple[str, dict[str, str]]:
 
 @pytest.fixture
 def hdfs_place(hdfs: Hdfs) -> tuple[str, dict[str, str]]:
-    """A folder of HDFS that no other test has, and what opens it."""
+    """A folder of HDFS that no other test uses, and the settings to open it."""
     return f"{hdfs.uri}/{uuid.uuid4().hex}/t", {"fs.defaultFS": hdfs.uri, "dfs.namenode.http-address": hdfs.http}

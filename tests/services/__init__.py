@@ -1,14 +1,14 @@
-"""Real services for tests and demos: each is started, waited for, and stopped by its own id; nothing is left behind.
+"""Real services for tests and demos: each is started, waited for, and stopped by its id, and leaves nothing behind.
 
-Import-light on purpose: nothing here needs pytest, and pyspark is found, never imported.
+Imports are few on purpose: no module needs pytest, and pyspark is located, never imported.
 """
 
 from __future__ import annotations
 
 
 class ServiceUnavailableError(Exception):
-    """A service cannot be had on this machine; the message says why, and what would help."""
+    """A service is unavailable on this machine; the message names the reason and a remedy."""
 
 
 class ServiceFailedError(Exception):
-    """A service was started and did not come up; the message holds the end of its log."""
+    """A service was started and did not become ready; the message contains the end of its log."""

@@ -1,7 +1,7 @@
-"""A real Airflow in an environment of its own, since it brings another pandas and a pyspark that is a client only.
+"""A real Airflow in an environment of its own, since it installs another pandas and a client-only pyspark.
 
-The environment is made once, in the cache; ``python -m tests.services.airflow`` makes it ahead of the tests, whose time
-limit the first installation would exceed.  What a test starts has its own home: configuration, database, logs.
+The environment is created once, in the cache; ``python -m tests.services.airflow`` creates it before the tests, whose
+time limit the first installation would exceed.  Each Airflow has its own home: configuration, database, logs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.services.quick_java import quick_java
 CONSTRAINTS = ROOT / "tests" / "airflow" / "constraints.txt"
 REQUIREMENTS = ("apache-airflow", "apache-airflow-providers-apache-spark", "pytest", "pytest-timeout")
 PYTHONS = ("python3.11", "python3.12", "python3.13")
-"""The provider runs on 3.11 and later; what is newer has not been tried."""
+"""The provider runs on 3.11 and later; newer versions are untested."""
 INSTALL_SECONDS = 1500.0
 COMMAND_SECONDS = 120.0
 _OF_THIS_ENVIRONMENT = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONWARNINGS")
@@ -31,12 +31,12 @@ _OF_THIS_ENVIRONMENT = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONWARNINGS")
 
 @dataclass(frozen=True, slots=True)
 class Airflow:
-    """An Airflow with a database of its own, and no server: its command line runs DAGs.
+    """An Airflow with its own database and no server: its command line runs DAGs.
 
     Attributes:
         environment: the folder of its virtual environment.
         home: configuration, database and logs.
-        env: the whole environment of its processes; Spark is this project's.
+        env: the complete environment of its processes, with this project's Spark.
     """
 
     environment: Path
@@ -58,7 +58,7 @@ class Airflow:
         return [str(self.environment / "bin" / "airflow"), *arguments]
 
     def run(self, *arguments: str, timeout: float = COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:
-        """Run one of Airflow's commands to its end, whatever that is."""
+        """Run one of Airflow's commands and return its result, also of a failure."""
         return subprocess.run(
             self.command(*arguments),
             cwd=self.home,
@@ -75,12 +75,12 @@ def start_airflow(home: Path, env: Mapping[str, str] | None = None) -> Airflow:
     """Return an Airflow with a new database.
 
     Args:
-        home: gets everything that it writes.
-        env: what is added to the environment of its processes, connections and variables included.
+        home: the folder for everything that it writes.
+        env: additions to the environment of its processes, including connections and variables.
 
     Raises:
         ServiceUnavailableError: Airflow cannot be installed here.
-        ServiceFailedError: its database cannot be made.
+        ServiceFailedError: its database cannot be created.
     """
     environment = installed_airflow()
     (home / "dags").mkdir(parents=True)
@@ -102,10 +102,10 @@ def start_airflow(home: Path, env: Mapping[str, str] | None = None) -> Airflow:
 
 
 def installed_airflow() -> Path:
-    """Return the folder of an environment with Airflow, making it if need be; callers at the same time make it once.
+    """Return the folder of an environment with Airflow; concurrent callers create it once.
 
     Raises:
-        ServiceUnavailableError: there is no fitting Python, or the packages cannot be had.
+        ServiceUnavailableError: there is no suitable Python, or the packages cannot be fetched.
     """
     python = _python()
     digest = hashlib.sha256(f"{python}\0{CONSTRAINTS.read_text()}".encode()).hexdigest()[:16]
@@ -133,7 +133,7 @@ def _install(python: str, folder: Path) -> None:
 
 
 def _python() -> str:
-    """Return an interpreter for Airflow: this one where it fits."""
+    """Return an interpreter for Airflow: this one if it is suitable."""
     if f"python3.{sys.version_info.minor}" in PYTHONS:
         return str(Path(sys.executable).resolve())
     for name in PYTHONS:

@@ -1,4 +1,4 @@
-"""The folder in which services that were downloaded or built once are kept, and the lock of whoever fills it."""
+"""The folder that caches downloaded or built services, and the lock for filling it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file, made with its folder if need be, so that processes at the same time fill a folder once."""
+    """Hold a lock file, created with its folder if missing, so that concurrent processes fill a folder once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""A real headless Chromium: what a page shows there, what it logs, what it asks the network for.
+"""A real headless Chromium: what a page shows, logs and requests.
 
-It is spoken to through two named pipes (the DevTools protocol, ``--remote-debugging-pipe``): no port is opened.
+It is controlled through two named pipes (the DevTools protocol, ``--remote-debugging-pipe``): no port is opened.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _runs(program: str) -> bool:
 
 
 def start_chromium(work_dir: Path) -> Chromium:
-    """Start a browser with an empty profile below a folder; returns when it answers.
+    """Start a browser with an empty profile below a folder; return when it answers.
 
     Raises:
         ServiceUnavailableError: there is no browser.
@@ -80,10 +80,10 @@ def start_chromium(work_dir: Path) -> Chromium:
     work_dir.mkdir(parents=True, exist_ok=True)
     for name in ("in", "out"):
         os.mkfifo(work_dir / name)
-    # Opened for both directions a pipe neither waits for the other side nor ends with it.
+    # A pipe opened for both directions neither waits for the other side nor ends with it.
     requests, answers = (os.open(work_dir / name, os.O_RDWR | os.O_CLOEXEC) for name in ("in", "out"))
     browser = Chromium(None, requests, answers)
-    # As root, which tests in a container are, its sandbox does not start; it sees our own pages only.
+    # The sandbox does not start as root, as in a container; the browser only opens pages of this project.
     flags = [*_FLAGS, f"--user-data-dir={work_dir / 'profile'}", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     command: list[str | Path] = ["bash", "-c", 'exec "$@" 3<in 4>out', "bash", program, *flags]
     browser.process = start_process("chromium", command, work_dir)
@@ -107,7 +107,7 @@ class Chromium:
     _events: list[dict[str, Any]] = field(default_factory=list)
 
     def stop(self) -> None:
-        """End the browser with all of its processes; a second call does nothing."""
+        """End the browser and all of its processes; a second call does nothing."""
         if self.process is not None:
             self.process.stop()
             self.process = None
@@ -115,7 +115,7 @@ class Chromium:
             os.close(self._from)
 
     def open(self, url: str, *, width: int = 1200, height: int = 900, dark: bool = False) -> Page:
-        """Load a page in a tab of its own, with a window of that size; returns when it and what it needs is there."""
+        """Load a page in a new tab with a window of this size; return when it and its resources are loaded."""
         target = self.call("Target.createTarget", {"url": "about:blank", "newWindow": True})["targetId"]
         session = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         page = Page(self, target, session)
@@ -131,7 +131,7 @@ class Chromium:
         return page
 
     def colours(self, png: bytes) -> int:
-        """Return how many colours a picture has: a blank one has a single one."""
+        """Return the number of colours in a picture; a blank one has one."""
         page = self.open("about:blank")
         number = int(page.evaluate(_COLOURS % base64.b64encode(png).decode()))
         page.close()
@@ -158,7 +158,7 @@ class Chromium:
         return result
 
     def events(self, session: str) -> list[dict[str, Any]]:
-        """Return what a tab has told so far."""
+        """Return the events of a tab so far."""
         return [one for one in self._events if one.get("sessionId") == session]
 
     def _wait_for(self, event: str, session: str) -> None:
@@ -180,7 +180,7 @@ class Chromium:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page in a tab of its own."""
+    """A page in its own tab."""
 
     browser: Chromium
     target: str
@@ -194,7 +194,7 @@ class Page:
         """Return the JSON value of an expression in the page; the page's own policy does not apply to it.
 
         Raises:
-            ServiceFailedError: it threw.
+            ServiceFailedError: the expression threw an exception.
         """
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
@@ -202,7 +202,7 @@ class Page:
         return answer["result"].get("value")
 
     def screenshot(self, selector: str = "html") -> bytes:
-        """Return a PNG of an element, also of what lies outside the window."""
+        """Return a PNG of an element, including parts outside the window."""
         box = self.evaluate(
             "(({left, top, width, height}) => ({x: left + scrollX, y: top + scrollY, width, height, scale: 1}))"
             f"(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
@@ -211,17 +211,17 @@ class Page:
         return base64.b64decode(answer["data"])
 
     def pdf(self) -> bytes:
-        """Return the page as it prints."""
+        """Return the page as a printed PDF."""
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
 
     def complaints(self) -> list[str]:
-        """Return what was thrown, written to the console, or logged by the browser: violations of a policy, too."""
-        self.evaluate("0")  # what came before is here when this is answered
+        """Return exceptions, console messages and the browser's log entries, including policy violations."""
+        self.evaluate("0")  # earlier events have arrived when this is answered
         told = [one for one in self.browser.events(self.session) if one["method"] in (_EXCEPTIONS, _CONSOLE, _LOG)]
         return [json.dumps(one["params"]) for one in told]
 
     def requests(self) -> list[str]:
-        """Return the URL of each request that left the page, its own first; what a policy stopped did not."""
+        """Return the URLs of the page's requests, its own first, without those that a policy blocked."""
         self.evaluate("0")
         events = self.browser.events(self.session)
         failed = [one["params"] for one in events if one["method"] == "Network.loadingFailed"]

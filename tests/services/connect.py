@@ -1,4 +1,4 @@
-"""A Spark Connect server on 127.0.0.1, launched with the jar and a conf, as an operator would."""
+"""A Spark Connect server on 127.0.0.1, launched with the jar and a conf, as an operator launches it."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class ConnectServer:
 def start_connect_server(
     work_dir: Path, conf: Mapping[str, str] | None = None, jar: Path | None = None
 ) -> ConnectServer:
-    """Start a server in local mode with two cores; returns when it takes connections.
+    """Start a server in local mode with two cores; return when it accepts connections.
 
     Args:
         work_dir: log, warehouse and Derby database.
-        conf: Spark properties, which win over the ones set here.
-        jar: put on the class path of driver and executors.
+        conf: Spark properties, which override those set here.
+        jar: added to the class path of driver and executors.
 
     Raises:
-        ServiceUnavailableError: there is no JDK or no Spark, or Spark 3.5's jar of the server cannot be had.
-        ServiceFailedError: it did not come up.
+        ServiceUnavailableError: there is no JDK or no Spark, or Spark 3.5's jar of the server cannot be fetched.
+        ServiceFailedError: it did not become ready.
     """
     port = free_port()
     given = dict(conf or {})
@@ -60,7 +60,7 @@ def start_connect_server(
 
 
 def _own_jars() -> list[str]:
-    """Return the server's jar where this Spark ships none: before 4.0."""
+    """Return the server's jar for a Spark before 4.0, which ships none."""
     if any((spark_home() / "jars").glob("spark-connect_*.jar")):
         return []
     return [str(fetched_folder(f"connect-{JAR.revision}", (JAR,)) / JAR.file)]

@@ -1,4 +1,4 @@
-"""What the fakes of clouds' services share: an HTTP server on 127.0.0.1 at which a test may meddle with answers."""
+"""The base of the fakes of cloud services: an HTTP server on 127.0.0.1 whose answers a test may replace."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.services.https_server import HttpsServer
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as it came.
+    """A received request.
 
     Attributes:
-        method: of HTTP.
+        method: the HTTP method.
         path: decoded, without its query.
         query: its parameters.
         headers: by their names in lower case.
-        body: what its JSON says, or the fields of a form; nothing for a request without one.
+        body: the parsed JSON, or the fields of a form; empty for a request without a body.
     """
 
     method: str
@@ -35,7 +35,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A status, what is said as JSON (a text is sent as it is), and headers."""
+    """A status, a body that is sent as JSON (a text is sent unchanged), and headers."""
 
     status: int
     content: Any = None
@@ -47,11 +47,11 @@ Meddle = Callable[[Asked, Serve], Answer]
 
 
 class FakeCloud:
-    """Answers requests one after the other, as ``serve`` says.
+    """A server that answers requests one after the other by ``serve``.
 
     Attributes:
-        meddle: answers requests in the server's stead; None: nobody does.
-        asked: every request, as it came.
+        meddle: answers requests instead of the server, unless None.
+        asked: every received request.
     """
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
@@ -68,7 +68,7 @@ class FakeCloud:
         return self._server.address
 
     def serve(self, asked: Asked) -> Answer:
-        """Carry out a request: what each fake says for itself."""
+        """Carry out a request; implemented by each fake."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -78,7 +78,7 @@ class FakeCloud:
         self._server.server_close()
 
     def answer(self, asked: Asked) -> Answer:
-        """Answer a request, as the test or the service says."""
+        """Answer a request by the test's function or the service."""
         with self.one_at_a_time:
             self.asked.append(asked)
 

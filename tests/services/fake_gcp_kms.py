@@ -1,8 +1,8 @@
 """A fake of Google Cloud KMS, written from the public description of its REST API, since there is no emulator.
 
-It keeps keys with versions, encrypts by AES-GCM with the additional authenticated data, checks and gives CRC-32C, and
-asks for a token of Google's own kinds: by a service account's signed assertion, or at the metadata address.
-What it does not know: quotas, key rings' and keys' policies of IAM (``denied`` stands for them), imports, autokey.
+It keeps keys with versions, encrypts by AES-GCM with the additional authenticated data, checks and returns CRC-32C,
+and requires a token as Google does: from a service account's signed assertion, or from the metadata address.
+Not implemented: quotas, IAM policies of key rings and keys (``denied`` replaces them), imports, autokey.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tests.services.fake_cloud import Answer, Asked, FakeCloud
 PROJECT = "acme-data"
 SCOPE = "https://www.googleapis.com/auth/cloudkms"
 AUDIENCE = "https://oauth2.googleapis.com/token"
-"""What google-auth signs for, wherever a key file says that tokens are given."""
+"""The audience that google-auth signs for, whatever token address a key file names."""
 _KEY = re.compile(r"/v1/(projects/[^/]+/locations/[^/]+/keyRings/[^/]+)/cryptoKeys/([^/:]+)(.*)")
 _RING = re.compile(r"/v1/(projects/[^/]+/locations/[^/]+/keyRings/[^/]+)/cryptoKeys")
 _PAGE = 3
 
 
 class RefusedError(Exception):
-    """An error as Google's services tell it."""
+    """An error in the form of Google's services."""
 
     def __init__(self, http: int, status: str, message: str, details: Any = None) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class Version:
 
 @dataclass
 class CryptoKey:
-    """A key: its versions by number from 1, and which of them is the primary one."""
+    """A key: its versions by number from 1, and the number of the primary version."""
 
     name: str
     document: Mapping[str, Any]
@@ -72,13 +72,13 @@ class CryptoKey:
 
 
 class FakeGcpKms(FakeCloud):
-    """The service, what gives tokens, and the metadata address, at one place.
+    """The service, the token endpoint and the metadata address on one server.
 
     Attributes:
         keys: by resource name.
-        rings: resource names of the key rings that are there.
+        rings: resource names of the existing key rings.
         denied: permissions that no account has.
-        lifetime_seconds: of tokens.
+        lifetime_seconds: lifetime of tokens.
     """
 
     def __init__(self) -> None:
@@ -91,13 +91,13 @@ class FakeGcpKms(FakeCloud):
         self.tokens: dict[str, str] = {}
 
     def make_ring(self) -> str:
-        """Make a key ring and return its resource name."""
+        """Create a key ring and return its resource name."""
         ring = f"projects/{PROJECT}/locations/europe-west1/keyRings/ring-{secrets.token_hex(6)}"
         self.rings.add(ring)
         return ring
 
     def make_account(self, name: str, file: Path) -> Path:
-        """Make a service account, and write its key as Google's console gives it."""
+        """Create a service account, and write its key file as Google's console does."""
         key = rsa.generate_private_key(65537, 2048)
         email = f"{name}@{PROJECT}.iam.gserviceaccount.com"
         self._accounts[email] = key.public_key()
@@ -273,7 +273,7 @@ class FakeGcpKms(FakeCloud):
 
 
 def checksum(data: bytes) -> int:
-    """Return CRC-32C bit by bit, as RFC 3720 says it: not by the code that is tested."""
+    """Return CRC-32C, computed bit by bit as in RFC 3720 and not by the tested code."""
     value = 0xFFFFFFFF
     for byte in data:
         value ^= byte

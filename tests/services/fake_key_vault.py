@@ -1,8 +1,8 @@
 """A fake of Azure Key Vault, written from the public description of its REST API, since there is no emulator of it.
 
 It keeps RSA keys (and the AES keys of a Managed HSM) with versions, wraps and unwraps by RSA-OAEP-256 and A256KW,
-deletes softly, and asks for a token of Microsoft Entra's own kind, for a client secret or a federated token.
-What it does not know: access policies and roles (``denied`` stands for them), network rules, backups, imports.
+deletes softly, and requires a token as Microsoft Entra issues it, for a client secret or a federated token.
+Not implemented: access policies and roles (``denied`` replaces them), network rules, backups, imports.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_KEYS = 12
 
 
 class RefusedError(Exception):
-    """An error as the service tells it."""
+    """An error in the form of the service."""
 
     def __init__(self, http: int, code: str, message: str, inner: str = "") -> None:
         super().__init__(message)
@@ -65,13 +65,13 @@ class VaultKey:
 
 
 class FakeKeyVault(FakeCloud):
-    """The vault, and what gives tokens, at one place.
+    """The vault and the token endpoint on one server.
 
     Attributes:
         keys: by their names in lower case.
-        denied: operations that no client may carry out, such as ``wrapkey``, ``list`` or ``create``.
-        recovery_level: what the vault says of deleted keys; empty: it deletes for good.
-        tokens: those that let in.
+        denied: operations that are refused to every client, such as ``wrapkey``, ``list`` or ``create``.
+        recovery_level: the recovery level of deleted keys; if empty, keys are deleted permanently.
+        tokens: the valid tokens.
     """
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
@@ -93,7 +93,7 @@ class FakeKeyVault(FakeCloud):
             return refused.answer
 
     def clear(self) -> None:
-        """Begin anew, as another vault."""
+        """Reset the server to an empty vault."""
         with self.one_at_a_time:
             self.keys.clear()
             self.denied.clear()
@@ -240,7 +240,7 @@ def _absent(name: str) -> RefusedError:
 
 
 def _rsa_key(size: int) -> rsa.RSAPrivateKey:
-    """Return one of a few keys that are made once, since that takes long; it has fewer bits than were asked for."""
+    """Return one of a few keys that are generated once, since that is slow; it has fewer bits than requested."""
     assert size >= 2048
     if len(_POOL) < _MOST_KEYS:
         _POOL.append(rsa.generate_private_key(65537, 2048))

@@ -1,6 +1,6 @@
-"""A real Hadoop KMS on 127.0.0.1: master keys in a Java key store, users as they call themselves, ACLs that may change.
+"""A real Hadoop KMS on 127.0.0.1: master keys in a Java key store, unauthenticated user names, changeable ACLs.
 
-``hadoop_kms_jars.txt`` lists the jars of which it loads classes: organisation, name, revision, SHA-256.
+``hadoop_kms_jars.txt`` lists the jars that it loads classes from: organisation, name, revision, SHA-256.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, 
 from tests.services.quick_java import QUICK
 
 VERSION = "3.4.1"
-"""3.5.0, whose client Spark ships, has no KMS in Maven's registry."""
+"""The release of the KMS; Maven Central has none of 3.5.0, whose client Spark ships."""
 START_SECONDS = 120.0
 REQUEST_SECONDS = 30.0
 EVERYBODY = "*"
@@ -26,7 +26,7 @@ _ACLS = ("MANAGEMENT", "GENERATE_EEK", "DECRYPT_EEK", "READ")
 
 @dataclass(frozen=True, slots=True)
 class HadoopKms:
-    """A running server; its keys stay in ``work_dir``, so that another one there goes on with them."""
+    """A running server; its keys stay in ``work_dir``, so that another server there has them too."""
 
     address: str
     port: int
@@ -38,17 +38,17 @@ class HadoopKms:
         self.process.stop()
 
     def allow(self, **users: str) -> None:
-        """Say who may do what with every key, such as ``DECRYPT_EEK="alice"``; the server sees it within 1 s or so."""
+        """Set the ACLs of all keys, such as ``DECRYPT_EEK="alice"``; the server reads them within about 1 s."""
         _write_acls(self.work_dir / "conf", users)
 
     def delegation_token(self, user: str) -> str:
-        """Return a new delegation token of a user, as a text."""
+        """Return a user's new delegation token as text."""
         url = f"{self.address}/v1/?op=GETDELEGATIONTOKEN&renewer={user}&user.name={user}"
         with urllib.request.urlopen(url, timeout=REQUEST_SECONDS) as answer:
             return str(json.loads(answer.read())["Token"]["urlString"])
 
     def credentials_file(self, token: str, file: Path) -> Path:
-        """Have Hadoop write a token into a credentials file, as YARN does for its containers."""
+        """Write a token into a credentials file by Hadoop, as YARN does for its containers."""
         shell = ["org.apache.hadoop.security.token.DtUtilShell", "import", token, "-format", "java", str(file)]
         java = [str(java_home() / "bin" / "java"), *QUICK, "-cp", _class_path(self.work_dir)]
         subprocess.run([*java, *shell], env=spark_environment(), check=True, capture_output=True, timeout=START_SECONDS)
@@ -56,15 +56,15 @@ class HadoopKms:
 
 
 def start_hadoop_kms(work_dir: Path, port: int | None = None) -> HadoopKms:
-    """Start a server below a folder; returns when it takes requests.
+    """Start a server below a folder; return when it accepts requests.
 
     Args:
         work_dir: configuration, keys and log.
-        port: where it listens; a free one when None.
+        port: the port; a free one if None.
 
     Raises:
-        ServiceUnavailableError: there is no JDK or no Spark, or the jars cannot be had.
-        ServiceFailedError: it did not come up.
+        ServiceUnavailableError: there is no JDK or no Spark, or the jars cannot be fetched.
+        ServiceFailedError: it did not become ready.
     """
     port, conf = port or free_port(), work_dir / "conf"
     for folder in (conf, work_dir / "temp"):
@@ -81,7 +81,7 @@ def start_hadoop_kms(work_dir: Path, port: int | None = None) -> HadoopKms:
         )
     )
     (conf / "kms.password").write_text("of a test")
-    # By default servers of one user unpack their pages into one folder, where those that start at once fail.
+    # By default all servers of a user unpack their pages into one folder, so concurrent starts fail.
     (conf / "core-site.xml").write_text(_xml({"hadoop.tmp.dir": str(work_dir / "temp")}))
     (conf / "log4j.properties").write_text(_LOGGING)
     _write_acls(conf, {})
@@ -89,7 +89,7 @@ def start_hadoop_kms(work_dir: Path, port: int | None = None) -> HadoopKms:
         java_home() / "bin" / "java",
         "-Xmx256m",
         *QUICK,
-        "-Djdk.jceks.iterationCount=10000",  # every write derives a key for each key that is there
+        "-Djdk.jceks.iterationCount=10000",  # every write derives a key for each existing key
         "--add-opens",
         "java.base/java.lang=ALL-UNNAMED",
         f"-Dkms.config.dir={conf}",
@@ -104,7 +104,7 @@ def start_hadoop_kms(work_dir: Path, port: int | None = None) -> HadoopKms:
 
 
 def fetched_jars() -> Path:
-    """Return the folder with the jars, fetching them if need be.
+    """Return the folder with the jars; fetch them if they are missing.
 
     Raises:
         ServiceUnavailableError: a jar cannot be fetched or is not the known one.

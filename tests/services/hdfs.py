@@ -27,7 +27,7 @@ JARS = (
         VERSION,
         "06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c",
     ),
-    # The cluster's class is made for tests, and loads what tests are written with.
+    # The cluster's class is meant for tests, and loads test libraries.
     Jar(
         "org.junit.jupiter",
         "junit-jupiter-api",
@@ -57,31 +57,31 @@ JARS = (
 
 @dataclass(frozen=True, slots=True)
 class Hdfs:
-    """A running file system; the user that started it is its superuser, ``http`` is where its NameNode serves HTTP."""
+    """A running file system; its starter is its superuser, and ``http`` is the NameNode's HTTP address."""
 
     uri: str
     http: str
     process: ServiceProcess
 
     def stop(self) -> None:
-        """End the process; what it held is gone."""
+        """End the process and lose its contents."""
         self.process.stop()
 
 
 def start_hdfs(
     work_dir: Path, conf: Mapping[str, str] | None = None, *, datanodes: int = 1, zone_key: str | None = None
 ) -> Hdfs:
-    """Start an empty file system below a folder; returns when it takes files.
+    """Start an empty file system below a folder; return when it accepts files.
 
     Args:
-        work_dir: blocks, metadata, log; and what Hadoop looks for on its class path, such as ``ssl-server.xml``.
-        conf: Hadoop properties, which win over the release's defaults.
-        datanodes: how many, of which each file is on one.
-        zone_key: name of a key for encryption zones, which is made in a file.
+        work_dir: blocks, metadata, log, and files for Hadoop's class path, such as ``ssl-server.xml``.
+        conf: Hadoop properties, which override the release's defaults.
+        datanodes: the number of DataNodes; each file is on one of them.
+        zone_key: name of a key for encryption zones, created in a file.
 
     Raises:
-        ServiceUnavailableError: there is no JDK or no Spark, or the jars cannot be had.
-        ServiceFailedError: it did not come up.
+        ServiceUnavailableError: there is no JDK or no Spark, or the jars cannot be fetched.
+        ServiceFailedError: it did not become ready.
     """
     jars = fetched_jars()
     work_dir.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def start_hdfs(
     for name, value in (conf or {}).items():
         command += ["-D", f"{name}={value}"]
     process = start_process("hdfs", command, work_dir, spark_environment())
-    # The details are written when the DataNode has joined and the NameNode has left its safe mode.
+    # The details are written once the DataNode has joined and the NameNode has left safe mode.
     wait_until(
         lambda: details.exists() and details.read_bytes().endswith(b"}") and accepts(port), process, START_SECONDS
     )
@@ -113,7 +113,7 @@ def start_hdfs(
 
 
 def _make_key(work_dir: Path, jars: Path, name: str) -> str:
-    """Make a key in a Java key store below a folder; return the store's URI as Hadoop takes it."""
+    """Create a key in a Java key store below a folder; return the store's URI for Hadoop."""
     provider = f"jceks://file@{work_dir / 'zones.jceks'}"
     java = [str(java_home() / "bin" / "java"), *QUICK, "-cp", f"{jars}/*:{spark_home() / 'jars'}/*"]
     shell = ["org.apache.hadoop.crypto.key.KeyShell", "create", name, "-provider", provider]
@@ -132,7 +132,7 @@ appender.out.layout.pattern = %d %p %c: %m%n
 
 
 def fetched_jars() -> Path:
-    """Return the folder with the jars, fetching them if need be; callers at the same time fetch once.
+    """Return the folder with the jars; concurrent callers fetch them once.
 
     Raises:
         ServiceUnavailableError: Spark's Hadoop is another release, or a jar cannot be fetched or is not the known one.

@@ -1,4 +1,4 @@
-"""An HTTP server on 127.0.0.1 for tests, over TLS where it has a certificate."""
+"""An HTTP server on 127.0.0.1 for tests, over TLS if it has a certificate."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.services.processes import LOCAL
 
 
 class HttpsServer(ThreadingHTTPServer):
-    """Serves each connection in a thread of its own.
+    """A server with one thread for each connection.
 
     Args:
         handler: answers the requests of a connection.
-        context: what it speaks TLS with; None: plain HTTP.
+        context: the TLS context; None means plain HTTP.
     """
 
     daemon_threads = True
@@ -38,6 +38,6 @@ class HttpsServer(ThreadingHTTPServer):
         return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Pass over connections that a client gave up, as one does that refuses the certificate."""
+        """Ignore connections that a client closed, for example after refusing the certificate."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)

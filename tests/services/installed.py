@@ -1,4 +1,4 @@
-"""Where the JDK and Spark of this machine are, and the environment that their processes run in."""
+"""The JDK and Spark of this machine, and the environment of their processes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def spark_home() -> Path:
 
 
 def spark_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment, set for a Spark that listens on 127.0.0.1 only and runs this interpreter."""
+    """Return this process's environment, with Spark set to listen on 127.0.0.1 only and to run this interpreter."""
     kept = {name: value for name, value in os.environ.items() if name not in _INHERITED_SPARK}
     home = java_home()
     return {
@@ -70,7 +70,7 @@ def spark_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def _java_version(javac: Path) -> int:
-    """Return a compiler's feature version (17 of ``javac 17.0.15``), 0 when it does not run."""
+    """Return a compiler's feature version (17 of ``javac 17.0.15``), 0 if it does not run."""
     if not javac.is_file():
         return 0
     answer = subprocess.run([javac, "-version"], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Environments with a Spark that a table format's jars fit, and those jars: none fit the Spark of the tests."""
+"""Environments with the Spark that a table format's jars require; none support the Spark of the tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSTALL_SECONDS = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A release of a table format: its jars, and the newest Spark that they are made for."""
+    """A release of a table format: its jars, and the newest Spark that they support."""
 
     name: str
     spark: str
@@ -53,14 +53,14 @@ ICEBERG = Format(
 
 @dataclass(frozen=True, slots=True)
 class Lakehouse:
-    """An interpreter that has the Spark, and the jars."""
+    """An interpreter with the Spark, and the jars."""
 
     python: Path
     jars: tuple[Path, ...]
 
 
 def find_lakehouse(wanted: Format) -> Lakehouse:
-    """Return a format's environment, made once for each Spark and kept in the cache.
+    """Return a format's environment, created once for each Spark and kept in the cache.
 
     Raises:
         ServiceUnavailableError: packages or jars cannot be fetched.

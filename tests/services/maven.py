@@ -1,7 +1,6 @@
 """Jars of Java services for tests, fetched once by the Ivy that Spark ships.
 
-They come from Maven Central or the mirror that this machine is set up for, and are used only when their digests are
-the known ones.
+They come from Maven Central or the mirror in this machine's settings, and are used only if their digests match.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """Its name as Maven has it."""
+        """Its file name in Maven."""
         return f"{self.name}-{self.revision}.jar"
 
 
 def fetched_folder(name: str, jars: Sequence[Jar]) -> Path:
-    """Return the cache's folder with these jars, fetching all if need be; callers at the same time fetch once.
+    """Return the cache's folder with these jars; concurrent callers fetch them once.
 
     Raises:
         ServiceUnavailableError: a jar cannot be fetched or is not the known one.
@@ -54,7 +53,7 @@ def fetched_folder(name: str, jars: Sequence[Jar]) -> Path:
 
 
 def _fetch(folder: Path, jars: Sequence[Jar]) -> None:
-    """Fetch every jar aside, and give the folder its name when all are the known ones."""
+    """Fetch all jars into a temporary folder, and rename it once all digests match."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as name:
         aside = Path(name)
         said = _retrieve(jars, aside)
@@ -70,7 +69,7 @@ def _fetch(folder: Path, jars: Sequence[Jar]) -> None:
 
 
 def _retrieve(jars: Sequence[Jar], aside: Path) -> str:
-    """Have Ivy put jars into a folder's ``jars/``, and return what it says."""
+    """Fetch jars by Ivy into a folder's ``jars/``, and return its output."""
     ivy = next(iter((spark_home() / "jars").glob("ivy-*.jar")), None)
     if ivy is None:
         raise ServiceUnavailableError("this Spark ships no Ivy to fetch jars with")
@@ -97,10 +96,10 @@ def _module(jars: Sequence[Jar]) -> str:
 
 
 def ivy_settings(folder: Path) -> list[str]:
-    """Return Ivy's arguments for the repository that this machine is set up for: none for Maven Central.
+    """Return Ivy's arguments for this machine's repository: none for Maven Central.
 
     Args:
-        folder: gets the settings file.
+        folder: the folder for the settings file.
     """
     url = os.environ.get(REPOSITORY) or _maven_mirror(Path("~/.m2/settings.xml").expanduser())
     if not url:

@@ -1,4 +1,4 @@
-"""An S3 server in this process: moto behind a door at which a test may meddle with requests and answers."""
+"""An S3 server in this process: moto, with requests and answers that a test may replace."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.services.processes import LOCAL
 
 Environ = dict[str, Any]
 Serve = Callable[[], tuple[str, list[tuple[str, str]], bytes]]
-"""Carries a request out; returns status, headers and body."""
+"""A call that carries out a request and returns status, headers and body."""
 Meddle = Callable[[Environ, Serve], "tuple[str, list[tuple[str, str]], bytes]"]
 
 
 class MeddledS3:
-    """A server that takes any credentials, one request after the other.
+    """A server that accepts any credentials and serves one request after the other.
 
-    Moto looks whether a key is free and puts the object in two steps; S3 does both in one.
+    Moto checks whether a key is free and puts the object in two steps; S3 does both in one.
 
     Attributes:
-        meddle: answers requests in the server's stead; None: nobody does.
-        requests: method and path of each request, as it came.
+        meddle: answers requests instead of the server, unless None.
+        requests: method and path of each received request.
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class MeddledS3:
 
     @property
     def endpoint(self) -> str:
-        """Return its address."""
+        """Its address."""
         return f"http://{LOCAL}:{self._server.server_port}"
 
     def make_bucket(self, name: str) -> None:
-        """Make a bucket, empty even where another server of this process had one of that name."""
+        """Create an empty bucket, even if another server of this process had one of that name."""
         import boto3
 
         client = boto3.client(
@@ -59,14 +59,14 @@ class MeddledS3:
         self.requests.clear()
 
     def stop(self) -> None:
-        """End the server; what it held stays in this process."""
+        """End the server; its objects stay in this process."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
     @contextmanager
     def meddling(self, meddle: Meddle) -> Iterator[None]:
-        """Let a function answer requests for the length of the block."""
+        """Answer requests by a function within the block."""
         self.meddle = meddle
         try:
             yield

@@ -1,4 +1,4 @@
-"""A Hive metastore on 127.0.0.1: the one that Spark ships, over a Derby database of its own."""
+"""A Hive metastore on 127.0.0.1: the one that Spark ships, over its own Derby database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVER = Path(__file__).with_name("LocalMetastore.java")
 
 @dataclass(frozen=True, slots=True)
 class Metastore:
-    """A running metastore: its Thrift URI and the warehouse that it puts managed tables into."""
+    """A running metastore: its Thrift URI and the warehouse of its managed tables."""
 
     uri: str
     warehouse: Path
@@ -36,15 +36,15 @@ class Metastore:
 
 
 def start_metastore(work_dir: Path, port: int | None = None) -> Metastore:
-    """Start a metastore whose database, warehouse and log are under a folder; returns when it takes connections.
+    """Start a metastore whose database, warehouse and log are under a folder; return when it accepts connections.
 
     Args:
-        work_dir: of one that was there before, to start it again over what it knew.
-        port: on which it listens; a free one by default.
+        work_dir: the folder; that of an earlier metastore restarts it with its tables.
+        port: the port; a free one by default.
 
     Raises:
         ServiceUnavailableError: there is no JDK or no Spark.
-        ServiceFailedError: it did not come up.
+        ServiceFailedError: it did not become ready.
     """
     warehouse, conf = work_dir / "warehouse", work_dir / "metastore-conf"
     warehouse.mkdir(parents=True, exist_ok=True)

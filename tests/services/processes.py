@@ -1,4 +1,4 @@
-"""Processes that serve: started in a group of their own, waited for with a deadline, stopped by that group's id."""
+"""Service processes: started in their own group, waited for with a deadline, stopped by the group's id."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class ServiceProcess:
         return self.process.pid
 
     def alive(self) -> bool:
-        """Say whether it still runs."""
+        """Whether it still runs."""
         return self.process.poll() is None
 
     def log_tail(self) -> str:
-        """Return the end of what it has logged."""
+        """Return the end of its log."""
         return self.log.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:] if self.log.exists() else ""
 
     def stop(self) -> None:
-        """End the whole group: asked first, killed after ten seconds; a second call does nothing."""
+        """Terminate the whole group, and kill it after ten seconds; a second call does nothing."""
         _signal_group(self.pid, signal.SIGTERM)
         try:
             self.process.wait(timeout=STOP_SECONDS)
@@ -56,15 +56,15 @@ class ServiceProcess:
 def start_process(
     name: str, command: Sequence[str | Path], work_dir: Path, env: Mapping[str, str] | None = None
 ) -> ServiceProcess:
-    """Start a command in a group of its own, logging to ``<work_dir>/<name>.log``.
+    """Start a command in its own process group, logging to ``<work_dir>/<name>.log``.
 
-    Where ``setpriv`` is there (util-linux), the process also ends when its starter dies without stopping it.
+    If ``setpriv`` (util-linux) is installed, the process also ends when its starter dies without stopping it.
 
     Args:
-        name: what messages and the log call it.
+        name: its name in messages and of the log.
         command: program and arguments.
-        work_dir: made if absent; the working folder of the process.
-        env: the whole environment; this process's when None.
+        work_dir: the working folder of the process, created if missing.
+        env: the complete environment; this process's if None.
     """
     work_dir.mkdir(parents=True, exist_ok=True)
     log = work_dir / f"{name}.log"
@@ -83,10 +83,10 @@ def start_process(
 
 
 def wait_until(ready: Callable[[], bool], service: ServiceProcess, deadline_seconds: float) -> None:
-    """Wait for a service to be ready; stop it when it is not.
+    """Wait for a service to be ready; stop it if it is not.
 
     Raises:
-        ServiceFailedError: it ended, or was not ready in time; its log's end is in the message.
+        ServiceFailedError: it ended, or was not ready in time; the message contains the end of its log.
     """
     end = time.monotonic() + deadline_seconds
     while service.alive() and time.monotonic() < end:
@@ -99,10 +99,10 @@ def wait_until(ready: Callable[[], bool], service: ServiceProcess, deadline_seco
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that is free now, and that this process has not dealt before.
+    """Return a TCP port of 127.0.0.1 that is free now, and that this process has not returned before.
 
-    It lies below the ports that the kernel gives to connections: none takes it before the service does, and whoever
-    polls it cannot be connected to himself.
+    It lies below the ports that the kernel gives to outgoing connections, so none takes it before the service does,
+    and a client that polls it cannot connect to itself.
     """
     for port in _PORTS:
         with socket.socket() as listener, suppress(OSError):
@@ -112,7 +112,7 @@ def free_port() -> int:
 
 
 def _ports_of_this_process() -> Iterator[int]:
-    """Yield ports from a place of this process, so that processes side by side do not deal the same ones."""
+    """Yield ports from an offset of this process, so that parallel processes do not use the same ones."""
     first, count, places = 10_240, 1_000, 22
     mine = os.getpid() % places
     return (first + (mine * count + number) % (count * places) for number in range(count * places))
@@ -122,14 +122,14 @@ _PORTS = _ports_of_this_process()
 
 
 def accepts(port: int) -> bool:
-    """Say whether something listens on that port of 127.0.0.1."""
+    """Return whether something listens on this port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((LOCAL, port)) == 0
 
 
 def _end_stragglers(group: int) -> None:
-    """Kill what outlived the group's leader, and wait until the kernel knows no member of the group."""
+    """Kill processes that outlived the group's leader, and wait until the group has no member."""
     end = time.monotonic() + STOP_SECONDS
     while _signal_group(group, signal.SIGKILL) and time.monotonic() < end:
         time.sleep(POLL_SECONDS)
@@ -144,7 +144,7 @@ def _signal_group(group: int, number: signal.Signals) -> bool:
 
 
 def has_ended(pid: int, seconds: float = 5.0) -> bool:
-    """Tell whether a process is gone, or a zombie, within that time."""
+    """Return whether a process has ended, or is a zombie, within this time."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
         try:

@@ -1,6 +1,6 @@
 """S3 for tests: moto's server on 127.0.0.1, and the jars with which Spark reaches it as ``s3a://``.
 
-Hadoop asks for the whole SDK of AWS in one jar of 600 MB; the modules of it that s3a loads are 12 MB.
+Hadoop depends on the whole AWS SDK in one jar of 600 MB; the modules that s3a loads are 12 MB.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, 
 
 START_SECONDS = 60.0
 SDK = "2.35.4"
-"""What Hadoop's release names in its project file."""
+"""The version in the project file of Hadoop's release."""
 _SDK_JARS = {
     "annotations": "6f36bd87155d1dd85d6efbdd29e532e3759a022211feb71affebee1aa34f04b8",
     "apache-client": "6eade21b482724ed0a4613eaa95d20e47e7a81304bd28538ac427fece94a7740",
@@ -81,21 +81,21 @@ S3A_JARS = (
 
 @dataclass(frozen=True, slots=True)
 class S3:
-    """A running server, which takes any credentials; nothing is in it at first."""
+    """A running server, which accepts any credentials and is empty at first."""
 
     endpoint: str
     process: ServiceProcess
 
     def stop(self) -> None:
-        """End the process; what it held is gone."""
+        """End the process and lose its contents."""
         self.process.stop()
 
 
 def start_s3(work_dir: Path) -> S3:
-    """Start a server; returns when it takes requests.
+    """Start a server; return when it accepts requests.
 
     Raises:
-        ServiceFailedError: it did not come up.
+        ServiceFailedError: it did not become ready.
     """
     port = free_port()
     command: list[str | Path] = [sys.executable, "-m", "moto.server", "-H", LOCAL, "-p", str(port)]
@@ -105,7 +105,7 @@ def start_s3(work_dir: Path) -> S3:
 
 
 def s3a_jars() -> tuple[Path, ...]:
-    """Return the jars of ``s3a://``, fetching them if need be.
+    """Return the jars of ``s3a://``; fetch them if they are missing.
 
     Raises:
         ServiceUnavailableError: Spark's Hadoop is another release, or a jar cannot be fetched or is not the known one.

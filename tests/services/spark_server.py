@@ -1,4 +1,4 @@
-"""A server of Spark's on 127.0.0.1, launched as an operator would, by spark-submit and a conf."""
+"""A Spark server on 127.0.0.1, launched as by an operator, with spark-submit and a conf."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ START_SECONDS = 180.0
 def start_spark_server(
     name: str, main_class: str, port: int, work_dir: Path, conf: Mapping[str, str], arguments: Sequence[str] = ()
 ) -> ServiceProcess:
-    """Start a server in local mode with two cores; returns when it takes connections.
+    """Start a server in local mode with two cores; return when it accepts connections.
 
     Args:
-        name: of its log.
-        main_class: what runs.
-        port: on which it listens.
+        name: the name of its log.
+        main_class: the server's main class.
+        port: the port that it listens on.
         work_dir: log, warehouse and Derby database.
-        conf: Spark properties, which win over the ones set here.
-        arguments: of the server itself.
+        conf: Spark properties, which override those set here.
+        arguments: the server's own arguments.
 
     Raises:
         ServiceUnavailableError: there is no JDK or no Spark.
-        ServiceFailedError: it did not come up.
+        ServiceFailedError: it did not become ready.
     """
     properties = {
         "spark.master": "local[2]",

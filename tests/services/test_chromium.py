@@ -1,4 +1,4 @@
-"""The browser's launcher sees what a page does wrong, and leaves nothing behind."""
+"""The browser's launcher reports faults of a page, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
     ],
 )
 def test_what_a_page_does_wrong_is_told(chromium: Chromium, tmp_path: Path, body: str, complaint: str) -> None:
-    """Without this, a test that finds no complaint would show nothing."""
+    """Faults are reported; otherwise a test that finds no complaint would prove nothing."""
     policy = "default-src * 'unsafe-inline'; style-src 'none'"
     page = tmp_path / "page.html"
     page.write_text(f'<meta http-equiv="Content-Security-Policy" content="{policy}">{body}')
@@ -50,7 +50,7 @@ def test_what_a_page_does_wrong_is_told(chromium: Chromium, tmp_path: Path, body
 
 @pytest.mark.services
 def test_requests_and_blank_pages_are_told(chromium: Chromium, tmp_path: Path) -> None:
-    """Each address that a page asks for is in the list, and a page of one colour has one."""
+    """Each address that a page requests is in the list, and a blank page has one colour."""
     page = tmp_path / "page.html"
     page.write_text("<link rel=stylesheet href=style.css><body style='background: #123456'>")
     opened = chromium.open(page.as_uri())
@@ -83,7 +83,7 @@ def test_a_stopped_browser_leaves_no_process(chromium: Chromium, tmp_path: Path)
 
 
 def install(folder: Path, name: str, text: str) -> Path:
-    """Put a program into a folder."""
+    """Write a program into a folder and return its path."""
     folder.mkdir(exist_ok=True)
     program = folder / name
     program.write_text(text)
@@ -92,7 +92,7 @@ def install(folder: Path, name: str, text: str) -> Path:
 
 
 def test_a_program_that_is_no_browser_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a distribution puts under the name only to say how to get a browser is none; the next one is taken."""
+    """A distribution's stub that only tells how to install a browser is skipped; the next program is used."""
     install(tmp_path / "bin", "chromium", "#!/bin/sh\necho please install the snap\nexit 1\n")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("CHROMIUM", raising=False)
@@ -106,7 +106,7 @@ def test_a_program_that_is_no_browser_is_passed_over(tmp_path: Path, monkeypatch
 
 
 def ensure(path: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the script that gets a browser, with one folder on PATH."""
+    """Run the script that installs a browser, with one folder on PATH."""
     tools = ("bash", "grep", "tail", "mktemp", "rm")
     for tool in tools:
         found = subprocess.run(["which", tool], capture_output=True, text=True, check=True).stdout.strip()
@@ -118,14 +118,14 @@ def ensure(path: Path, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_browser_that_is_there_is_taken(tmp_path: Path) -> None:
-    """Nothing is installed, and standard output is its path and nothing else."""
+    """Nothing is installed, and standard output is only its path."""
     chrome = install(tmp_path / "bin", "google-chrome", "#!/bin/sh\necho noise >&2; echo Google Chrome 150.0.1.2\n")
     result = ensure(tmp_path / "bin")
     assert (result.returncode, result.stdout, result.stderr) == (0, f"{chrome}\n", "")
 
 
 def test_who_may_not_install_is_told_the_command(tmp_path: Path) -> None:
-    """Another user than root gets the command, and the exit code of a service that cannot be had."""
+    """A user other than root gets the command, and the exit code of an unavailable service."""
     install(tmp_path / "bin", "id", "#!/bin/sh\necho 1000\n")
     install(tmp_path / "bin", "apt-get", "#!/bin/sh\nexit 3\n")
     result = ensure(tmp_path / "bin")
@@ -135,7 +135,7 @@ def test_who_may_not_install_is_told_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("code", "said"), [(100, "Unable to locate package"), (0, "does not run; set CHROMIUM")])
 def test_an_installation_that_does_not_help_says_so(tmp_path: Path, code: int, said: str) -> None:
-    """The end of what apt-get said is passed on; a browser that does not run after all is not taken."""
+    """The end of apt-get's output is shown; an installed browser that does not run is not used."""
     install(tmp_path / "bin", "id", "#!/bin/sh\necho 0\n")
     install(tmp_path / "bin", "apt-get", f"#!/bin/sh\necho E: Unable to locate package chromium\nexit {code}\n")
     result = ensure(tmp_path / "bin")
@@ -144,7 +144,7 @@ def test_an_installation_that_does_not_help_says_so(tmp_path: Path, code: int, s
 
 
 def test_an_installation_is_followed_by_the_browser_that_it_brought(tmp_path: Path) -> None:
-    """Root on Debian gets a browser by the same command as everybody later."""
+    """Root on Debian gets a browser by the command that other users are told."""
     folder = tmp_path / "bin"
     browser = folder / "chromium"
     bring = '#!/bin/sh\ncase "$*" in *install*) echo "#!/bin/sh\necho Chromium 150.0" > {0}; /bin/chmod +x {0};; esac\n'

@@ -1,4 +1,4 @@
-"""The launchers bring up what they say, and leave nothing behind."""
+"""The launchers start their services, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 def _runs(pid: int) -> bool:
-    """A process that is there and is no zombie."""
+    """Return whether a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def _runs(pid: int) -> bool:
 
 
 def _group(pid: int) -> list[int]:
-    """Every live process of the group."""
+    """Return every live process of the group."""
     numbers = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
     return [number for number in numbers if _runs(number) and _process_group(number) == pid]
 
@@ -58,7 +58,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def _listens_on(pid: int) -> list[tuple[str, int]]:
-    """Return the addresses and ports on which a process listens, of IPv4 and IPv6, as Linux tells them."""
+    """Return the addresses and ports on which a process listens, of IPv4 and IPv6, from Linux's /proc."""
     sockets = {str(Path(one).readlink()) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink()}
     found = []
     for table in ("tcp", "tcp6"):
@@ -85,14 +85,14 @@ def _process_group(pid: int) -> int | None:
 
 
 def test_a_service_that_ends_early_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
-    """A process that ends before it is ready raises at once, and the message holds what it logged."""
+    """A process that ends before it is ready raises at once, and the message contains its log."""
     process = start_process("broken", [sys.executable, "-c", "print('no such database')"], tmp_path)
     with pytest.raises(ServiceFailedError, match=r"broken ended before it was ready.*(?s:.*)no such database"):
         wait_until(lambda: False, process, 30)
 
 
 def test_a_service_that_is_never_ready_is_stopped_at_its_deadline(tmp_path: Path) -> None:
-    """Past the deadline the process is ended, not left behind."""
+    """After the deadline the process is stopped, not left behind."""
     process = start_process("slow", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path)
     with pytest.raises(ServiceFailedError, match=r"slow was not ready within 0\.3 s"):
         wait_until(lambda: False, process, 0.3)
@@ -118,7 +118,7 @@ def test_stopping_ends_children_that_ignore_the_request(tmp_path: Path) -> None:
 
 
 def test_a_service_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
-    """A launcher killed without a chance to stop its service leaves none behind."""
+    """A launcher that is killed before it can stop its service leaves none behind."""
     script = (
         "import sys, time; from pathlib import Path; from tests.services.processes import start_process\n"
         "service = start_process('orphan', [sys.executable, '-c', 'import time; time.sleep(600)'], Path(sys.argv[1]))\n"
@@ -143,7 +143,7 @@ def test_a_service_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_two_sessions_share_a_table_through_the_metastore(metastore: Metastore, fresh_jvm: FreshJvm) -> None:
-    """A Hive table that one JVM makes is read by another, which knows only the metastore's address."""
+    """A Hive table that one JVM creates is read by another that has only the metastore's address."""
     conf = json.dumps({"spark.master": "local[1]", **metastore.spark_conf()})
     made = fresh_jvm(
         SESSION
@@ -163,7 +163,7 @@ def test_two_sessions_share_a_table_through_the_metastore(metastore: Metastore, 
 @pytest.mark.services
 @pytest.mark.slow
 def test_a_stopped_metastore_leaves_no_process_and_no_port(java: dict[str, str], tmp_path: Path) -> None:
-    """After stop nothing listens on its port and its process is gone."""
+    """After stop nothing listens on its port and its process has ended."""
     running = start_metastore(tmp_path)
     port = int(running.uri.rpartition(":")[2])
     assert accepts(port)
@@ -194,7 +194,7 @@ def test_a_job_runs_on_both_workers(cluster: Cluster, fresh_jvm: FreshJvm) -> No
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_executors_inherit_the_workers_environment(java: dict[str, str], tmp_path: Path, fresh_jvm: FreshJvm) -> None:
-    """What is given as env reaches executors, and after stop no process of the cluster is left."""
+    """The variables of env reach executors, and after stop no process of the cluster is left."""
     running = start_cluster(tmp_path / "cluster", env=quick_java({"SPARKCRYPT_TEST_MARK": "inherited"}), workers=1)
     try:
         script = SESSION + (
@@ -228,7 +228,7 @@ def test_a_connect_client_writes_and_reads(connect_url: str, fresh_jvm: FreshJvm
 @pytest.mark.services
 @pytest.mark.slow
 def test_a_connect_server_that_cannot_start_says_why(java: dict[str, str], tmp_path: Path) -> None:
-    """A conf that Spark refuses ends the launch with the server's own words."""
+    """A conf that Spark refuses fails the launch with the server's own message."""
     with pytest.raises(ServiceFailedError, match="Master must"):
         start_connect_server(tmp_path, {"spark.master": "no-such-master"})
 
@@ -246,7 +246,7 @@ def test_services_of_java_listen_on_the_loopback_address_alone(metastore: Metast
 @pytest.mark.services
 @pytest.mark.slow
 def test_a_stopped_hdfs_leaves_no_process(java: dict[str, str], tmp_path: Path) -> None:
-    """It takes the conf that it is given, and after stop its port and its process are gone."""
+    """It uses the given conf, and after stop its port is closed and its process has ended."""
     try:
         running = start_hdfs(tmp_path, {"dfs.namenode.acls.enabled": "false"})
     except ServiceUnavailableError as unavailable:
@@ -261,7 +261,7 @@ def test_a_stopped_hdfs_leaves_no_process(java: dict[str, str], tmp_path: Path) 
 def test_jars_of_hdfs_come_from_the_mirror_that_maven_is_set_up_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The variable wins over Maven's settings, whose mirror counts where it is one of Maven Central."""
+    """The variable overrides Maven's settings, whose mirror is used if it mirrors Maven Central."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv(REPOSITORY, raising=False)
     assert ivy_settings(tmp_path) == []
@@ -285,7 +285,7 @@ def test_jars_of_hdfs_come_from_the_mirror_that_maven_is_set_up_for(
 def test_jars_with_other_bytes_are_not_used(
     java: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A repository that serves something else under a jar's name is told of, and nothing is kept."""
+    """A repository that serves another file under a jar's name is an error, and nothing is kept."""
     for jar in JARS:
         folder = tmp_path / "maven" / jar.organisation.replace(".", "/") / jar.name / jar.revision
         folder.mkdir(parents=True)
@@ -302,5 +302,5 @@ def test_jars_with_other_bytes_are_not_used(
 
 
 def test_a_free_port_is_not_listened_on() -> None:
-    """A port that is handed out has no listener yet."""
+    """A returned port has no listener yet."""
     assert not accepts(free_port())

@@ -1,4 +1,4 @@
-"""Which Vault server the launcher takes: one on PATH before one of its own, and how it is started."""
+"""The Vault server that the launcher uses: one on PATH before one that it builds, and how it starts it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install(path: Path, name: str, text: str | None = None, *, status: int = 204) -> None:
-    """Put a program on PATH, one that keeps what it is told unless another text is given."""
+    """Write a program into PATH: one that records its requests, unless another text is given."""
     known = {name: str(path.parent / f"{name}.json") for name in ("started", "asked")}
     program = path / name
     program.write_text(text or PROGRAM.format(python=sys.executable, status=status, **known))
@@ -72,7 +72,7 @@ def started(path: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("names", [["vault"], ["bao"], ["bao", "vault"]])
 def test_a_server_on_path_is_started_in_its_development_mode(path: Path, names: list[str]) -> None:
-    """The program of either name serves on 127.0.0.1 alone, with Vault's before OpenBao's, and ends when it is told."""
+    """Either program serves on 127.0.0.1 only, Vault's is preferred to OpenBao's, and stop ends it."""
     for name in names:
         install(path, name)
     server = start_vault()
@@ -90,7 +90,7 @@ def test_a_server_on_path_is_started_in_its_development_mode(path: Path, names: 
 
 
 def test_the_root_token_is_in_the_environment_and_not_on_the_command_line(path: Path) -> None:
-    """A command line is there for everybody to read; both products find the token that the tests will use."""
+    """Every user can read a command line; both products get the tests' token from the environment."""
     install(path, "vault")
     server = start_vault()
     server.stop()
@@ -101,7 +101,7 @@ def test_the_root_token_is_in_the_environment_and_not_on_the_command_line(path: 
 
 
 def test_a_server_on_path_gets_the_mounts_and_logins_of_the_tests(path: Path) -> None:
-    """A development server mounts neither transit nor logins: the launcher does, by its root token."""
+    """A development server mounts neither transit nor logins; the launcher does, with the root token."""
     install(path, "vault")
     start_vault().stop()
     asked = [json.loads(line) for line in (path.parent / "asked.json").read_text().splitlines()]
@@ -110,14 +110,14 @@ def test_a_server_on_path_gets_the_mounts_and_logins_of_the_tests(path: Path) ->
 
 
 def test_a_program_that_does_not_start_is_reported_with_its_words(path: Path) -> None:
-    """Something else that is called vault fails the launch, and no server of ours is built in its place."""
+    """Another program called vault fails the launch, and no server is built in its place."""
     install(path, "vault", "#!/bin/sh\necho this vault keeps passwords\nexit 2\n")
     with pytest.raises(ServiceFailedError, match="this vault keeps passwords"):
         start_vault()
 
 
 def test_a_server_that_refuses_its_mounts_is_stopped(path: Path) -> None:
-    """A server that cannot be set up is not left running."""
+    """A server that cannot be set up is stopped."""
     install(path, "vault", status=500)
     with pytest.raises(ServiceFailedError, match="could not be set up"):
         start_vault()

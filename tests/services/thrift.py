@@ -1,4 +1,4 @@
-"""Spark's Thrift server on 127.0.0.1, launched with the jar and a conf, and beeline that asks it."""
+"""Spark's Thrift server on 127.0.0.1, launched with the jar and a conf, and beeline as its client."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ThriftServer:
         self.process.stop()
 
     def ask(self, *statements: str, user: str = "ann") -> subprocess.CompletedProcess[str]:
-        """Run statements in one session of Spark's own beeline, in order, also after one that failed.
+        """Run statements in order in one session of Spark's own beeline, even after a failed one.
 
         Args:
-            statements: of SQL.
-            user: as whom beeline logs in.
+            statements: SQL statements.
+            user: the user that beeline logs in as.
 
         Returns:
-            Its output, rows as ``csv2`` below a line of their names, and what it says of errors.
+            Its output: rows as ``csv2`` below a line of column names, and error messages.
         """
         command: list[str | Path] = [
             quick_home() / "bin" / "java",
@@ -59,15 +59,15 @@ class ThriftServer:
 
 
 def start_thrift_server(work_dir: Path, conf: Mapping[str, str]) -> ThriftServer:
-    """Start a server in local mode with two cores; returns when it takes connections.
+    """Start a server in local mode with two cores; return when it accepts connections.
 
     Args:
         work_dir: log, warehouse and Derby database.
-        conf: Spark properties, which win over the ones set here.
+        conf: Spark properties, which override those set here.
 
     Raises:
         ServiceUnavailableError: there is no JDK or no Spark.
-        ServiceFailedError: it did not come up.
+        ServiceFailedError: it did not become ready.
     """
     port = free_port()
     binding = {"hive.server2.thrift.bind.host": LOCAL, "hive.server2.thrift.port": str(port)}

@@ -1,8 +1,8 @@
 """A real Vault (or OpenBao) server: the one on PATH, else one built from Go sources into a cache.
 
-It keeps everything in memory unless it is to be killed and started again, listens on 127.0.0.1, and has transit
-mounted twice, and AppRole and Kubernetes logins.
-``python -m tests.services.vault_server`` builds it ahead of the tests, whose time limit the first build would exceed.
+It keeps everything in memory unless a test kills and restarts it, listens on 127.0.0.1, and has two transit mounts
+and AppRole and Kubernetes logins.
+``python -m tests.services.vault_server`` builds it before the tests, whose time limit the first build would exceed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OLDEST_GO = (1, 25)
 
 @dataclass(frozen=True, slots=True)
 class VaultServer:
-    """A running server: where it listens, and the token that may do anything there."""
+    """A running server: its address and its root token."""
 
     address: str
     root_token: str = field(repr=False)
@@ -47,7 +47,7 @@ class VaultServer:
     def api(
         self, method: str, path: str, body: dict[str, Any] | None = None, *, token: str | None = None
     ) -> dict[str, Any]:
-        """Call the HTTP API at ``/v1/<path>`` and return the answer's JSON, empty where there is none.
+        """Call the HTTP API at ``/v1/<path>`` and return the answer's JSON, empty if there is none.
 
         Raises:
             urllib.error.HTTPError: the server refused.
@@ -63,11 +63,11 @@ class VaultServer:
         return dict(json.loads(text)) if text else {}
 
     def token(self, policy: str, **options: object) -> str:
-        """Return a new token that may do what a policy says.
+        """Return a new token with the permissions of a policy.
 
         Args:
             policy: the policy's text (HCL or JSON).
-            options: of ``auth/token/create``, such as ``ttl="2s"``.
+            options: options of ``auth/token/create``, such as ``ttl="2s"``.
         """
         return str(
             self.api("POST", "auth/token/create", {"policies": [self.policy(policy)], **options})["auth"][
@@ -76,7 +76,7 @@ class VaultServer:
         )
 
     def policy(self, text: str) -> str:
-        """Store a policy and return its name, which follows from its text."""
+        """Store a policy and return its name, which is derived from its text."""
         name = "policy-" + hashlib.sha256(text.encode()).hexdigest()[:12]
         self.api("POST", f"sys/policies/acl/{name}", {"policy": text})
         return name
@@ -88,10 +88,10 @@ class VaultServer:
 
 
 class LastingVault:
-    """A server of our own whose storage is on disk: it can be killed, and started again under the same address.
+    """A server built here with storage on disk: it can be killed and restarted at the same address.
 
     Attributes:
-        server: as it was started last; address and root token stay.
+        server: the last started process; address and root token stay the same.
 
     Raises:
         ServiceUnavailableError: there is no Go to build it with.
@@ -104,12 +104,12 @@ class LastingVault:
         _mount(self.server)
 
     def kill(self) -> None:
-        """End the process as a machine that loses power does."""
+        """End the process abruptly, as a loss of power does."""
         self.server.process.process.kill()
         self.server.process.process.wait()
 
     def start(self) -> None:
-        """Start the server again, over what it has stored; returns when it is unsealed."""
+        """Restart the server over its storage; return when it is unsealed."""
         self.server = self._start(self.server.work_dir, int(self.server.address.rpartition(":")[2]))
 
     def stop(self) -> None:
@@ -125,7 +125,7 @@ class LastingVault:
 
 
 def start_vault() -> VaultServer:
-    """Start a server on a free port; returns when it answers.
+    """Start a server on a free port; return when it answers.
 
     Raises:
         ServiceUnavailableError: there is neither ``vault`` nor ``bao`` on PATH, and none can be built.
@@ -140,7 +140,7 @@ def start_vault() -> VaultServer:
     environment = dict(os.environ)
     if installed:
         command = [program, "server", "-dev", "-dev-no-store-token", f"-dev-listen-address={LOCAL}:{port}"]
-        # Through the environment: a command line is there for everybody to read.
+        # In the environment, since every user can read a command line.
         environment |= {"VAULT_DEV_ROOT_TOKEN_ID": token, "BAO_DEV_ROOT_TOKEN_ID": token}
     process = start_process("vault", command, work_dir, environment)
     server = VaultServer(f"http://{LOCAL}:{port}", token, process, work_dir)
@@ -156,9 +156,9 @@ def start_vault() -> VaultServer:
 
 
 def built_vault() -> Path:
-    """Return the server built from the Go sources, building it if need be; callers at the same time build once.
+    """Return the server built from the Go sources; concurrent callers build it once.
 
-    The first build takes some minutes and the network; the program is kept under ``$SPARKCRYPT_CACHE``
+    The first build takes some minutes and needs the network; the program is kept under ``$SPARKCRYPT_CACHE``
     (``~/.cache/sparkcrypt``).
 
     Raises:
@@ -213,7 +213,7 @@ def _ready(server: VaultServer, *, printed: bool) -> bool:
 
 
 def _printed(process: ServiceProcess) -> dict[str, str]:
-    """Return the line of JSON that a server of our own prints when it is ready, empty before."""
+    """Return the line of JSON that a server built here prints when it is ready; empty before."""
     lines = process.log.read_text(errors="replace").splitlines(keepends=True) if process.log.exists() else []
     ready = [line for line in lines if line.startswith('{"address"') and line.endswith("\n")]
     return dict(json.loads(ready[0])) if ready else {}

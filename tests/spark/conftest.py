@@ -15,7 +15,7 @@ __all__ = ["clock", "copies", "lake", "private_jar"]
 
 @pytest.fixture(autouse=True)
 def soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let two listings be close together, and writers be waited for a short time."""
+    """Shorten the time between two listings, and the time to wait for writers."""
     monkeypatch.setattr(ended_writers, "APART_SECONDS", 0.2)
     monkeypatch.setattr(ended_writers, "MOST_SECONDS", 2.0)
     monkeypatch.setattr(unit_work, "PAUSES_SECONDS", (0.5, 0.5, 1.0, 2.0, 4.0))
