@@ -24,8 +24,8 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def private_jar(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of the jar that nobody builds again while JVMs have it open."""
-    if "SPARKCRYPT_JAR" in os.environ:  # by another folder's fixture, or by whoever runs the tests
+    """A copy of the jar that is not rebuilt while JVMs have it open."""
+    if "SPARKCRYPT_JAR" in os.environ:  # set by another folder's fixture, or by the caller of the tests
         yield Path(os.environ["SPARKCRYPT_JAR"])
         return
     copy = Path(shutil.copy(jar, tmp_path_factory.mktemp("jar") / "sparkcrypt.jar"))
@@ -45,11 +45,11 @@ def lake(spark: SparkSession, private_jar: Path, tmp_path: Path) -> Iterator[Lak
 def new_lake(spark: SparkSession, folder: Path) -> Iterator[Lake]:
     """Yield a new session, unconfigured, with a new database in use; for tests that share one.
 
-    The application's session is the active one, whichever an earlier test has left: its database may be gone.  pyspark
-    keeps one of its own, which createDataFrame sets.
+    The application's session is made the active one, since the database of the one that an earlier test left may no
+    longer exist.  pyspark keeps an active session too, which createDataFrame sets.
     """
     type(spark)._activeSession = spark
-    name = spark._jsparkSession.getClass().getName()  # of 4.0 and later in the package ``classic``
+    name = spark._jsparkSession.getClass().getName()  # in 4.0 and later in the package ``classic``
     reduce(getattr, name.split("."), jvm(spark)).setActiveSession(spark._jsparkSession)
     session = spark.newSession()
     quiet(session)

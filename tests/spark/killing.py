@@ -20,24 +20,24 @@ from tests.spark.support import Lake
 
 
 class Killed(BaseException):
-    """What stands for the end of the process."""
+    """The simulated end of the process."""
 
 
 @dataclass
 class Clock:
-    """The time by which locks expire."""
+    """The clock by which locks expire."""
 
     now: float = 1_000_000.0
     patches: list[Any] = field(default_factory=list)
 
     def __call__(self) -> float:
-        """Return it."""
+        """Return the time."""
         return self.now
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    """A clock for locks, and runs that end as a killed process does: no tidying, no release of the lock."""
+    """A clock for locks, and runs that end like a killed process: no clean-up, no release of the lock."""
     made = Clock()
     monkeypatch.setattr(encrypt_module, "acquire", functools.partial(acquire, clock=made))
     monkeypatch.setattr(RunLock, "keep_alive", lambda lock: None)
@@ -50,7 +50,7 @@ def kill(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.Monke
 
 
 def kill_during(action: Callable[[], Any], clock: Clock, patch: Callable[[pytest.MonkeyPatch], None]) -> None:
-    """Do something until the patch kills it, without tidying; then let its lock expire."""
+    """Call an action until the patch kills it, without clean-up; then let its lock expire."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Runner, "_give_up", lambda *_: None)
         monkeypatch.setattr(RunLock, "release", lambda lock: None)
@@ -74,7 +74,7 @@ def after_record(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def after_swap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill the run when the first unit was swapped and nothing was said of it."""
+    """Kill the run when the first unit was swapped and its swap is not recorded yet."""
 
     def record(*_: Any) -> None:
         raise Killed
@@ -87,4 +87,4 @@ STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "the swap": after_swap,
     "unit_swapped": after_record("unit_swapped"),
 }
-"""What kills a run after each step of its first unit."""
+"""Patches that kill a run after each step of its first unit."""

@@ -1,4 +1,4 @@
-"""Writers that come late: what they leave in folders that runs have left, and what is in the table then."""
+"""Late commits: their files in folders that runs no longer use, and the resulting table."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from tests.spark.support import SECRET, Lake
 
 
 class OnAdvance:
-    """Does something once, when the first unit is done."""
+    """A progress that calls an action once, when the first unit is done."""
 
     def __init__(self, action: Callable[[], None]) -> None:
-        """Take the action."""
+        """Store the action."""
         self._actions = [action]
 
     def start(self, *_: object) -> None:
-        """Hear nothing."""
+        """Do nothing."""
 
     def step(self, *_: object) -> None:
-        """Hear nothing."""
+        """Do nothing."""
 
     def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
-        """Act once a unit is done, not when a part of its files is."""
+        """Call the action once a unit is done, not when only a part of its files is."""
         while units and self._actions:
             self._actions.pop()()
 
     def finish(self) -> None:
-        """Hear nothing."""
+        """Do nothing."""
 
 
 def leave(lake: Lake, folder: Path, number: int) -> None:
-    """Write one row into a folder, as a job does that planned its write before the folder was left."""
+    """Write one row into a folder, like a job that planned its write before the swap."""
     with lake.stranger() as stranger:
         frame = stranger.sql(f"SELECT {number} AS id, '{SECRET}-{number}' AS email, 'late' AS note")
         frame.coalesce(1).write.mode("append").parquet(str(folder))
@@ -50,19 +50,19 @@ def ids(lake: Lake) -> list[int]:
 
 
 def audits(lake: Lake, policy: Policy) -> list[str]:
-    """Return what the audit's entries say was done."""
+    """Return the actions in the audit's entries."""
     store, uuid = open_state_store(policy.run_state), Catalog(lake.spark).table("t").uuid or ""
     return [one.entry["what"] for one in audit_entries(store, uuid)]
 
 
 class At(Silent):
-    """Does something once, when a unit enters a step."""
+    """A progress that calls an action once, when a unit enters a step."""
 
     def __init__(self, unit: str, step: str, what: Callable[[], Any]) -> None:
         self._when, self._what, self.done = (unit, step), what, False
 
     def step(self, unit: str, step: str) -> None:
-        """Do it."""
+        """Call the action."""
         if (unit, step) == self._when and not self.done:
             self.done = True
             self._what()

@@ -1,4 +1,4 @@
-"""Passes over one table or several, the tables that they are made for, and the problems that they leave open."""
+"""Passes over one or several tables, those tables, and the problems that passes leave open."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def the_pass(lake: Lake, policy: Policy, **options: Any) -> PassReport:
 
 
 def the_problem(report: PassReport) -> dict[str, Any]:
-    """Return the one open problem of a pass that is incomplete for it."""
+    """Return the one open problem that makes a pass incomplete."""
     assert (report.outcome, report.exit_code) == ("incomplete", 74)
     (problem,) = report.tables[0].problems
     assert any(problem["problem"] in unit["message"] for unit in report.tables[0].quarantined)
@@ -26,7 +26,7 @@ def the_problem(report: PassReport) -> dict[str, Any]:
 
 
 def with_grace(lake: Lake, policy: Policy, grace: str) -> Policy:
-    """Write into the policy how long old files stay; where these are seconds, let them pass."""
+    """Set the policy's grace for old files, after waiting that long if it is in seconds."""
     if grace.endswith("s"):
         time.sleep(int(grace[:-1]))
     return lake.changed("untagged:", f"old_files: {{grace: {grace}}}\nuntagged:")

@@ -1,4 +1,4 @@
-"""One ORC table whose files lie on remote storage, from its plan to a rotation of its keys; told step by step."""
+"""One ORC table with files on remote storage, from its plan to a rotation of its keys, step by step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILES = 4
 
 
 def fill_orc(spark: SparkSession, folder: str) -> None:
-    """Make the table ``t`` in clear, by a session under no policy: two partitions of two files."""
+    """Create the plaintext table ``t`` by a session without a policy: two partitions of two files."""
     spark.conf.set("spark.sql.orc.compression.codec", "uncompressed")
     spark.sql(f"CREATE TABLE t (id INT, email STRING, p INT) USING orc PARTITIONED BY (p) LOCATION '{folder}'")
     for n in range(2):
@@ -34,7 +34,7 @@ def fill_orc(spark: SparkSession, folder: str) -> None:
 
 
 def live_through(spark: SparkSession, policy: Policy) -> dict[str, Any]:
-    """Plan, encrypt, verify, roll back, encrypt anew, rotate and expire; return what each step says, as JSON values."""
+    """Plan, encrypt, verify, roll back, encrypt again, rotate and expire; return each step's result as JSON values."""
     set_tags(spark, "t", {"email": ["pii"]}, policy)
     files, before = _Files(spark), rows_of(spark.table("t"))
     told: dict[str, Any] = {"at first": files.told()}
@@ -60,7 +60,7 @@ def live_through(spark: SparkSession, policy: Policy) -> dict[str, Any]:
 
 
 def assert_lived(told: dict[str, Any]) -> None:
-    """See that each step did what it says, natively, and that in the end nothing in clear is left."""
+    """Assert that each step worked, natively, and that no plaintext is left in the end."""
     in_clear: list[dict[str, str]] = [{}] * FILES
     encrypted = [{"email": "pii"}] * FILES
     assert (told["at first"], told["plan"]) == (in_clear, ["encrypt", "encrypt"])
@@ -78,7 +78,7 @@ def _verified(spark: SparkSession, policy: Policy) -> list[Any]:
 
 
 class _Files:
-    """The files of the table, as Hadoop reads them from where the metastore says that they are."""
+    """The files of the table, read by Hadoop from the metastore's locations."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._files, self._catalog = HadoopFiles(spark), Catalog(spark)
@@ -95,10 +95,10 @@ class _Files:
         return [{join_dotted(path): one.key_id for path, one in found if one.encrypted} for found in columns]
 
     def before_ends(self) -> list[bytes]:
-        """Return what of each file comes before its footer."""
+        """Return the bytes of each file before its footer."""
         return sorted(content[: read_tail(content).footer_offset] for content in self._contents())
 
     def in_clear(self) -> list[str]:
-        """Return the data files in which a secret is found, of all that are beside the table too."""
+        """Return the data files that contain a secret, including all files beside the table."""
         found = [file.path for file in self._files.walk(self._root) if file.name.rpartition("/")[2].startswith("part-")]
         return [path for path in found if SECRET.encode() in self._files.read(path)]

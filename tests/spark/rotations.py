@@ -1,4 +1,4 @@
-"""What the tests of rotations share: tables with tags on two columns, and what wraps the keys of their files."""
+"""What the tests of rotations share: tables with tags on two columns, and the KEKs of their files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.spark.support import Lake, key_service, retriever
 
 
 def make_tables(lake: Lake, *names: str) -> Policy:
-    """Make partitioned tables with tags on two columns, under a policy."""
+    """Create partitioned tables with tags on two columns, under a policy."""
     policy = lake.policy()
     for name in names:
         lake.sql(
@@ -32,16 +32,16 @@ def make_tables(lake: Lake, *names: str) -> Policy:
 
 
 def write(lake: Lake, table: str, number: int) -> None:
-    """Write one file as a JVM of its own does: parquet-mr makes the KEKs, and keeps those of a JVM in static caches.
+    """Write one file as a separate JVM does: parquet-mr generates KEKs, and keeps a JVM's in static caches.
 
-    ``bench.many_writers`` has twenty JVMs write, which takes minutes.
+    ``bench.many_writers`` writes with twenty JVMs, which takes minutes.
     """
     lake.jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
     lake.sql(f"INSERT INTO {table} SELECT {number}, 'e{number}', double({number}), {number % 2}")
 
 
 def files_of(lake: Lake, table: str = "t") -> list[Path]:
-    """Return the table's files as they are in use."""
+    """Return the table's files that are in use."""
     lake.sql(f"REFRESH TABLE {table}")
     return sorted(Path(name.removeprefix("file://")) for name in lake.spark.table(table).inputFiles())
 
@@ -52,13 +52,13 @@ def keks_of(files: list[Path], policy: Policy) -> dict[str, set[tuple[int, str |
 
 
 def retrieve_by(service: KeyService) -> Callable[[KeyRequest], bytes]:
-    """Return what opens data keys by a key service, with nothing kept of earlier ones."""
+    """Return a function that opens data keys by a key service, with an empty cache."""
     opener = DataKeyOpener(service)
     return lambda request: opener.open_metadata(request.key_metadata)
 
 
 def keks_by(files: list[Path], service: KeyService) -> dict[str, set[tuple[int, str | None]]]:
-    """Return the same of files under the keys of a key service."""
+    """Return the same for files under the keys of a key service."""
     found: dict[str, set[tuple[int, str | None]]] = defaultdict(set)
     for file in files:
         footer = read_footer(file, retrieve_key=retrieve_by(service))

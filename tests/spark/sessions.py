@@ -1,4 +1,4 @@
-"""Which session commands find that run in the process of the tests."""
+"""The active session for commands that run in the process of the tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.spark.support import Lake
 
 @contextmanager
 def active(lake: Lake) -> Iterator[None]:
-    """Make the lake's session the one that commands find."""
+    """Make the lake's session the active one, which commands use."""
     with _active_kept(lake.spark) as sessions:
         sessions.setActiveSession(lake.spark._jsparkSession)
         yield
@@ -32,7 +32,7 @@ def none_active(spark: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def _active_kept(spark: SparkSession) -> Iterator[Any]:
-    """Yield the JVM's class of sessions; afterwards the session that was active before is active again."""
+    """Yield the JVM's session class; restore the active session afterwards."""
     sessions = jvm(spark).org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
     try:

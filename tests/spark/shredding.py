@@ -1,4 +1,4 @@
-"""Tables with a key for each month, some of them past their retention, and what tests of shredding ask of them."""
+"""Tables with a key for each month, some of them past their retention, and helpers for tests of shredding."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ AUDIT = "audit: {key: audit}"
 
 
 def make_policy_of_months(lake: Lake, **more: Any) -> Policy:
-    """Make a policy with the keys of three months, and put the session under it."""
+    """Create a policy with the keys of three months, and put the session under it."""
     return lake.policy(TAGS, keys=KEYS, more=AUDIT, **more)
 
 
 def make_table_of_months(lake: Lake, policy: Policy, name: str = "t") -> None:
-    """Make a table of five rows in four days of three months; email is under the months' keys, ssn under one key.
+    """Create a table of five rows in four days of three months; email is under the months' keys, ssn under one key.
 
-    Literals would make columns that are required in the files.
+    Literals would result in required columns in the files.
     """
     lake.sql(f"CREATE TABLE {name} (id INT, email STRING, ssn STRING, d STRING) USING parquet PARTITIONED BY (d)")
     set_tags(lake.spark, name, {"email": ["contact"], "ssn": ["pii"]}, policy)
@@ -51,7 +51,7 @@ def state_of(policy: Policy) -> LocalStateStore:
 
 
 def plan_shredding(lake: Lake, policy: Policy, *tables: str, **more: Any) -> ShredPlan:
-    """Plan, for tables or for all that are known."""
+    """Plan shredding for some tables or for all known ones."""
     as_of = more.pop("as_of", None)
     selection = Selection(tables, **more)
     return Survey(lake.spark, policy, state_of(policy), key_service(policy), selection).plan(as_of=as_of)

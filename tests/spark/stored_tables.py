@@ -1,4 +1,4 @@
-"""Tables with stores, and the judgement on queries that go by them: fewer files, and never other rows."""
+"""Tables with stores, and checks of queries that use them: fewer files, and always the same rows."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ FILES, ROWS = 8, 240
 
 
 def settle(folder: Path) -> None:
-    """Let the files of a table be old enough to be indexed."""
+    """Make the files of a table old enough to be indexed."""
     for file in data_files(folder):
         past = file.stat().st_mtime - 60
         os.utime(file, (past, past))
 
 
 def policy_file(lake: Lake) -> str:
-    """Return the policy that was made last."""
+    """Return the file of the last created policy."""
     return str(max(lake.root.glob("policy-*")) / "policy.yaml")
 
 
 def index(lake: Lake, table: str, *columns: str, verb: str = "create", more: Sequence[str] = ()) -> None:
-    """Make or refresh a table's store by the command."""
+    """Create or refresh a table's store by the command."""
     settle(lake.path(table))
     wanted = [part for column in columns for part in ("--column", column)]
     place = ("--path", str(lake.path(table)), "--policy", policy_file(lake))
@@ -48,7 +48,7 @@ def index(lake: Lake, table: str, *columns: str, verb: str = "create", more: Seq
 
 
 def make(lake: Lake, name: str = "t", *, columns: str = "(id INT, email STRING, plain STRING) USING parquet") -> None:
-    """Make a table of eight files, its column ``email`` under a key, with bounds of all columns."""
+    """Create a table of eight files, its column ``email`` under a key, with bounds of all columns."""
     lake.sql(f"CREATE TABLE {name} {columns}")
     set_tags(lake.spark, name, {"email": ["pii"]}, None)
     append(lake, name, 0, ROWS)
@@ -71,7 +71,7 @@ def store_of(lake: Lake, table: str = "t") -> Path:
 
 
 def report(frame: DataFrame) -> ScanReport:
-    """Return what skipping did for the only scan of a query that ran once; Spark's own count of files must agree."""
+    """Return the skipping report of the only scan of a query that ran once; Spark's count of files must agree."""
     (scan,) = [leaf for leaf in leaves(frame._jdf.queryExecution().executedPlan()) if is_scan(leaf)]
     (found,) = skipping_report(frame)
     assert scan.metrics().apply("numFiles").value() == found.opened
@@ -84,7 +84,7 @@ def report(frame: DataFrame) -> ScanReport:
 
 
 def skipped_files(scan: Any) -> tuple[int, dict[str, int]]:
-    """Return what the metrics of a scan say of the files that it did not open: how many, and by which index."""
+    """Return a scan's metrics of the files that it did not open: their number, and the number by index."""
     counts = {}
     keys = scan.metrics().keys().iterator()
     while keys.hasNext():
@@ -96,12 +96,12 @@ def skipped_files(scan: Any) -> tuple[int, dict[str, int]]:
 
 
 def is_scan(plan: Any) -> bool:
-    """Tell whether a node of a physical plan reads files."""
+    """Return whether a node of a physical plan reads files."""
     return str(plan.getClass().getSimpleName()) == "FileSourceScanExec"
 
 
 def leaves(plan: Any) -> list[Any]:
-    """Return the leaves of a physical plan, those of a plan that adapts itself included."""
+    """Return the leaves of a physical plan, including those of an adaptive plan."""
     if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
         return leaves(plan.executedPlan())
     if plan.getClass().getSimpleName().endswith("QueryStageExec"):
@@ -140,7 +140,7 @@ def without_skipping(spark: SparkSession, query: str) -> list[Any]:
 
 
 def check(lake: Lake, query: str, session: SparkSession | None = None) -> ScanReport:
-    """Hold a query's rows against those that it has without skipping; return what was skipped."""
+    """Compare a query's rows with those without skipping; return the skipping report."""
     spark = session or lake.spark
     frame = spark.sql(query)
     assert rows_of(frame) == without_skipping(spark, query), query

@@ -1,4 +1,4 @@
-"""What the tests on a real Spark share: policies with keys, sessions, and judgements on the bytes of files."""
+"""Helpers of the tests on a real Spark: policies with keys, sessions, and checks of the bytes of files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TAGS = """
   public: plaintext
 """
 SECRET, PLAIN = "CANARY-secret-value", "CANARY-plain-value"
-"""What tests write into tagged and into untagged columns, and look for in the bytes of files."""
+"""Values that tests write into tagged and untagged columns, and search for in the bytes of files."""
 _PROTOCOLS = (names.COMMIT_PROTOCOL, names.STREAM_COMMIT_PROTOCOL)
 _GLOBAL = (
     "parquet.crypto.",
@@ -60,13 +60,13 @@ def make_policy(
     """Write a policy file, create the keys that its tags name and those of ``keys``, and load it.
 
     Args:
-        folder: gets ``policy.yaml``, ``keys/`` and ``state/``.
+        folder: the folder for ``policy.yaml``, ``keys/`` and ``state/``.
         tags: the lines below ``tags:``, indented.
         tables: the lines below ``tables:``, indented.
         keys: further keys to create, such as those of templates.
         footer_mode: encrypted or plaintext.
-        algorithm: of the policy.
-        bits: of data keys.
+        algorithm: the policy's algorithm.
+        bits: the length of data keys.
         untagged: plaintext, footer_key or deny.
         more: further lines.
     """
@@ -91,7 +91,7 @@ def key_service(policy: Policy) -> LocalKeyService:
 
 
 def with_keys(policy: Policy, folder: Path, change: Callable[[KeyDirectory], None]) -> Policy:
-    """Return a policy whose keys are a changed copy in another folder, so that no cache knows them."""
+    """Return a policy whose keys are a changed copy in another folder, so that no cache has them."""
     shutil.copytree(policy.key_service.options["path"], folder)
     directory = KeyDirectory(folder)
     change(directory)
@@ -120,7 +120,7 @@ def swapped(first: str, second: str) -> Callable[[KeyDirectory], None]:
 
 
 def retriever(policy: Policy) -> Callable[[KeyRequest], bytes]:
-    """Return what opens data keys by a policy's key service, through no helper."""
+    """Return a function that opens data keys by a policy's key service, without a helper."""
     opener = DataKeyOpener(key_service(policy))
     return lambda request: opener.open(parse_key_material(request.key_metadata or b""))
 
@@ -132,7 +132,7 @@ def data_files(path: str | Path) -> list[Path]:
 
 
 def footers(path: str | Path, policy: Policy) -> list[FileSummary]:
-    """Return the summaries of all files below a path, with what encrypted footers hide."""
+    """Return the summaries of all files below a path, including the contents of encrypted footers."""
     return [inspect_file(file, retrieve_key=retriever(policy)) for file in data_files(path)]
 
 
@@ -156,8 +156,8 @@ def assert_encrypted(
         path: a folder.
         policy: its footer's mode and key, algorithm and keys.
         columns: dotted column path -> key id; in every row group, which `inspect_file` checks.
-        hidden: texts that no file may hold.
-        visible: texts that some file must hold, which shows that the search finds what is there.
+        hidden: texts that no file may contain.
+        visible: texts that some file must contain, which proves that the search works.
     """
     files = data_files(path)
     assert files, f"no Parquet file below {path}"
@@ -168,7 +168,7 @@ def assert_encrypted(
         assert (content[:4], content[-4:]) == (magic, magic), file
         summary = inspect_file(file, retrieve_key=retriever(policy))
         assert (summary.footer, summary.footer_key, summary.algorithm) == (mode, policy.footer_key, policy.algorithm)
-        # Spark writes a file without rows for an empty first partition: it has no column that could be encrypted.
+        # Spark writes a file without rows for an empty first partition; it has no column to encrypt.
         assert encrypted_columns(summary) == (dict(columns) if summary.rows else {})
         assert not [text for text in hidden if text.encode() in content], f"a secret stands in {file}"
     assert not columns or any(inspect_file(file, retrieve_key=retriever(policy)).rows for file in files)
@@ -178,35 +178,35 @@ def assert_encrypted(
 
 
 def assert_plaintext(path: str | Path) -> None:
-    """Assert that files are there and none is encrypted."""
+    """Assert that there are files and none is encrypted."""
     files = data_files(path)
     assert files
     assert {inspect_file(file).footer for file in files} == {"plaintext"}
 
 
 def read_options(policy: Policy) -> dict[str, str]:
-    """Return a policy's options for one read or write, which win over those of the session."""
+    """Return a policy's options for one read or write, which override the session's."""
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.getOrCreate()  # any session: the register is the application's
+    session = SparkSession.builder.getOrCreate()  # any session, since the register belongs to the application
     token = policy_register(session).add(policy.canonical())
     return {**write_options(policy), names.SESSION_TOKEN: str(token)}
 
 
 def rows_of(frame: DataFrame) -> list[Any]:
-    """Return the rows of a frame in an order of their own."""
+    """Return the rows of a frame, sorted."""
     return sorted(frame.collect(), key=repr)
 
 
 def refusal(action: Callable[..., Any], *arguments: Any) -> str:
-    """Return everything that the error says with which an action on these arguments ends; it must end with one."""
-    with pytest.raises(Exception) as caught:  # the test looks at what it says
+    """Return the whole text of the error that an action on these arguments raises; it must raise one."""
+    with pytest.raises(Exception) as caught:  # the test checks its text
         action(*arguments)
     return said_of(caught.value)
 
 
 def said_of(error: BaseException) -> str:
-    """Return everything that an error says, in Python and in Java, with its causes."""
+    """Return the whole text of an error, in Python and in Java, with its causes."""
     texts: list[str] = []
     seen: BaseException | None = error
     while seen is not None:
@@ -217,7 +217,7 @@ def said_of(error: BaseException) -> str:
 
 
 def java_causes(java: Any) -> str:
-    """Return what an exception of Java says, with its causes."""
+    """Return the text of a Java exception, with its causes."""
     texts = []
     while java is not None:
         texts.append(str(java.toString()))
@@ -227,7 +227,7 @@ def java_causes(java: Any) -> str:
 
 @dataclass(frozen=True)
 class Lake:
-    """A session of its own with a database of its own, in the JVM of the test run."""
+    """A new session with its own database, in the JVM of the test run."""
 
     spark: SparkSession
     database: str
@@ -238,7 +238,7 @@ class Lake:
         return f"{self.database}.{table}"
 
     def path(self, table: str) -> Path:
-        """Return where a managed table of that name is."""
+        """Return the folder of a managed table of this name."""
         return self.root / "db" / table
 
     def sql(self, text: str) -> DataFrame:
@@ -251,13 +251,13 @@ class Lake:
         return jvm(self.spark)
 
     def policy(self, tags: str = TAGS, tables: str = "", **more: Any) -> Policy:
-        """Make a policy with keys, and put the session under it."""
+        """Create a policy with keys, and put the session under it."""
         policy = make_policy(self.root / f"policy-{len(list(self.root.glob('policy-*')))}", tags, tables, **more)
         configure(self.spark, policy)
         return policy
 
     def changed(self, old: str, new: str) -> Policy:
-        """Change the text of the policy that was made last, and put the session under it."""
+        """Change the text of the last created policy, and put the session under it."""
         file = max(self.root.glob("policy-*")) / "policy.yaml"
         text = file.read_text()
         assert old in text
@@ -280,16 +280,16 @@ class Lake:
 
 
 def quiet(session: SparkSession) -> None:
-    """Set what every session of these tests has: two partitions, no compression, dynamic partitions of Hive."""
+    """Set the options of every session of these tests: two partitions, no compression, Hive's dynamic partitions."""
     session.conf.set("spark.sql.parquet.compression.codec", "uncompressed")
-    session.conf.set("parquet.compression", "uncompressed")  # what the Hive SerDe goes by
+    session.conf.set("parquet.compression", "uncompressed")  # the Hive SerDe reads this one
     session.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
     session.conf.set("spark.sql.shuffle.partitions", "2")
 
 
 @contextlib.contextmanager
 def _cleared(conf: Any) -> Iterator[None]:
-    """Take what ``configure`` set for all sessions out of the Hadoop configuration for a while."""
+    """Remove the settings of ``configure`` for all sessions from the Hadoop configuration within the block."""
     mine = _of_sparkcrypt(conf)
     for name in mine:
         conf.unset(name)
@@ -301,7 +301,7 @@ def _cleared(conf: Any) -> Iterator[None]:
 
 
 def _of_sparkcrypt(conf: Any) -> dict[str, str]:
-    """Return what ``configure`` sets for all sessions, as a Hadoop configuration has it."""
+    """Return the settings of ``configure`` for all sessions that a Hadoop configuration has."""
     entries = [
         (f"{prefix}{entry.getKey()}", entry.getValue())
         for prefix in ("parquet.", "orc.")
@@ -311,7 +311,7 @@ def _of_sparkcrypt(conf: Any) -> dict[str, str]:
 
 
 def clear_global(session: SparkSession) -> None:
-    """Take what ``configure`` set for all sessions away for good."""
+    """Remove the settings of ``configure`` for all sessions permanently."""
     conf = session.sparkContext._jsc.hadoopConfiguration()
     for name in _of_sparkcrypt(conf):
         conf.unset(name)
@@ -323,5 +323,5 @@ def clear_global(session: SparkSession) -> None:
 
 
 def conf_has_jar(session: SparkSession) -> bool:
-    """Tell whether a test has brought the jar into the JVM."""
+    """Return whether a test has loaded the jar into the JVM."""
     return session._jvm is not None and "JavaClass" in type(jvm(session).io.sparkcrypt.PolicyRegister).__name__

@@ -19,7 +19,7 @@ UNPARTITIONED = {
 
 
 def fill(lake: Lake, create: str, *, external: bool = False) -> None:
-    """Make a plaintext table of two files a partition, or of two files."""
+    """Create a plaintext table of two files per partition, or of two files."""
     if external:
         create = create.replace("CREATE TABLE", "CREATE EXTERNAL TABLE" if "STORED" in create else "CREATE TABLE")
         create += f" LOCATION '{(lake.root / 'external').as_uri()}'"
@@ -33,7 +33,7 @@ def fill(lake: Lake, create: str, *, external: bool = False) -> None:
 
 
 def tagged(lake: Lake, create: str) -> tuple[Policy, list[Any]]:
-    """Make a plaintext table with a tag; return its policy and rows."""
+    """Create a plaintext table with a tag; return its policy and rows."""
     fill(lake, create)
     policy = lake.policy()
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
@@ -41,7 +41,7 @@ def tagged(lake: Lake, create: str) -> tuple[Policy, list[Any]]:
 
 
 def make_table(lake: Lake, name: str, *, partitions: int = 3, tagged: str | None = "email", suffix: str = "") -> None:
-    """Make a plaintext table of one file a partition (or unpartitioned with 0), and tag a column."""
+    """Create a plaintext table of one file per partition (unpartitioned with 0), and tag a column."""
     columns = "id INT, email STRING, pay DOUBLE"
     with lake.stranger() as stranger:
         if partitions:
