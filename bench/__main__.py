@@ -1,4 +1,4 @@
-"""Runs the benchmarks that are named, or all, and records their results."""
+"""The command that runs the named benchmarks, or all, and records their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What access events add to the opening of a key, by a task of Spark."""
+"""The time that access events add to the opening of a key in a Spark task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_MICROSECONDS = 50
 
 
 def run() -> Report:
-    """Open keys under a policy without a log, with one, and with one that is required, in turns in each JVM."""
+    """Open keys under a policy without a log, with one, and with a required one, in turns in each JVM."""
     import pyspark
 
     report = Report("access_events", "one key of a column, local key service, by a task of Spark")
@@ -63,7 +63,7 @@ def _policies(folder: Path) -> list[Policy]:
 
 
 def _medians(command: list[str], keys: int, kind: str, policies: list[Policy]) -> tuple[float, float]:
-    """Return the median of each policy's openings, in microseconds, once the JVM has warmed up."""
+    """Return the median of each policy's openings, in microseconds, after the JVM's warm-up."""
     _, printed = process([*command, str(keys), kind, *(policy.canonical() for policy in policies)])
     figures: tuple[list[float], list[float]] = ([], [])
     for line in printed.splitlines():

@@ -1,4 +1,4 @@
-"""This project's breaker and retries beside two libraries: time of a call, calls side by side, probes of an open one.
+"""This project's breaker and retries beside two libraries: time of a call, parallel calls, probes of an open breaker.
 
 Usage: python -m pip install --target FOLDER pybreaker tenacity; PYTHONPATH=FOLDER python -m bench.breakers
 """
@@ -22,7 +22,7 @@ _PAUSE_SECONDS = 0.1
 
 
 def _time_call(call: Callable[[], object]) -> float:
-    """Return the microseconds of a call, the least of some rounds."""
+    """Return the microseconds of a call, the minimum of some rounds."""
     rounds = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
@@ -33,7 +33,7 @@ def _time_call(call: Callable[[], object]) -> float:
 
 
 def _time_threads(call: Callable[[], object]) -> float:
-    """Return the milliseconds in which some threads make one call each."""
+    """Return the milliseconds that some threads take for one call each."""
     threads = [threading.Thread(target=call) for _ in range(THREADS)]
     began = time.perf_counter()
     for thread in threads:
@@ -44,7 +44,7 @@ def _time_threads(call: Callable[[], object]) -> float:
 
 
 class _Down:
-    """A service that is down, and counts who asks it."""
+    """A service that is down, and counts its calls."""
 
     def __init__(self) -> None:
         self.asked = 0

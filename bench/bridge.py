@@ -1,4 +1,4 @@
-"""The helper's first call in a JVM, and every later one; and what a key service costs."""
+"""The time of the helper's first call in a JVM, of later ones, and of a key service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLS = 400
 
 
 def run() -> Report:
-    """Start fresh JVMs, one after another, each with a helper of its own."""
+    """Start new JVMs, one after another, each with its own helper."""
     import pyspark
 
     report = Report("bridge", "helper of a JVM, local key service")

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 GIGABYTES = 10
 PARTITIONS = 40
 BY_SPARK = 4
-"""Partitions of the table that Spark's engine rewrites: all would take it more than an hour."""
+"""The number of partitions that Spark's engine rewrites; it would take more than an hour for all."""
 CORES = 2
 ROWS_A_GROUP = 1_000_000
 POLICY = """
@@ -44,7 +44,7 @@ tables:
 
 
 def run() -> Report:
-    """Make a table of 10 GB, and one of its first partitions; let each engine encrypt one of them."""
+    """Create a table of 10 GB, and one of its first partitions; encrypt one of them by each engine."""
     report = Report(
         "cluster",
         f"a table of {GIGABYTES} GB in {PARTITIONS} partitions, two workers of one core, on disk",
@@ -80,7 +80,7 @@ def run() -> Report:
 
 
 class _Site:
-    """The folder of a measurement, and how a job is started in it."""
+    """The folder of a measurement, in which it starts jobs."""
 
     def __init__(self, folder: Path, metastore: Metastore, master: str) -> None:
         self._folder = folder
@@ -138,7 +138,7 @@ def _tool(name: str) -> str:
 
 
 def _write(path: Path, length: int) -> None:
-    """Write rows of numbers and short strings, snappy, in groups, until the file has about a length."""
+    """Write rows of numbers and short strings, snappy, in groups, until the file is about as long as given."""
     random = np.random.default_rng(1)
 
     def group() -> pa.Table:
@@ -156,7 +156,7 @@ def _write(path: Path, length: int) -> None:
 
 
 def main(folder: Path) -> None:
-    """Register the tables over the folders that are there."""
+    """Register the tables over the existing folders."""
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.enableHiveSupport().getOrCreate()

@@ -1,4 +1,4 @@
-"""How many footers a second one core reads."""
+"""Footers that one core reads in a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times processes, keeps what was measured, and shows it as a table."""
+"""Timing of processes, and reports that are stored and shown as tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = 5
-"""Figures that a median is taken of, unless one run takes minutes."""
+"""The number of figures for a median, unless one run takes minutes."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Row:
 
     @property
     def median(self) -> float:
-        """The middle figure."""
+        """The median of the figures."""
         return statistics.median(self.figures)
 
 
 @dataclass
 class Report:
-    """What one benchmark found."""
+    """The results of one benchmark."""
 
     name: str
     subject: str
@@ -71,7 +71,7 @@ class Report:
         """Write the report beside the earlier ones and return its path.
 
         Raises:
-            ValueError: a line has fewer figures than a median is to be taken of; nothing was written.
+            ValueError: a line has too few figures for a median; nothing was written.
         """
         for row in self.rows:
             if len(row.figures) < self.least_runs:
@@ -104,7 +104,7 @@ class Report:
 
 @contextmanager
 def in_memory() -> Iterator[Path]:
-    """Give a folder whose files are in memory, where the system has such a place, else any folder."""
+    """Yield a folder whose files are in memory if the system has one, else any folder."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=place) as folder:
         yield Path(folder)
@@ -112,7 +112,7 @@ def in_memory() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What something took: seconds on the clock, seconds of CPU with all its children, peak memory in MB."""
+    """The cost of a process: elapsed seconds, seconds of CPU with all its children, peak memory in MB."""
 
     wall: float
     cpu: float
@@ -120,10 +120,10 @@ class Cost:
 
 
 def process(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> tuple[Cost, str]:
-    """Run a command to its end; its cost and what it printed.
+    """Run a command to its end; return its cost and its output.
 
     Raises:
-        RuntimeError: it failed; the message holds what it said.
+        RuntimeError: it failed; the message contains its output.
     """
     begin = time.perf_counter()
     with subprocess.Popen(
@@ -137,7 +137,7 @@ def process(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> 
 
 
 def forked(work: Callable[[], object]) -> Cost:
-    """Run a function in a process of its own, so that its CPU time and memory are its alone.
+    """Run a function in a separate process, to measure only its own CPU time and memory.
 
     Raises:
         RuntimeError: it failed.
@@ -159,7 +159,7 @@ def forked(work: Callable[[], object]) -> Cost:
 
 
 def spawned(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> Cost:
-    """Run a command in a process of its own and return what it took, its waited-for children included.
+    """Run a command in a separate process and return its cost, including children that it waited for.
 
     Raises:
         RuntimeError: it failed.
@@ -174,7 +174,7 @@ def spawned(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> 
 
 
 def with_target(folder: Path, work: Callable[[Path], Cost]) -> Cost:
-    """Measure work that fills a folder, which is empty before and gone after."""
+    """Measure work that fills a folder, which is empty before and removed afterwards."""
     target = folder / "target"
     target.mkdir()
     try:

@@ -1,6 +1,6 @@
-"""How many calls a reader makes on a table that twenty JVMs wrote, before and after one rotation.
+"""A reader's calls of the key service on a table that twenty JVMs wrote, before and after one rotation.
 
-Each executor is a process with a JVM and a helper of its own, in which parquet-mr makes the KEKs of what it writes.
+Each executor is a process with its own JVM and helper, in which parquet-mr generates the KEKs of its files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sparkcrypt.keys.call_log import KEY_LOG
 WRITERS = 20
 MASTERS = ("footer", "pii")
 SECONDS_A_TASK = 5
-"""So long a task keeps its executor, which has one core: every other must take one of the other tasks."""
+"""The time that a task occupies its executor, which has one core, so that each executor gets one task."""
 
 
 def run() -> Report:
-    """Write a table by so many executors, read it in a new JVM, rotate a key of it, and read it again."""
+    """Write a table by that many executors, read it in a new JVM, rotate one of its keys, and read it again."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         written = _child(folder, "write")
@@ -55,7 +55,7 @@ def _calls(folder: Path) -> int:
 
 
 def main(what: str, folder: Path) -> None:
-    """Do one step, and print what became of it."""
+    """Do one step, and print its result."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 

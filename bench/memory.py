@@ -1,4 +1,4 @@
-"""How much memory a process takes that rewrites, or proves, a file of 4 GB."""
+"""The memory of a process that rewrites, or proves, a file of 4 GB."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENCRYPTED = COLUMNS[:6]
 
 
 def run() -> Report:
-    """Encrypt the file on disk in processes of their own, and prove that the target says what the source says."""
+    """Encrypt the file on disk in separate processes, and prove that the target's content equals the source's."""
     report = Report("memory", "encrypt 6 of 10 columns of one file of 4 GB, on disk, in a process of its own")
     with tempfile.TemporaryDirectory() as name:
         source, target, key = Path(name) / "source.parquet", Path(name) / "target.parquet", os.urandom(32).hex()
@@ -46,7 +46,7 @@ def _step(name: str, *arguments: object) -> list[str]:
 
 
 def _make(path: str) -> None:
-    """Write 4 GB of numbers, uncompressed, so that each byte has to be carried over."""
+    """Write 4 GB of numbers, uncompressed, so that each byte has to be copied."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""What encryption adds to Spark's writing and reading: the same rows in clear and encrypted, in one JVM by turns."""
+"""The cost of encryption in Spark's writes and reads: the same rows, plain and encrypted in turns, in one JVM."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 ROWS, FILES = 4_000_000, 2
 WARM_UP, ROUNDS, READS = 8, 25, 3
-"""Reads take a quarter of a write's time, so each round reads as often, to be measured as well."""
+"""Each round reads several times, since a read takes a quarter of a write's time and must be measured as well."""
 TAGGED = ("l0", "l1", "d0", "d1", "s0", "s1")
 PUBLISHED = {"write": 5.7, "read": 3.7}
 EXPECTED = {"write": 3, "read": 2}
 
 
 def run() -> Report:
-    """Let a process of Spark's measure, and hold its figures against what was published of another system."""
+    """Measure in a Spark process, and compare the figures with those published for another system."""
     report = Report("online", f"{len(TAGGED)} of 10 columns encrypted by Spark, {ROWS:,} rows, files in memory, snappy")
     with in_memory() as folder:
         printed = process([sys.executable, "-m", "bench.online", str(folder)])[1]
@@ -45,7 +45,7 @@ def run() -> Report:
 
 
 def main(folder: Path) -> None:
-    """Write and read the rows by turns; print the JVM's CPU seconds in clear and encrypted of each round."""
+    """Write and read the rows in turns; print the JVM's CPU seconds of each round, plain and encrypted."""
     import sparkcrypt
     from bench.spark_write import check, jvm_clock, policy_in, session, table, tagged
 
@@ -57,8 +57,8 @@ def main(folder: Path) -> None:
     encrypting = spark.newSession()
     with tempfile.TemporaryDirectory() as keys:
         sparkcrypt.configure(encrypting, policy_in(keys))
-        spark.sparkContext._jsc.hadoopConfiguration().unset("parquet.crypto.factory.class")  # so: only that session
-        # Other metadata on the same columns: Spark's plans are then the same, a projection included.
+        spark.sparkContext._jsc.hadoopConfiguration().unset("parquet.crypto.factory.class")  # only that one encrypts
+        # Other metadata on the same columns, so that Spark's plans are the same, including a projection.
         frames = (
             tagged(rows, TAGGED, {"noted": True}),
             tagged(encrypting.table("global_temp.rows"), TAGGED),

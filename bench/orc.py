@@ -1,4 +1,4 @@
-"""Encrypting ORC as it lies there beside Spark, a lookup of one row, and what a reader asks of the key service."""
+"""Native encryption of existing ORC files beside Spark, a lookup of one row, and a reader's key service calls."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ ROUNDS, WARM_UP = 5, 2
 SPARK_ROUNDS = WARM_UP + ROUNDS
 SMALL_FILES = 200
 KEYS = {"l0": "pii", "l1": "pii", "d0": "pii", "d1": "pii", "s0": "fin", "s1": "fin"}
-"""Column -> its tag, which has the name of its master key."""
+"""Column -> its tag, which is also the name of its master key."""
 LEAST_RATIO = 10
-"""How many times less time than Spark's read and encrypted write."""
+"""The bar: so many times less time than Spark's read and encrypted write."""
 MOST_DECRYPTED = 0.1
-"""What part of a column is decrypted where the filter leaves one row group."""
+"""The bar: the decrypted part of a column if the filter leaves one row group."""
 POLICY = """
 version: 1
 key_service: {{type: local, path: keys}}
@@ -66,7 +66,7 @@ def _measure(report: Report, folder: Path, codec: str) -> None:
     megabytes = sum(file.stat().st_size for file in files) / 1e6
     report.facts[codec] = {"megabytes": round(megabytes)}
     alone, together = [], []
-    for _ in range(ROUNDS):  # each in a process of its own, which has opened no key before
+    for _ in range(ROUNDS):  # each in a new process, which has opened no key before
         alone.append(with_target(folder, lambda target: forked(lambda: _encrypt(folder, files, target))))
         together.append(with_target(folder, lambda target: forked(lambda: _encrypt_by_two(folder, files, target))))
     rounds = _child(folder, "encrypt", codec)[WARM_UP:]
@@ -86,7 +86,7 @@ def _measure(report: Report, folder: Path, codec: str) -> None:
 
 
 def _add_lookups(report: Report, folder: Path, codec: str, files: list[Path]) -> None:
-    """Count the bytes that are decrypted of a column, by lookups of rows in one file that was encrypted natively."""
+    """Count the decrypted bytes of a column, in lookups of rows in one natively encrypted file."""
 
     def look_up(target: Path) -> Cost:
         _encrypt(folder, files[:1], target)
@@ -102,7 +102,7 @@ def _add_lookups(report: Report, folder: Path, codec: str, files: list[Path]) ->
 
 
 def _add_calls(report: Report, folder: Path) -> None:
-    """Let a run encrypt many small files, and count what the JVM of each reader asks of the key service."""
+    """Encrypt many small files in a run, and count each reader JVM's calls of the key service."""
     _child(folder, "make-small", str(SMALL_FILES))
     log, masters = folder / "calls.log", set(KEYS.values())
     calls = []
@@ -115,7 +115,7 @@ def _add_calls(report: Report, folder: Path) -> None:
 
 
 def _encrypt_by_two(folder: Path, files: list[Path], target: Path) -> None:
-    """Encrypt as a run does on two cores, each file in one of two processes."""
+    """Encrypt like a run on two cores, each file in one of two processes."""
     fork = multiprocessing.get_context("fork")
     workers = [fork.Process(target=_encrypt, args=(folder, files[number::2], target)) for number in range(2)]
     for worker in workers:
@@ -127,7 +127,7 @@ def _encrypt_by_two(folder: Path, files: list[Path], target: Path) -> None:
 
 
 def _encrypt(folder: Path, files: list[Path], target: Path) -> None:
-    """Encrypt and prove files as a task of a run does.
+    """Encrypt and prove files like a task of a run.
 
     Raises:
         SystemExit: one of them failed.
@@ -143,7 +143,7 @@ def _encrypt(folder: Path, files: list[Path], target: Path) -> None:
 
 
 def _child(folder: Path, *what: str, env: dict[str, str] | None = None) -> list[list[str]]:
-    """Let a process of Spark's do something, and return the words of each line that it prints of figures."""
+    """Run a step in a Spark process, and return the words of each line of figures that it prints."""
     told = {"PYSPARK_PYTHON": sys.executable, **(env or {})}
     printed = process([sys.executable, "-m", "bench.orc_child", str(folder), *what], env=told)[1]
     return [line.split()[1:] for line in printed.splitlines() if line.startswith("figures ")]

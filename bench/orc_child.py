@@ -1,4 +1,4 @@
-"""The processes of ``orc`` that run Spark: they make its tables, encrypt one by reading and writing, and read one.
+"""The Spark processes of ``orc``: they create its tables, encrypt one by reading and writing, and read one.
 
 Usage: orc_child.py FOLDER make CODEC ROWS FILES | encrypt CODEC | make-small FILES | read-small FILES
 """
@@ -19,7 +19,7 @@ from bench.spark_write import jvm_clock, session, table
 from sparkcrypt.orc import inspect_orc
 
 ROWS_EACH = 100
-"""Of a small file."""
+"""The number of rows of a small file."""
 
 
 def main(folder: Path, what: str, *arguments: str) -> None:
@@ -42,7 +42,7 @@ def _write(spark: SparkSession, place: Path, codec: str, rows: int, files: int) 
 
 
 def _encrypt(spark: SparkSession, folder: Path, codec: str) -> None:
-    """Read the rows and write them encrypted by tag; print seconds on the clock and of CPU, round by round."""
+    """Read the rows and write them encrypted by tag; print elapsed and CPU seconds of each round."""
     sparkcrypt.configure(spark, sparkcrypt.load_policy(folder / "policy.yaml"))
     cpu_seconds = jvm_clock(spark)
     rows = spark.read.orc(str(folder / codec))
@@ -58,7 +58,7 @@ def _encrypt(spark: SparkSession, folder: Path, codec: str) -> None:
 
 
 def _make_small(spark: SparkSession, folder: Path, files: int) -> None:
-    """Make many small files in clear, and let a run encrypt them into another folder."""
+    """Create many small plaintext files, and encrypt them into another folder by a run."""
     policy = sparkcrypt.load_policy(folder / "policy.yaml")
     _write(spark, folder / "small", "zstd", files * ROWS_EACH, files)
     done = sparkcrypt.encrypt_table(
@@ -76,7 +76,7 @@ def _read_small(spark: SparkSession, folder: Path, files: int) -> None:
 
 
 def _check(folder: Path) -> None:
-    """See that Spark did its work.
+    """Check that Spark encrypted the files.
 
     Raises:
         SystemExit: a file is not encrypted as its tags say.

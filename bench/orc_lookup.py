@@ -1,4 +1,4 @@
-"""Looks rows of an encrypted ORC file up by their number, and prints what part of each column that decrypts.
+"""Lookups of rows of an encrypted ORC file by number; prints the decrypted part of each column.
 
 Usage: orc_lookup.py FOLDER PLAINTEXT ENCRYPTED ROUNDS
 """

@@ -1,6 +1,6 @@
-"""Puts the recorded results into docs/performance.md: ``python -m bench.pages``.
+"""The command that writes the recorded results into docs/performance.md: ``python -m bench.pages``.
 
-The page's words are written by hand; each table stands between two comments that name its benchmark.
+The page's text is written by hand; each table is between two comments that name its benchmark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TABLE = re.compile(r"(<!-- results of (\w+) -->\n).*?(<!-- end of results -->)"
 
 
 def rendered(page: str) -> str:
-    """Return the page with every table as the results have it.
+    """Return the page with every table rendered from the results.
 
     Raises:
         FileNotFoundError: a benchmark that the page names has no results.
@@ -31,7 +31,7 @@ def shown(page: str) -> set[str]:
 
 
 def figure(value: float, unit: str) -> str:
-    """Return a figure with its unit, three digits or all before the point."""
+    """Return a figure with its unit, in three significant digits or all digits before the point."""
     return f"{value:,.3g} {unit}" if abs(value) < 1000 else f"{value:,.0f} {unit}"
 
 
@@ -61,7 +61,7 @@ def _row(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the page anew."""
+    """Rewrite the page."""
     PAGE.write_text(rendered(PAGE.read_text()))
 
 

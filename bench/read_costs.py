@@ -1,4 +1,4 @@
-"""What the read side costs: planning with the extension's rules, calls to the key service, and the reads themselves."""
+"""The cost of reads: planning with the extension's rules, calls to the key service, and the reads themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_MILLISECONDS, MOST_PERCENT = 50, 5
 
 
 def run() -> Report:
-    """Let three processes of Spark's measure, one after the other."""
+    """Measure in three Spark processes, one after the other."""
     report = Report("read_costs", f"a query over {COLUMNS:,} columns and {JOINS} joins; {SMALL_FILES:,} small files")
     _add_planning(report)
     _add_calls(report)
@@ -68,7 +68,7 @@ def _percent(before: Sequence[float], after: Sequence[float]) -> list[float]:
 
 
 def _measured(what: str, folder: str, *, log: Path | None = None) -> Iterator[tuple[str, list[list[float]]]]:
-    """Yield what a process measured, and the figures of each round; it prints ``figures|what|figure figure …``."""
+    """Yield a process's measurements with the figures of each round; it prints ``figures|what|figure figure …``."""
     environment = {KEY_LOG: str(log)} if log else {}
     _, printed = process([sys.executable, "-m", "bench.read_costs_child", what, folder], env=environment)
     lines = [line.split("|") for line in printed.splitlines() if line.startswith("figures|")]

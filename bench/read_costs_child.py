@@ -1,4 +1,4 @@
-"""The processes of ``read_costs``: each measures contenders by turns in one JVM, and prints the figures of each round.
+"""The processes of ``read_costs``: each measures contenders in turns in one JVM, and prints the figures of each round.
 
 Usage: read_costs_child.py planning|calls|reads FOLDER
 """
@@ -57,7 +57,7 @@ MAY_ALL = MAY + 'path "transit/decrypt/pii" { capabilities = ["update"] }\n'
 
 
 def main() -> None:
-    """Do what the first argument says."""
+    """Run the measurement that the first argument names."""
     {"planning": _plan, "calls": _count_calls, "reads": _read}[sys.argv[1]](Path(sys.argv[2]))
 
 
@@ -65,7 +65,7 @@ def _plan(folder: Path) -> None:
     """Plan one query without the extension's rules, with them, and by a reader who is denied a column of each table."""
     spark = session()
     bare = spark.newSession()
-    bare._jsparkSession.sessionState().analyzer()  # made now, it never gets the rules
+    bare._jsparkSession.sessionState().analyzer()  # created now, so it never gets the rules
     policy = _policy(folder)
     ruled = sparkcrypt.session(policy)
     masked = sparkcrypt.session(_without_key(policy, folder, "fin"), on_denied="mask")
@@ -94,22 +94,22 @@ def _make_tables(spark: SparkSession, database: str) -> None:
 
 
 def _query(database: str) -> str:
-    """Return a star: in a chain of equal keys Spark infers conditions between all of them, which takes minutes."""
+    """Return a star join: in a chain of equal keys Spark infers conditions between all of them, which takes minutes."""
     joins = (f"JOIN {database}.t{number} ON t0.k{number} = t{number}.k" for number in range(1, JOINS + 1))
     return f"SELECT * FROM {database}.t0 {' '.join(joins)}"
 
 
 def _planning_time(spark: SparkSession, query: str) -> tuple[float, float]:
-    """Return the milliseconds of CPU, and on the clock, from the query's text to its physical plan."""
+    """Return the CPU and elapsed milliseconds from the query's text to its physical plan."""
     machine: Any = spark._jvm
     threads = machine.java.lang.management.ManagementFactory.getThreadMXBean()
-    wall, cpu = time.perf_counter(), threads.getCurrentThreadCpuTime()  # py4j keeps one thread for this one
+    wall, cpu = time.perf_counter(), threads.getCurrentThreadCpuTime()  # py4j keeps one JVM thread for this thread
     spark._jsparkSession.sql(query).queryExecution().executedPlan()
     return (threads.getCurrentThreadCpuTime() - cpu) / 1e6, (time.perf_counter() - wall) * 1e3
 
 
 def _count_calls(folder: Path) -> None:
-    """Count a reader's calls for each key: who may use all, and who is denied one and gets nulls, or an error."""
+    """Count calls for each key, of a reader with all keys and of one who is denied a key and gets nulls or an error."""
     with closing(_Stopped(start_vault())) as vault:
         policy = _with_token(_policy(folder, vault.server), folder, vault.server.root_token)
         for key in ("footer", "pii", "fin"):
@@ -132,14 +132,14 @@ def _count_calls(folder: Path) -> None:
 
 
 def _calls(policy: Policy, vault: VaultServer, folder: Path, may: str, on_denied: Any = None) -> Counter[str]:
-    """Read every file with a credential that nobody has used, and return the calls for each key."""
+    """Read every file with an unused credential, and return the calls for each key."""
     reader = sparkcrypt.session(_with_token(policy, folder, vault.token(may)), on_denied=on_denied)
     log = Path(os.environ[KEY_LOG])
     log.write_text("")
     read = reader.read.parquet(str(folder / "small")).agg(F.count("email"), F.sum("amount"))
     try:
         emails = read.collect()[0][0]
-    except Exception as error:  # Spark's errors have no common base that its versions share
+    except Exception as error:  # Spark's errors have no common base in all versions
         if on_denied != "error" or "KeyAccessDeniedError" not in str(error):
             raise
     else:
@@ -174,8 +174,8 @@ def _read(folder: Path) -> None:
     encrypting = sparkcrypt.session(policy)
     logging = sparkcrypt.session(replace(policy, access_log=AccessLogRule(str(folder / "log"))))
     masked = sparkcrypt.session(_without_key(policy, folder, "fin"), on_denied="mask")
-    masked.conf.set("parquet.sparkcrypt.allow_masked", "true")  # the rows go nowhere
-    spark.sparkContext._jsc.hadoopConfiguration().unset("parquet.crypto.factory.class")  # so: only those sessions
+    masked.conf.set("parquet.sparkcrypt.allow_masked", "true")  # the rows are not stored
+    spark.sparkContext._jsc.hadoopConfiguration().unset("parquet.crypto.factory.class")  # only those sessions encrypt
     clear, encrypted = str(folder / "clear"), str(folder / "encrypted")
     table(spark, READ_ROWS, READ_FILES).write.option("compression", "snappy").parquet(clear)
     rows = table(encrypting, READ_ROWS, READ_FILES)
@@ -207,7 +207,7 @@ def _cpu(clock: Callable[[], float], work: Callable[[], None]) -> float:
 
 
 def _policy(folder: Path, vault: VaultServer | None = None) -> Policy:
-    """Return a policy of two tags; its keys are in a folder, where they are made, or in a Vault."""
+    """Return a policy of two tags, with its keys created in a folder, or in a Vault."""
     policy = policy_from_text(POLICY, where="policy.yaml", base=str(folder))
     if vault is not None:
         token = folder / "root-token"

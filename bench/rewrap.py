@@ -1,4 +1,4 @@
-"""How many files a second one core re-wraps: new key material and a new footer, the data copied."""
+"""Files that one core rewraps in a second: new key material and a new footer, the data copied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENCRYPTED = COLUMNS[:6]
 
 
 def run() -> Report:
-    """Re-wrap 1,000 files on disk and in memory, with keys of a local key service."""
+    """Rewrap 1,000 files on disk and in memory, with keys of a local key service."""
     subject = (
         f"re-wrap {FILES:,} files of {len(COLUMNS)} columns, {len(ENCRYPTED)} encrypted, 2 master keys, one process"
     )

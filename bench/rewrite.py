@@ -1,4 +1,4 @@
-"""Encrypting a table of about 1 GB, 6 of its 10 columns: page by page, and by everything else that can do it."""
+"""Encryption of 6 of the 10 columns of a table of about 1 GB: page by page, and by every other tool for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPARK = Path(__file__).parent / "spark_write.py"
 COLUMNS = ("l0", "l1", "d0", "d1", "s0", "s1")
 ROUNDS = 5
 CPU_RATIO = {"zstd": 20, "snappy": 15}
-"""How many times less CPU than Spark's read and encrypted write."""
+"""The bar by codec: so many times less CPU than Spark's read and encrypted write."""
 
 
 def run() -> Report:
@@ -35,7 +35,7 @@ def _measure(report: Report, folder: Path, codec: str) -> None:
     megabytes = sum(os.path.getsize(file) for file in files) / 1e6  # noqa: PTH202
     report.facts[codec] = {"files": len(files), "megabytes": round(megabytes)}
     copied, ours = [], []
-    for _ in range(ROUNDS):  # by turns, so that whatever else the machine does falls on both
+    for _ in range(ROUNDS):  # in turns, so that other load of the machine affects both
         copied.append(with_target(folder, lambda target: spawned(["cp", *files, str(target)])))
         ours.append(with_target(folder, lambda target: forked(lambda: _rewrite(files, target))))
     spark = _rounds(process([sys.executable, str(SPARK), "encrypt", str(table), codec, str(folder / "out")])[1])
@@ -75,7 +75,7 @@ def _rewrite(files: list[str], target: Path) -> None:
 
 
 def _alone(folder: Path, files: list[str]) -> tuple[Cost, Cost]:
-    """Let us, and then ParquetRewriter, rewrite the files once in a process that was started for it."""
+    """Rewrite the files once, by sparkcrypt and then by ParquetRewriter, each in a new process."""
     ours = [sys.executable, "-m", "bench.rewrite"]
     return (
         with_target(folder, lambda target: spawned([*ours, str(target), *files])),
@@ -100,7 +100,7 @@ def _spark_jars() -> str:
 
 
 def _rounds(printed: str) -> list[tuple[float, float]]:
-    """Return wall and CPU seconds of each round, less the first two, in which a JVM warms up."""
+    """Return wall and CPU seconds of each round, except the first two, in which a JVM warms up."""
     rounds = [tuple(map(float, line.split())) for line in printed.splitlines() if line.strip()]
     return [(wall, cpu) for wall, cpu in rounds[2:]]
 

@@ -1,7 +1,7 @@
-"""How many files a second, and how many bytes, the rotation of a master key takes over a whole table, as a run does it.
+"""Files and bytes per second of a master key's rotation over a whole table, as a run does it.
 
-Looking at every footer, staging, proof, swaps, journal and audit are part of it.  Each file has KEKs of its own before,
-as if a writer of its own had made it.
+Reading every footer, staging, proof, swaps, journal and audit are included.  Each file has its own KEKs before, as if
+written by a separate writer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SMALL_FILES = 300
-"""How many small files a core is to rotate in a second."""
+"""The bar: small files that a core rotates in a second."""
 MASTERS = ("footer", "pii")
 TAGGED = ("email", "phone")
 SMALL = {"units": 200, "files": 100, "length": 18_000}
@@ -38,7 +38,7 @@ LARGE = {"units": 4, "files": 2, "length": 128_000_000}
 
 
 def run() -> Report:
-    """Rotate the key of 20,000 small files and of a few large ones, and count what a reader asks afterwards."""
+    """Rotate the key of 20,000 small files and of a few large ones, and count a reader's calls afterwards."""
     small, large = _child("small"), _child("large")
     report = Report(
         "rotation",
@@ -72,7 +72,7 @@ def _child(what: str) -> dict[str, Any]:
 
 
 def main(what: str, folder: Path) -> None:
-    """Measure one thing and print it, or read what was rotated."""
+    """Measure one thing and print it, or read the rotated files."""
     import sparkcrypt
     from bench.spark_write import policy_in, session
 
@@ -107,7 +107,7 @@ def _rotate(spark: SparkSession, policy: Policy, folder: Path, **amount: int) ->
 
 
 def _make_table(spark: SparkSession, policy: Policy, folder: Path, *, units: int, files: int, length: int) -> int:
-    """Make a table whose files have keys of their own; return how many bytes they have."""
+    """Create a table whose files have their own keys; return their total size in bytes."""
     from sparkcrypt.backfill.target.target import catalog_target
     from sparkcrypt.spark.tables.catalog import Catalog
     from sparkcrypt.spark.tables.tagging import set_tags
@@ -137,7 +137,7 @@ def _make_table(spark: SparkSession, policy: Policy, folder: Path, *, units: int
 
 
 def _write_rows(path: Path, size: int) -> None:
-    """Write a plaintext file of about so many bytes, of texts that do not compress."""
+    """Write a plaintext file of about the given bytes, with texts that do not compress."""
     rows = max(1, size // 120)
     texts = [secrets.token_hex(24) for _ in range(min(rows, 10_000))]
     table = pa.table(
@@ -152,12 +152,12 @@ def _write_rows(path: Path, size: int) -> None:
 
 
 def _cpu_seconds() -> float:
-    """Return the CPU seconds of this process, and of all below it, those that have ended as well."""
+    """Return the CPU seconds of this process and all of its descendants, including those that have ended."""
     parents, seconds = dict[int, int](), dict[int, float]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             told = stat.read_text().rpartition(")")[2].split()
-        except OSError:  # it ended meanwhile, and its parent tells of it
+        except OSError:  # it has ended, and its parent's figures include it
             continue
         number = int(stat.parent.name)
         parents[number], seconds[number] = int(told[1]), sum(map(int, told[11:15])) / os.sysconf("SC_CLK_TCK")

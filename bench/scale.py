@@ -1,4 +1,4 @@
-"""What a large table costs before anything is rewritten: listing its files, and reading their footers."""
+"""The cost of a large table before a rewrite: listing its files, and reading their footers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUNS = 5
 
 
 def run() -> Report:
-    """List 200,000 files, and compare 20,000 footers with a plan: anew, and from the cache; each in a new process."""
+    """List 200,000 files, and compare 20,000 footers with a plan, read and from the cache; each in a new process."""
     report = Report("scale", f"a listing of {LISTED:,} files, and the drift of {SCANNED:,}, on two cores")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -40,7 +40,7 @@ def run() -> Report:
 
 
 def _make(root: Path, files: int, *, link: bool) -> None:
-    """Make partitions of small files of 10 columns; for the listing alone, links to one file in each do."""
+    """Create partitions of small files of 10 columns; if only listed, links to one file in each."""
     root.mkdir()
     one = root.parent / "one.parquet"
     pq.write_table(pa.table({f"c{number}": range(100) for number in range(10)}), one)

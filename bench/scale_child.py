@@ -1,4 +1,4 @@
-"""One measurement of `bench.scale`, in a process of its own: it prints seconds and memory as JSON."""
+"""One measurement of `bench.scale`, in a separate process, which prints seconds and memory as JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Folder:
     uuid = None
 
     def __init__(self, root: Path, plan: Any, share: float) -> None:
-        """Take the first partitions, as many as the share says."""
+        """Select this share of the partitions, from the first."""
         found = sorted(root.iterdir(), key=lambda one: int(one.name.partition("=")[2]))
         self.plan = plan
         self._units = tuple(
@@ -67,7 +67,7 @@ def main(what: str, root: Path) -> None:
 
 
 def listing(spark: SparkSession, policy: Any, plan: Any, root: Path, folder: Path) -> dict[str, float]:
-    """List every partition, and forget it."""
+    """List every partition, and keep nothing."""
     files = HadoopFiles(spark)
 
     def listed(share: float) -> None:
@@ -78,7 +78,7 @@ def listing(spark: SparkSession, policy: Any, plan: Any, root: Path, folder: Pat
 
 
 def scanning(spark: SparkSession, policy: Any, plan: Any, root: Path, folder: Path) -> dict[str, float]:
-    """Compare every footer with the plan, and keep what a run keeps of it; then once more from the cache."""
+    """Compare every footer with the plan, and keep the results like a run; then repeat it from the cache."""
     kept: list[Any] = []
 
     def scanned(share: float, cache: FooterCache | None) -> None:
@@ -96,7 +96,7 @@ def scanning(spark: SparkSession, policy: Any, plan: Any, root: Path, folder: Pa
 
 
 def grown(tenth: Callable[[], None], whole: Callable[[], None]) -> dict[str, float]:
-    """Return how long the whole took, and how much more memory it took than a tenth, in MB."""
+    """Return the seconds of the whole, and the memory in MB that it took beyond a tenth of the work."""
     tenth()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What queries gain by a store for data skipping: one table of many small encrypted files, with it and without."""
+"""The gain of queries from a store for data skipping: one table of many small encrypted files, with and without it."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ index: {location: indexes}
 tags: {pii: {key: pii}}
 """
 MOST_FILES = {"one value": 30, "a range": 2, "a scattered value": 30}
-"""What a query may open: 1.5 % of the files for one value, by bounds or by Bloom filters."""
+"""The bar: files that a query may open; 1.5 % of them for one value, by bounds or by Bloom filters."""
 MOST_OF_WITHOUT = 0.1
-"""The time of a query by that of the same without skipping."""
+"""The bar: the time of a query divided by its time without skipping."""
 MOST_WARM_MILLISECONDS, MOST_COLD_MILLISECONDS = 100, 1_500
-"""What the listing of a query's files may take, with the request to the helper: once the store is open, and before."""
+"""The bars for listing a query's files, with the request to the helper: with the store open, and before."""
 OBJECTS = 100_000
 MOST_MEGABYTES = 256
-"""What a process may take for an open store of so many objects."""
+"""The bar: a process's memory for an open store of that many objects."""
 
 
 def run() -> Report:
-    """Let a process of Spark's measure, and record what it prints."""
+    """Measure in a Spark process, and record its output."""
     report = Report(
         "skipping",
         f"{FILES:,} files of {ROWS_EACH} rows, bounds of a column in clear and of an encrypted one, "
@@ -81,7 +81,7 @@ def run() -> Report:
 
 
 def _add_large_store(report: Report) -> None:
-    """Measure a store of many objects in processes of their own: opening it, what it takes, and one decision."""
+    """Measure a store of many objects in separate processes: opening it, its memory, and one decision."""
     with in_memory() as folder:
         process([sys.executable, "-m", "bench.skipping_store", "write", str(folder), str(OBJECTS)])
         read = [sys.executable, "-m", "bench.skipping_store", "read", str(folder), str(OBJECTS)]
@@ -93,7 +93,7 @@ def _add_large_store(report: Report) -> None:
 
 
 def main(folder: Path) -> None:
-    """Make the table and its store; print files, listing time and elapsed time of each query, without and with it."""
+    """Create the table and its store; print files, listing time and elapsed time of each query, without and with it."""
     from sparkcrypt.keys.open_service import open_key_service
 
     (folder / "policy.yaml").write_text(POLICY)
@@ -103,7 +103,7 @@ def main(folder: Path) -> None:
     spark = _open_table(folder, str(uuid.uuid4()))
     rows = spark.range(0, FILES * ROWS_EACH, 1, FILES)
     rows.selectExpr(*COLUMNS).write.insertInto("t")
-    for number in range(1 + ROUNDS):  # each time the helper has to open the store anew
+    for number in range(1 + ROUNDS):  # each time the helper has to open the store again
         _index(folder)
         spark.sql("REFRESH TABLE t")
         listing = _measure(spark, QUERIES["one value"], "true")[1][1]
@@ -118,7 +118,7 @@ def main(folder: Path) -> None:
 
 
 def measure_first(folder: Path) -> None:
-    """Print what the first listing takes of a process that finds the table and its store."""
+    """Print the time of the first listing in a new process, with an existing table and store."""
     spark = _open_table(folder, next((folder / "indexes").iterdir()).name)
     opened, listing, _ = _measure(spark, QUERIES["one value"], "true")[1]
     if opened > MOST_FILES["one value"]:
@@ -161,7 +161,7 @@ def _index(folder: Path) -> None:
 
 
 def _measure(spark: SparkSession, query: str, word: str) -> tuple[list[Any], tuple[float, float, float]]:
-    """Return a query's rows, and its files opened, milliseconds of listing, and milliseconds in all."""
+    """Return a query's rows, and its opened files, milliseconds of listing, and total milliseconds."""
     spark.conf.set("spark.sparkcrypt.skipping", word)
     begin = time.perf_counter()
     frame = spark.sql(query)

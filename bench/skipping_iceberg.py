@@ -1,6 +1,6 @@
-"""The same rows and queries in a plain table of Iceberg: files that its manifests leave, and what planning takes.
+"""The same rows and queries in a plain Iceberg table: files that its manifests leave, and the time of planning.
 
-It runs in an environment of its own, whose Spark Iceberg is made for, and imports nothing that is not there.
+It runs in a separate environment with a Spark that Iceberg supports, and imports only packages of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PLANNED, _OPENED = "totalPlanningDuration", "resultDataFiles"
 
 
 def add_iceberg(report: Report) -> None:
-    """Add what Iceberg needs for the same queries; where its jars cannot be had, the facts say so."""
+    """Add Iceberg's figures for the same queries; if its jars cannot be fetched, note that in the facts."""
     from bench.harness import in_memory, process
     from tests.services import ServiceUnavailableError
     from tests.services.installed import ROOT
@@ -45,7 +45,7 @@ def add_iceberg(report: Report) -> None:
 
 
 def main(folder: str, jars: str) -> None:
-    """Make the table; print files opened, planning time and elapsed time of each query."""
+    """Create the table; print opened files, planning time and elapsed time of each query."""
     from pyspark.sql import SparkSession
 
     spark = (
@@ -78,7 +78,7 @@ def main(folder: str, jars: str) -> None:
 
 
 def _measure(spark: Any, query: str) -> tuple[float, float, float]:
-    """Return a query's files opened, milliseconds of planning, and milliseconds in all."""
+    """Return a query's opened files, milliseconds of planning, and total milliseconds."""
     begin = time.perf_counter()
     frame = spark.sql(query)
     rows = frame.collect()
@@ -93,5 +93,5 @@ def _measure(spark: Any, query: str) -> tuple[float, float, float]:
 
 
 if __name__ == "__main__":
-    os.environ.pop("SPARK_HOME", None)  # of the environment that started this one
+    os.environ.pop("SPARK_HOME", None)  # set by the environment that started this process
     main(*sys.argv[1:])

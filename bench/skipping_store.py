@@ -1,6 +1,6 @@
-"""A large store without its table: written, and opened in a process of its own, whose memory is told.
+"""A large store without its table: written, and opened in a separate process, whose memory is measured.
 
-A store that is too large to be kept open is measured by ``parts``: the driver's share, and that of a task for one part.
+A store that is too large to be kept open is measured by ``parts``: the driver's work, and a task's for one part.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ LIMITS: dict[str, Any] = {"most_values": LIST_VALUES, "false_positives": FILTER_
 ROWS_EACH, LENGTH, MODIFIED_MS = 500, 1_000_000, 1_700_000_000_000
 WANTED = Compare("email", "=", "e0000700123")
 FILTERED = 3_500
-"""So many distinct values make a filter of 4 KB."""
+"""The number of distinct values for a filter of 4 KB."""
 PART = "part.json"
 FILTERS = 64
-"""So many filters differ, which is more than gzip looks back."""
+"""The number of different filters, more than gzip's window covers."""
 
 
 def make_path(number: int) -> str:
-    """Return the path of a data file, as long as Spark's are."""
+    """Return the path of a data file, as long as those of Spark."""
     return f"/warehouse/sales.db/orders/part-{number:05d}-16acb65f-3026-472f-b2b6-c3fefea669a9-c000.snappy.parquet"
 
 
 def write(folder: Path, count: int, kind: str) -> None:
-    """Write a store with bounds of a long and of a text, or filters of a text; the text is under a key of its own."""
+    """Write a store with bounds of a long and of a text, or filters of a text; the text has its own key."""
     service = _service(folder)
     for key_id in ("footer", "pii"):
         service.create(key_id)
@@ -89,10 +89,10 @@ def _filter(number: int) -> bytes:
 
 
 def read(folder: Path, count: int) -> tuple[float, float, float]:
-    """Open the store and ask for one value; return seconds, milliseconds, and megabytes that the process took.
+    """Open the store and ask for one value; return seconds, milliseconds, and the process's megabytes.
 
     Raises:
-        SystemExit: it is too large to be kept open, or another number of files than one is left.
+        SystemExit: it is too large to be kept open, or not exactly one file is left.
     """
     before, begin = _memory(), time.perf_counter()
     opened = OpenedStores().open(LocalFolder(folder / "store"), _reader(folder))
@@ -108,10 +108,10 @@ def read(folder: Path, count: int) -> tuple[float, float, float]:
 
 
 def list_rows(folder: Path, count: int) -> tuple[float, float, float, int]:
-    """Do what the driver does for a query by parts; return seconds to open and to list, megabytes, and parts.
+    """Do the driver's work for a query by parts; return seconds to open and to list, megabytes, and parts.
 
     Raises:
-        SystemExit: the store is read whole, or does not know the files.
+        SystemExit: the store is read whole, or does not contain the files.
     """
     before, begin = _memory(), time.perf_counter()
     opened = OpenedStores().open(LocalFolder(folder / "store"), _reader(folder))
@@ -128,13 +128,13 @@ def list_rows(folder: Path, count: int) -> tuple[float, float, float, int]:
 
 
 def judge_first(folder: Path) -> tuple[float, float, int]:
-    """Do what a task does, for the first part; return seconds, megabytes, and how many of its objects are left."""
+    """Do a task's work for the first part; return seconds, megabytes, and the number of objects left."""
     identity = PartIdentity(**json.loads((folder / PART).read_text()))
     return _judge(folder, [identity])
 
 
 def judge_all(folder: Path) -> tuple[float, float, int]:
-    """Judge all parts one after another, as one core does; return seconds, megabytes, and how many objects are left."""
+    """Judge all parts in turn, like one core; return seconds, megabytes, and the number of objects left."""
     reader = _reader(folder)
     return _judge(
         folder, list_parts(open_manifest(LocalFolder(folder / "store"), reader.retrieve_key, reader.expected))

@@ -1,4 +1,4 @@
-"""The rows and queries by which data skipping is measured, the same for sparkcrypt and for Iceberg."""
+"""The rows and queries of the measurements of data skipping, the same for sparkcrypt and for Iceberg."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ COLUMNS = (
     f"concat('a', lpad(id * 7919 % {FILES * ROWS_EACH}, 8, '0')) account",
     "sha2(string(id), 256) note",
 )
-"""Of a range of ids, in as many slices as files: ``id`` and ``email`` are clustered, and each file has values of
-``account``, all of them different, from all over their range."""
+"""Expressions over a range of ids, in as many slices as files: ``id`` and ``email`` are clustered, and each file has
+distinct values of ``account`` from their whole range."""
 QUERIES = {
     "one value": "SELECT count(*), max(note) FROM t WHERE email = 'e00700123'",
     "a range": "SELECT count(*), max(note) FROM t WHERE id BETWEEN 400200 AND 400900",
     "a scattered value": "SELECT count(*), max(note) FROM t WHERE account = 'a00700123'",
 }
-"""The first is in one file, the second in two; the third is in one, which bounds do not tell."""
+"""The first matches one file, the second two; the third matches one, which bounds cannot find."""

@@ -1,4 +1,4 @@
-"""What a page of 8 KiB, and one of 1,000 columns, costs: where the work is by the piece and not by the byte."""
+"""The cost of pages of 8 KiB, and of 1,000 columns: the work depends on their number and not on bytes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _measure(report: Report, folder: Path, what: str, file: Path, piece: str, *o
     megabytes = file.stat().st_size / 1e6
     report.facts[what] = {"megabytes": round(megabytes), "columns": len(names), "column chunks": chunks, "pages": pages}
     copied, ours = [], []
-    for _ in range(ROUNDS):  # by turns, so that whatever else the machine does falls on both
+    for _ in range(ROUNDS):  # in turns, so that other load of the machine affects both
         copied.append(with_target(folder, lambda target: spawned(["cp", str(file), str(target)])).cpu)
         ours.append(with_target(folder, lambda target: forked(lambda: _rewrite(file, target, names))).cpu)
     encrypt = [sys.executable, str(SPARK), "encrypt", str(file.parent), "snappy", str(folder / "out"), ",".join(names)]

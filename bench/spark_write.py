@@ -1,4 +1,4 @@
-"""Makes the table of a benchmark, or encrypts it by Spark's read and write; prints wall and CPU seconds a round.
+"""The Spark process that creates a benchmark's table, or encrypts it; prints wall and CPU seconds of each round.
 
 Usage: spark_write.py make TABLE CODEC | encrypt TABLE CODEC TARGET [COLUMN,… [OPTION=VALUE…]]
 """
@@ -27,7 +27,7 @@ TAGGED = ("l0", "l1", "d0", "d1", "s0", "s1")
 
 
 def main() -> None:
-    """Do what the first argument says."""
+    """Create the table or encrypt it, as the first argument says."""
     spark = session()
     if sys.argv[1] == "make":
         table(spark, ROWS, FILES).write.option("compression", sys.argv[3]).parquet(sys.argv[2])
@@ -51,13 +51,13 @@ def session() -> SparkSession:
 
 
 def table(spark: SparkSession, rows: int, files: int, *first: str) -> DataFrame:
-    """Return four columns of longs, three of doubles and three of short strings, which make so many files.
+    """Return four columns of longs, three of doubles and three of short strings, in a given number of files.
 
     Args:
-        spark: makes them.
-        rows: in all.
-        files: that they make.
-        first: expressions over ``id``, the number of a row, whose columns come before these.
+        spark: the session.
+        rows: the total number of rows.
+        files: the number of files.
+        first: expressions over ``id``, the number of a row, for columns before these.
     """
     columns = [F.expr(f"xxhash64(id, {n})").alias(f"l{n}") for n in range(4)]
     columns += [F.rand(n).alias(f"d{n}") for n in range(3)]
@@ -101,7 +101,7 @@ def _encrypt(
 
 
 def jvm_clock(spark: SparkSession) -> Callable[[], float]:
-    """Return what tells the CPU seconds that the session's JVM has used."""
+    """Return a function that returns the CPU seconds of the session's JVM."""
     machine, gateway = spark._jvm, spark.sparkContext._gateway
     assert machine is not None
     assert gateway is not None
@@ -115,7 +115,7 @@ def jvm_clock(spark: SparkSession) -> Callable[[], float]:
 
 
 def check(folder: str) -> None:
-    """See that the contender did its work.
+    """Check that the contender encrypted the files.
 
     Raises:
         SystemExit: the files are not encrypted.

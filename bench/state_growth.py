@@ -1,8 +1,8 @@
-"""What a year of nights leaves in the state directory, and what it costs a pass to find that nothing is to be done.
+"""The size of the state directory after a year of nightly runs, and the cost of a pass that finds nothing to do.
 
-Journals, audit entries, archives and packs are made by the classes that runs use, each night one unit of four files,
-without Spark and without the data.  Tables share nothing in a state directory, so the figures are those of one table.
-Seconds are of CPU, of one process, with the state in memory.
+The classes of runs write journals, audit entries, archives and packs, each night for one unit of four files, without
+Spark and without the data.  Tables share nothing in a state directory, so the figures are those of one table.
+Seconds are CPU seconds of one process, with the state in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DIGEST = "d" * 64
 
 
 def run() -> Report:
-    """Write a year of nights of some tables, compact it as ``expire`` does, and measure before and after."""
+    """Write a year of nightly runs of some tables, compact it as ``expire`` does, and measure before and after."""
     report = Report("state_growth", f"state of one table after {NIGHTS} nights of one unit, {FILES} files each")
     found: dict[str, list[float]] = {}
     with in_memory() as folder:
@@ -79,7 +79,7 @@ def _year(store: LocalStateStore, table: str) -> None:
 
 
 def _night(store: LocalStateStore, table: str, night: int) -> None:
-    """Write what a run over one unit, and its expiry, leave."""
+    """Write the state that a run over one unit, and its expiry, leave."""
     run_id = f"2026{night // 31 + 1:02d}{night % 31 + 1:02d}T010000Z-{night:06x}"
     plan, options = {"columns": {"email": "pii"}}, {"engine": "native"}
     journal = Journal.start(store, RunRecord(table, "sales.t", run_id, _DIGEST, plan, options, night + 1), _MAC)
@@ -126,7 +126,7 @@ def _change(path: str, new: str) -> dict[str, Any]:
 
 
 def _compact(store: LocalStateStore, table: str) -> None:
-    """Do what ``expire`` does at its end."""
+    """Compact the state as ``expire`` does at its end."""
     for run_id in Journal.runs(store, table, archived=False):
         archive_records(store, table, run_id, Journal.open(store, table, run_id, _MAC).records, _MAC)
     pack_audit(store, table, _MAC)
