@@ -9,7 +9,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * The one helper of this JVM: starts it, sends requests, restarts it once if it ended, and kills it if it hangs.
+ * The one helper of this JVM: starts it, sends requests, retries each once on a new one if it ended, and kills it if it hangs.
  *
  * <p>Every failure is a ParquetCryptoRuntimeException, so that a write or read without its helper fails and nothing is written in
  * clear.
