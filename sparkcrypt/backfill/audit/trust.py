@@ -125,21 +125,24 @@ class TableTrust:
     def find_unfinished(self) -> str | None:
         """Return the id of the latest run that has not ended and can be continued; None if there is none.
 
-        A run whose records are damaged or not trusted is noted in ``unread`` and skipped.
+        A run whose records are damaged or not trusted is noted in ``unread`` and skipped.  Runs that were opened
+        unchecked are not settled: their records may be forged.
         """
         names = self.store.list(f"runs/{self.table_id}/")
         if not names or is_settled(self.store, self.table_id, names, self.mac().check):
             return None
+        all_checked = True
         for run_id in reversed(Journal.runs(self.store, self.table_id, archived=False)):
             try:
                 if not Journal.has_ended(self.store, self.table_id, run_id, self.mac()):
                     journal = self._opened_for_later(run_id)
-                    self._refuse_earlier_keys(journal)
+                    all_checked = all_checked and journal.authenticated
                     if not has_ended(journal):
+                        self._refuse_earlier_keys(journal)
                         return run_id
             except VerificationError as error:
                 self.unread[run_id] = str(error)
-        if not self.unread:
+        if all_checked and not self.unread:
             settle(self.store, self.table_id, names, self.mac())
         return None
 
@@ -176,9 +179,8 @@ class TableTrust:
         Raises:
             VerificationError: a record is under an earlier MAC key.
         """
-        newest = len(self.mac().key_ids)
         for record in journal.records:
-            if journal.authenticated and 0 < record.generation < newest:
+            if journal.authenticated and 0 < record.generation < self.mac().newest:
                 raise VerificationError(
                     f"{record.name}: is under a MAC key that the audit has given up since, so the run is not continued"
                 )

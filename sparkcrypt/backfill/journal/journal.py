@@ -185,14 +185,24 @@ class Journal:
     def has_ended(store: StateStore, table_id: str, run_id: str, mac: TableMac | None = None) -> bool:
         """Return whether a run has a ``run_finished`` record, reading back from its newest record.
 
+        If ``mac`` is given, only a record under its newest key counts.  One of version 1, or under an earlier key, ends
+        a run only if the whole journal is authentic, which `open` checks.
+
         Raises:
-            VerificationError: a record that was read is damaged or not authentic.
+            VerificationError: a record that was read is damaged, of another run, or not authentic.
         """
-        check_mac = None if mac is None else mac.check
+        check_mac, newest = (None, 0) if mac is None else (mac.check, mac.newest)
         for name in sorted(store.list(f"runs/{table_id}/{run_id}/"), key=place_of, reverse=True):
             content = store.read(name) or b""
-            if not is_torn(content) and parse_record(name, content, table_id, check_mac).kind == "run_finished":
-                return True
+            if is_torn(content):
+                continue
+            record = parse_record(name, content, table_id, check_mac)
+            if record.run_id != run_id:
+                raise VerificationError(f"{name}: belongs to run {record.run_id}; {DAMAGED}")
+            if record.kind == "run_finished":
+                if record.generation == newest:
+                    return True
+                break
         try:
             return read_archive(store, table_id, run_id, check_mac) is not None
         except VerificationError:

@@ -50,6 +50,11 @@ class TableMac:
     def __repr__(self) -> str:
         return f"TableMac(key_ids={self.key_ids!r})"
 
+    @property
+    def newest(self) -> int:
+        """The number of the newest key, counted from 1."""
+        return len(self._keys)
+
     def __call__(self, content: bytes) -> str:
         """Return the MAC of bytes, by the newest key."""
         return _mac(self._keys[-1], content)

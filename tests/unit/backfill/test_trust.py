@@ -171,6 +171,82 @@ def test_once_all_has_ended_one_pointer_says_so(store: LocalStateStore, service:
     assert trust_of(store, tmp_path).find_unfinished() == RUN
 
 
+START = {name: value for name, value in asdict(run_record()).items() if name not in ("run_id", "fencing_token")}
+
+
+def plant(store: LocalStateStore, *said: tuple[str, dict[str, Any]]) -> str:
+    """Add records of version 1 to the run, as anybody can who has no key; return the name of the last."""
+    names = list(store.list(f"runs/{TABLE}/{RUN}/"))
+    last = store.read(names[-1]) or b"" if names else b""
+    for number, (kind, fields) in enumerate(said, len(names) + 1):
+        body = {
+            "version": 1, "number": number, "time": "", "kind": kind, "run_id": RUN, "fencing_token": 1,
+            "fields": fields, "previous": hashlib.sha256(last).hexdigest(), "supersedes": None,
+        }  # fmt: skip
+        last = encode_record({**body, "checksum": hashlib.sha256(encode_record(body)).hexdigest()})
+        names.append(f"runs/{TABLE}/{RUN}/{number:06d}.json")
+        store.create(names[-1], last)
+    return names[-1]
+
+
+@pytest.mark.parametrize("audited", [True, False])
+def test_an_end_without_a_mac_ends_no_run(
+    store: LocalStateStore, service: KeyService, tmp_path: Path, audited: bool
+) -> None:
+    """A planted end of version 1 is noted, settles nothing, and the run is found again once it is gone."""
+    trust = trust_of(store, tmp_path)
+    if audited:
+        swapped(store, trust)
+    else:
+        Journal.start(store, run_record(), trust.mac(renew=True))
+    name = plant(store, ("run_finished", {"outcome": "done"}))
+    trust = trust_of(store, tmp_path)
+    assert trust.find_unfinished() is None and name in trust.unread[RUN]
+    assert not store.list("settled/")
+    store.delete(name)
+    assert trust_of(store, tmp_path).find_unfinished() == RUN
+
+
+def test_another_runs_end_ends_no_run(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
+    """An authentic end that was copied from another run's journal is noted, and settles nothing."""
+    journal = swapped(store, trust := trust_of(store, tmp_path))
+    other = Journal.start(store, run_record("20260101T000000Z-000000"), trust.mac())
+    end = other.append("run_finished", outcome="done")
+    name = f"runs/{TABLE}/{RUN}/{len(journal.records) + 1:06d}.json"
+    store.create(name, store.read(end.name) or b"")
+    trust = trust_of(store, tmp_path)
+    assert trust.find_unfinished() is None and "belongs to run 20260101" in trust.unread[RUN]
+    assert not store.list("settled/")
+
+
+def test_a_weaker_key_ends_no_run(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
+    """An end under a MAC key that the run has given up is noted; runs that had ended under it stay ended."""
+    ended = Journal.start(store, run_record("20260101T000000Z-000000"), trust_of(store, tmp_path).mac(renew=True))
+    ended.append("run_finished", outcome="done")
+    weak = trust_of(store, tmp_path).mac()
+    mac = trust_of(store, tmp_path, "audit: {key: audit}\n").mac(renew=True)
+    assert trust_of(store, tmp_path, "audit: {key: audit}\n").find_unfinished() is None
+    journal = Journal.start(store, run_record(), mac)
+    forger = Journal.open(store, TABLE, RUN, mac)
+    forger._chain.mac, forger._chain.take = weak, lambda name, content: None  # type: ignore[method-assign, assignment, return-value]  # as the holder of the old key alone
+    forger.append("run_finished", outcome="done")
+    trust = trust_of(store, tmp_path, "audit: {key: audit}\n")
+    assert trust.find_unfinished() is None and list(trust.unread) == [journal.run.run_id]
+    assert "had given up" in trust.unread[RUN]
+
+
+def test_runs_of_version_1_are_settled_once_they_are_pinned(
+    store: LocalStateStore, service: KeyService, tmp_path: Path
+) -> None:
+    """Before their migration nothing authenticates that they ended, so no marker says it; afterwards one does."""
+    trust_of(store, tmp_path).mac(renew=True)
+    plant(store, ("run_started", START), ("run_finished", {"outcome": "done"}))
+    trust = trust_of(store, tmp_path)
+    assert trust.find_unfinished() is None and not trust.unread and not store.list("settled/")
+    assert list(migrate_journals(trust, "db.t").runs) == [RUN]
+    assert trust.find_unfinished() is None and not trust.unread and len(store.list("settled/")) == 1
+
+
 def test_tables_of_version_2_are_not_migrated(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
     """No entry is written where there is nothing of version 1, and none of version 1 is let in later."""
     trust = trust_of(store, tmp_path)
@@ -197,15 +273,7 @@ def test_a_planted_record_of_version_1_that_says_nothing_stops_nobody(
     store: LocalStateStore, service: KeyService, tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     """What has the form of a record and not its members is refused at the cut, and the next run begins."""
-    start = {name: value for name, value in asdict(run_record()).items() if name not in ("run_id", "fencing_token")}
-    last = b""
-    for number, (kind, said) in enumerate((("run_started", start), ("unit_swapped", {"unit": "p=0", **fields})), 1):
-        body = {
-            "version": 1, "number": number, "time": "", "kind": kind, "run_id": RUN, "fencing_token": 1, "fields": said,
-            "previous": hashlib.sha256(last).hexdigest(), "supersedes": None,
-        }  # fmt: skip
-        last = encode_record({**body, "checksum": hashlib.sha256(encode_record(body)).hexdigest()})
-        store.create(f"runs/{TABLE}/{RUN}/{number:06d}.json", last)
+    plant(store, ("run_started", START), ("unit_swapped", {"unit": "p=0", **fields}))
     trust = trust_of(store, tmp_path)
     done = migrate_journals(trust, "db.t")
     assert (done.runs, list(done.refused)) == ({}, [RUN])
