@@ -370,3 +370,24 @@ def test_no_error_or_repr_shows_the_mac_key(audit: MemoryStore) -> None:
     shown = f"{canary!r} {canary} {refused.value!r}"
     assert "canary-" not in shown
     assert canary(encode_record(body)) not in shown
+
+
+@pytest.mark.parametrize("lost", [None, 6, 7])
+def test_an_audit_verifies_while_a_run_appends(audit: MemoryStore, lost: int | None) -> None:
+    """Entries that appear between the listings have their heads; one that is deleted then is missed all the same."""
+
+    class Appending(MemoryStore):
+        def list(self, prefix: str) -> tuple[str, ...]:
+            names = super().list(prefix)
+            if prefix.endswith("head-") and len(names) == ENTRIES:
+                for number in range(3):
+                    AuditWriter(audit, TABLE, MAC).append(entry(number))
+                audit.delete(f"{FOLDER}head-{lost or 0:08d}.json")
+            return names
+
+    appending = Appending(audit.records)
+    if lost is None:
+        assert verified(appending) == ENTRIES + 3
+        return
+    with pytest.raises(VerificationError, match=f"head-0000000{lost}.json: is missing"):
+        verified(appending)
