@@ -16,6 +16,7 @@ from sparkcrypt.backfill.state.lock import RunLock, acquire
 from sparkcrypt.backfill.work import runner as runner_module
 from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.spark.support import Lake
 
 
@@ -88,3 +89,15 @@ STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "unit_swapped": after_record("unit_swapped"),
 }
 """Patches that kill a run after each step of its first unit."""
+
+
+def between_renames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the run when the old folder was renamed away and the new one was not renamed in."""
+    rename = HadoopFiles.rename
+
+    def renamed(files: HadoopFiles, source: str, target: str) -> None:
+        rename(files, source, target)
+        if "/old-" in target:
+            raise Killed
+
+    monkeypatch.setattr(HadoopFiles, "rename", renamed)

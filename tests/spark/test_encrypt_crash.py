@@ -18,23 +18,11 @@ from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session_policy import registered_policy
-from tests.spark.killing import Clock, Killed, after_record, after_swap, kill
+from tests.spark.killing import Clock, after_record, after_swap, between_renames, kill
 from tests.spark.support import Lake, assert_plaintext, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
-
-
-def between_renames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill the run when the old folder was renamed away and the new one was not renamed in."""
-    rename = HadoopFiles.rename
-
-    def renamed(files: HadoopFiles, source: str, target: str) -> None:
-        rename(files, source, target)
-        if "/old-" in target:
-            raise Killed
-
-    monkeypatch.setattr(HadoopFiles, "rename", renamed)
 
 
 STEPS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {

@@ -21,13 +21,16 @@ from sparkcrypt.backfill.many.chosen_tables import Choice
 from sparkcrypt.backfill.many.expire import expire_many
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.backfill.target.disposal import Disposal
 from sparkcrypt.backfill.target.target import target_folder_id
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.cli.runs.expire import expire
 from sparkcrypt.cli.tables.audit import verify
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
+from tests.spark.killing import Clock, Killed, between_renames, kill, kill_during
 from tests.spark.late_writers import ids
 from tests.spark.passes import the_pass, with_grace
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext
@@ -119,6 +122,57 @@ def test_table_made_anew_and_lost_state_leave_nothing_unknown(lake: Lake, monkey
     assert all(one.deleted for one in found(lake, policy, delete=True).values())
     assert not list(lake.path("t").rglob("*.parquet"))
     assert ids(lake) == sorted(row.id for row in before)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["state kept", "state lost"])
+def test_files_of_a_swap_that_was_cut_short_stay(
+    lake: Lake, clock: Clock, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """Between the two renames neither folder is the table's: the old one and the staged one are listed, and stay."""
+    policy, before = tagged(lake, UNPARTITIONED["using"])
+    kill(lake, policy, clock, between_renames)
+    if lost:
+        shutil.rmtree(policy.run_state.removeprefix("file:"))
+    aged(monkeypatch)
+    orphans = found(lake, policy, delete=True)
+    kept = {Path(place).name[:4]: (one.kind, one.deleted) for place, one in orphans.items()}
+    assert kept == {"old-": ("old", False)} | ({_staged(lake).name[:4]: ("new", False)} if lost else {})
+    if lost:
+        return
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+    assert ids(lake) == sorted(row.id for row in before)
+
+
+def _staged(lake: Lake) -> Path:
+    (staged,) = (lake.root / "db" / ".sparkcrypt" / "t").glob("2*")
+    return staged
+
+
+def test_what_a_killed_command_had_set_aside_stays(lake: Lake, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that `expire` was about to delete may be the table's again: it is listed, and deleted by nobody."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    rename = HadoopFiles.rename
+
+    def renamed(files: HadoopFiles, source: str, target: str) -> None:
+        rename(files, source, target)
+        if "/trash-" in target:
+            raise Killed
+
+    def expire_all() -> None:
+        expire_many(lake.spark, policy, Choice((lake.name("t"),)), older_than_seconds=0)
+
+    def patch(patched: pytest.MonkeyPatch) -> None:
+        patched.setattr(HadoopFiles, "rename", renamed)
+        patched.setattr(Disposal, "_put_back", lambda *_: "")
+
+    kill_during(expire_all, clock, patch)
+    (trash,) = (lake.root / "db" / ".sparkcrypt" / "t").glob("trash-*")
+    aged(monkeypatch)
+    orphan = found(lake, policy, delete=True)[str(trash)]
+    assert (orphan.kind, orphan.deleted) == ("old", False)
+    assert "set aside" in (orphan.why_kept or "")
+    assert list(trash.rglob("*.parquet"))
 
 
 def test_folder_in_use_or_of_a_live_run_is_no_orphan(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from sparkcrypt.backfill.after.journalled_folders import Leftover, left_of_table
 from sparkcrypt.backfill.index.gone_tables import find_gone_stores, holds_stores
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
-from sparkcrypt.backfill.target.unit import STAGING_FOLDER, base_location, is_staged
+from sparkcrypt.backfill.target.unit import STAGING_FOLDER, base_location, is_staged, run_of_folder, staging_folder
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ASIDE = "orphans"
 """Used in place of the run id in the names of folders that are set aside."""
-_ASIDE = f"/trash-{ASIDE}/"
+_ASIDE = re.compile(rf"/{re.escape(STAGING_FOLDER)}/[^/]+/trash-")
 _BEGAN = re.compile(rf"/{re.escape(STAGING_FOLDER)}/[^/]+/(?:old-|trash-)?(\d{{8}}T\d{{6}})Z-")
 
 
@@ -133,7 +133,7 @@ class OrphanSearch:
             if self.files.exists(top):
                 for table in self.files.children(top):
                     for run in self.files.children(table.path) if table.is_folder else ():
-                        yield from self._find_unused(run, "old" if run.name.startswith(("old-", "trash-")) else "new")
+                        yield from self._find_unused(run, "old" if _is_old(run.path) else "new")
 
     def _find_unused(self, folder: FileStatus, kind: str) -> Iterator[Orphan]:
         """Yield the topmost folders, starting with the given one, to or into which nothing points."""
@@ -146,9 +146,11 @@ class OrphanSearch:
                 if child.is_folder:
                     yield from self._find_unused(child, kind)
             return
-        yield self._describe_orphan(
-            folder.path, self._left.get(place, Leftover(folder.path, kind, base_location(folder.path)))
-        )
+        known = self._left.get(place)
+        if known is None:
+            why = self._tell_unswapped(folder.path) if kind == "old" else None
+            known = Leftover(folder.path, kind, base_location(folder.path), why)
+        yield self._describe_orphan(folder.path, known)
 
     def _find_left_behind(self, roots: list[str], databases: set[str], path: str | None) -> Iterator[Orphan]:
         """Yield old folders outside of ``.sparkcrypt`` folders."""
@@ -170,6 +172,21 @@ class OrphanSearch:
             found = self._describe_orphan(leftover.folder, leftover)
             if found.files:
                 yield found
+
+    def _tell_unswapped(self, folder: str) -> str | None:
+        """Return why an old folder that no journal confirms must stay: its swap may be unfinished; None if it may go.
+
+        Between the two renames of a swap, the rows are in the old folder and in the staged one, and in no other.
+        """
+        base, run_id = base_location(folder), run_of_folder(folder)
+        beside = [child.path for child in self.files.children(staging_folder(base)) if child.is_folder]
+        staged = [place for place in beside if run_of_folder(place) == run_id and not _is_old(place)]
+        unused = [place for place in staged if self._places.user_of(place) is None]
+        if unused:
+            return f"its rows may be nowhere else: {unused[0]} was staged to replace it, and nothing uses that"
+        if not staged and not (self.files.exists(base) and self.files.data_files(base)):
+            return f"its rows may be nowhere else: {base} has none"
+        return None
 
     def _tell_unreplaced(self, folder: str, location: str) -> str | None:
         """Return why an unjournalled old folder must stay: the new files may lack its rows; None if it may go."""
@@ -196,8 +213,11 @@ class OrphanSearch:
         why = known.why_kept
         if known.kind == "new" and why is None:
             why = "new files: the rows of a dropped external table may be here alone; delete them yourself"
-        if _ASIDE in f"{comparable_path(folder)}/":
-            why = "it was set aside while orphans were deleted, and that was cut short: look at it, delete it yourself"
+        if _ASIDE.search(comparable_path(folder)):
+            why = (
+                "it was set aside to be deleted, and that was cut short: run the command again, or, if its table is "
+                "gone, look at it and delete it yourself"
+            )
         total = sum(file.length for file in files)
         newest = max(newest, known.since_ms, _began_ms(folder) or 0)
         return Orphan(folder, known.kind, len(files), total, newest, known.base, self.list_contents(folder), why)
@@ -219,6 +239,10 @@ class OrphanSearch:
         for child in self.files.children(folder):
             if child.is_folder:
                 yield from self._folders(child.path)
+
+
+def _is_old(folder: str) -> bool:
+    return folder.rpartition("/")[2].startswith(("old-", "trash-"))
 
 
 def _began_ms(folder: str) -> int | None:

@@ -23,7 +23,7 @@ _HEAD = ("folder", "kind", "files", "bytes", "what")
 @policy_option
 @click.option("--database", "databases", multiple=True, metavar="NAME", help="Only beside the tables of a database.")
 @path_option
-@click.option("--delete", is_flag=True, help="Delete old and staged files; new ones never.")
+@click.option("--delete", is_flag=True, help="Delete old files; new ones, staged or once in use, never.")
 @click.option(
     "--older-than",
     type=DURATION,
