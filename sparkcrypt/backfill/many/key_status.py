@@ -95,8 +95,8 @@ class KeyStatus:
         """Add the use of the key by one table."""
         self.amount += use.amount
         self.old += use.older_than(0 if self.described is None else self.described.versions)
-        self.untold += use.by_version.get(0, Amount())
-        self.former += sum((use.by_kind.get(kind, Amount()) for kind in self.former_kinds), Amount())
+        self.untold += use.of_version(0)
+        self.former += use.of_kinds(self.former_kinds)
         self.tables[table] = self.tables.get(table, 0) + len(use.wrappings)
 
     def to_dict(self, now: datetime) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sparkcrypt.backfill.drift.cache import FooterCache
@@ -20,19 +20,35 @@ class KeyUse:
 
     Attributes:
         amount: the files with a data key under it.
-        by_kind: type of key service -> files with a data key wrapped in its form; the type is empty if it is not known.
-        by_version: version -> files with a data key under it; the version is 0 if it is not known.
+        by_kinds: types of key services -> files whose data keys are wrapped in the form of each of these; a type is
+            empty if it is not known.
+        by_versions: versions -> files with data keys under each of these; a version is 0 if it is not known.
         wrappings: the texts that it wrapped for these files; a reader makes one call for each.
     """
 
     amount: Amount = field(default_factory=Amount)
-    by_kind: dict[str, Amount] = field(default_factory=dict)
-    by_version: dict[int, Amount] = field(default_factory=dict)
+    by_kinds: dict[frozenset[str], Amount] = field(default_factory=dict)
+    by_versions: dict[frozenset[int], Amount] = field(default_factory=dict)
     wrappings: set[Wrapping] = field(default_factory=set)
 
+    @property
+    def versions(self) -> frozenset[int]:
+        """The versions under which files have a data key; 0 stands for those that are not known."""
+        return frozenset().union(*self.by_versions)
+
     def older_than(self, version: int) -> Amount:
-        """Return the files under versions that are known to be lower; a file counts once for each such version."""
-        return sum((amount for told, amount in self.by_version.items() if 0 < told < version), Amount())
+        """Return the files with a data key under a version that is known to be lower."""
+        return sum(
+            (found for told, found in self.by_versions.items() if any(0 < known < version for known in told)), Amount()
+        )
+
+    def of_version(self, version: int) -> Amount:
+        """Return the files with a data key under a version; 0 stands for those that are not known."""
+        return sum((found for told, found in self.by_versions.items() if version in told), Amount())
+
+    def of_kinds(self, kinds: Collection[str]) -> Amount:
+        """Return the files with a data key that is wrapped in the form of one of these types of key services."""
+        return sum((found for told, found in self.by_kinds.items() if not told.isdisjoint(kinds)), Amount())
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +96,9 @@ def _count(keys: dict[str, KeyUse], known: FooterFacts, length: int) -> None:
         own = [wrapping for wrapping in known.summary.wrappings if wrapping.key_id == key_id]
         use.amount += amount
         use.wrappings.update(own)
-        for kind in {wrapping.kind for wrapping in own}:
-            use.by_kind[kind] = use.by_kind.get(kind, Amount()) + amount
-        for version in {wrapping.version for wrapping in own}:
-            use.by_version[version] = use.by_version.get(version, Amount()) + amount
+        kinds, versions = frozenset(wrapping.kind for wrapping in own), frozenset(wrapping.version for wrapping in own)
+        use.by_kinds[kinds] = use.by_kinds.get(kinds, Amount()) + amount
+        use.by_versions[versions] = use.by_versions.get(versions, Amount()) + amount
 
 
 def _list_kept(store: StateStore, table_id: str) -> frozenset[str]:

@@ -131,7 +131,7 @@ def _find_in_table(
     catalog, files = Catalog(spark), HadoopFiles(spark)
     if use.table is None or "/" in use.table or not catalog.exists(use.table):
         cached = use.keys.get(key_id)
-        if not use.keys or (cached is not None and any(version < below for version in cached.by_version)):
+        if not use.keys or (cached is not None and any(version < below for version in cached.versions)):
             yield Need(
                 use.name,
                 f"is no table of this catalog now, and {_OLDER}, or nobody can tell; give --leave-out with its name if "

@@ -13,7 +13,9 @@ from sparkcrypt.backfill.audit.write_key_audit import key_audit
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.engine.keks import table_keks
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.many.key_status import find_overdue, tell_overdue
+from sparkcrypt.backfill.many.key_status import KeyStatus, find_overdue, tell_overdue
+from sparkcrypt.backfill.many.keys_in_use import read_key_use
+from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.keys.local.keystore import KeyDirectory, KeyVersion, MasterKey
@@ -91,6 +93,19 @@ def test_files_and_calls_are_counted_by_key_and_version(policy: Path, keys: KeyS
     assert list(statuses(policy, "pii")) == ["pii"]
     text = run("keys", "status", "--policy", policy).output
     assert "key 'gone' is not there, and 1 file need it" in text.replace("needs", "need")
+
+
+def test_a_file_counts_once(policy: Path, keys: KeyService, store: LocalStateStore) -> None:
+    """A file with keys under several old versions, or in the forms of several former key services, is one file."""
+    age(policy, "pii", 900, 500, 40)
+    under = (Wrapping("pii", 1, "e", kind="vault"), Wrapping("pii", 2, "f", kind="aws"), Wrapping("pii", 0, "g"))
+    keep(store, "id-3", "all", ("/e", 10_000, (FOOTER, *under)))
+    pii = statuses(policy)["pii"]
+    assert (pii["files"], pii["files_on_old_versions"], pii["bytes_on_old_versions"]) == (5, 5, 11_111)
+    assert pii["files_of_untold_version"] == 1
+    status = KeyStatus("pii", None, former_kinds=frozenset({"vault", "aws"}))
+    status.add("id-3", read_key_use(store, "id-3").keys["pii"])
+    assert status.former == Amount(1, 10_000)
 
 
 def test_table_of_which_only_a_kek_is_known_counts_as_holding_the_key(policy: Path, keys: KeyService) -> None:
