@@ -114,9 +114,12 @@ class PassReport:
     @property
     def left_out(self) -> bool:
         """Whether tables or units could not be done; in a dry run, could not be surveyed or would be refused."""
-        return bool(self.failed or self.refused) or any(
-            report.outcome == "incomplete" or report.problems for report in self.tables
-        )
+        return bool(self.failed or self.refused or self._incomplete)
+
+    @property
+    def _incomplete(self) -> bool:
+        """Whether a run of a table left units out, or the table has an open problem, which a dry run finds too."""
+        return any(report.outcome == "incomplete" or report.problems for report in self.tables)
 
     @property
     def exit_code(self) -> int:
@@ -128,8 +131,7 @@ class PassReport:
         if self.left_out:
             conflicts = {error.table for error in self.failed if error.error == RunConflictError.__name__}
             others = [error for error in self.failed if error.table not in conflicts]
-            incomplete = any(report.outcome == "incomplete" for report in self.tables)
-            only = conflicts and not (others or self.refused or incomplete)
+            only = conflicts and not (others or self.refused or self._incomplete)
             return RunConflictError.exit_code if only else VerificationError.exit_code
         return EXIT_DRIFT if self.dry_run and self.drifts else 0
 

@@ -45,3 +45,16 @@ def test_pass_that_did_what_it_could_ends_well(outcome: Any) -> None:
     """What a budget left is the next pass's; only a dry run ends with 2 on drift."""
     done = made(tables=[report(outcome=outcome, units_left=3)])
     assert (done.outcome, done.exit_code) == (outcome, 0)
+
+
+CONFLICT = {"failed": [TableError("s.t", "RunConflictError", "another run holds it")]}
+PROBLEM = {"problems": ({"problem": "0f"},)}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_pass_that_waits_for_other_runs_alone_ends_with_75(dry_run: bool) -> None:
+    """A scheduler may try again by itself, unless something is left that does not end by itself: an open problem."""
+    outcome: Any = "dry run" if dry_run else "done"
+    assert made(dry_run=dry_run, **CONFLICT, tables=[report(outcome=outcome)]).exit_code == 75
+    troubled = report(outcome=outcome if dry_run else "incomplete", **PROBLEM)
+    assert made(dry_run=dry_run, **CONFLICT, tables=[troubled]).exit_code == 74
