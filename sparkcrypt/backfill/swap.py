@@ -204,15 +204,32 @@ class FolderSwap:
 
 @dataclass(frozen=True, slots=True)
 class NewFolder:
-    """A swap that leaves a bare folder unchanged, and renames the staged folder to the output."""
+    """A swap that leaves a bare folder unchanged, and renames the staged folder to the output.
+
+    The output appears whole, or file by file where the file system copies each file of a renamed folder.
+
+    Attributes:
+        slow: whether the file system copies.
+    """
 
     spark: SparkSession
     output: str
+    slow: bool = False
     same_folder: bool = False
     repoints: bool = False
     copies: bool = True
     name: str = "new directory"
-    warning: str | None = "the source folder is unchanged and still holds the old files"
+
+    @property
+    def warning(self) -> str | None:
+        """What users of the folder must know."""
+        unchanged = "the source folder is unchanged and still holds the old files"
+        if not self.slow:
+            return unchanged
+        return (
+            f"{unchanged}; {self.output} was filled file by file, since this file system cannot rename a folder: "
+            "whoever read it before the run had ended may have seen a part"
+        )
 
     def swap(self, unit: Unit, staged: str) -> str:
         """Rename the staged folder to the output."""
@@ -290,7 +307,7 @@ def choose_swap(
             )
         if not resumed and HadoopFiles(spark).exists(qualified):
             raise ConfigError(f"--output {output} is there already; name a folder that does not exist")
-        return NewFolder(spark, qualified)
+        return NewFolder(spark, qualified, slow=not HadoopFiles(spark).renames_at_once(qualified))
     if not exclusive:
         raise ConfigError(
             "a bare folder has no catalog to swap it: give --output DIR for the encrypted copy, or --exclusive to "

@@ -164,6 +164,7 @@ def test_directory_on_s3(s3: S3, fresh_jvm: FreshJvm, private_jar: Path, tmp_pat
         "done", 100, True, "new directory"
     )  # fmt: skip
     assert {unit["engine"] for unit in report["units"]} == {"native"}, report
+    assert any("may have seen a part" in warning for warning in report["warnings"])
     assert result["equal"]
     copy = local(system, "lake/new", tmp_path / "new")
     assert_encrypted(copy, policy, {"email": "pii"}, visible=["note 1"])

@@ -16,6 +16,7 @@ from sparkcrypt.backfill.target import target as targets
 from sparkcrypt.backfill.target.target import refuse_kinds
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.planning import plan_of
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -212,6 +213,20 @@ def test_directory_goes_to_a_new_one(lake: Lake) -> None:
         encrypt_table(lake.spark, None, policy, path=str(lake.root / "in"), output=out)
     with pytest.raises(ConfigError, match="--output DIR"):
         encrypt_table(lake.spark, None, policy, path=str(lake.root / "in"))
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_copy_that_appears_file_by_file_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch, slow: bool) -> None:
+    """Where a folder cannot be renamed in one step, the report says that readers may have seen a part of the copy."""
+    monkeypatch.setattr(HadoopFiles, "renames_at_once", lambda *_: not slow)
+    with lake.stranger() as stranger:
+        stranger.sql(f"SELECT 1 AS id, '{SECRET}' AS email").write.parquet(str(lake.root / "in"))
+    tables = f"  files.x: {{location: '{lake.root / 'in'}', tags: {{email: pii}}}}\n"
+    policy, out = lake.policy(tables=tables), str(lake.root / "out")
+    report = encrypt_table(lake.spark, None, policy, path=str(lake.root / "in"), output=out)
+    (told,) = [warning for warning in report.warnings if "the source folder is unchanged" in warning]
+    assert ("may have seen a part" in told) is slow
+    assert_encrypted(lake.root / "out", policy, {"email": "pii"}, visible=())
 
 
 def test_directory_is_renamed_under_exclusive(lake: Lake) -> None:
