@@ -57,6 +57,11 @@ class Rotation:
         return replace(self, wrapping=told.get(self.key_id, self.wrapping))
 
     def _is_stale(self, wrapping: Wrapping) -> bool:
+        """Return whether the table's KEK has to replace what a master key wrapped.
+
+        A later version counts too, as what another process wrote after this rotation looked: each text besides the
+        table's KEK costs a reader a call.  A rewritten file has the KEK alone, so it is never stale again.
+        """
         if self.predecessor is not None and wrapping.key_id == self.predecessor:
             return True
         return wrapping.key_id == self.key_id and wrapping != self.wrapping

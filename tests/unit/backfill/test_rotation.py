@@ -43,6 +43,7 @@ def file(*wrappings: Wrapping, prefix: bytes | None = b"prefix") -> FileSummary:
         ((FOOTER, replace(OWN, version=1)), ROTATION, ["old_version"]),
         ((FOOTER, replace(OWN, digest="another writer's")), ROTATION, ["other_kek"]),
         ((OWN, replace(OWN, digest="another writer's")), ROTATION, ["other_kek"]),
+        ((replace(OWN, version=3, digest="wrapped directly"),), ROTATION, ["other_kek"]),
         ((replace(OWN, version=0),), ROTATION, ["other_kek"]),  # AWS does not tell: the KEK decides
         ((OWN,), replace(ROTATION, wrapping=None), ["other_kek"]),
         ((FOOTER,), replace(ROTATION, wrapping=None), []),
