@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,10 @@ from sparkcrypt.backfill.drift.dark import refuse_dark
 from sparkcrypt.backfill.drift.footers import RetrieveKey
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.engine.base import Proof, make_fresh_folder
-from sparkcrypt.backfill.engine.compression import choose_codec
 from sparkcrypt.backfill.engine.staged_files import compare_rows, verify_footers
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Folder, Unit
+from sparkcrypt.parquet.codecs import NAMES
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+_SPARK_WRITES = frozenset(NAMES) - {"lzo", "brotli"}
+"""All codecs but two, whose libraries Spark does not include."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodecChoice:
+    """The codec for a unit's new files (None: the engine chooses), and a note for the report."""
+
+    codec: str | None
+    note: str | None = None
 
 
 class SparkStager:
@@ -102,3 +113,23 @@ def relax_enforcement(policy: Policy, table: str | None) -> Policy:
     rule = replace(policy.table(table), name=table, enforce=False)
     others = tuple(other for other in policy.tables if normalized_table(other.name) != normalized_table(table))
     return replace(policy, tables=(*others, rule))
+
+
+def choose_codec(codecs: Iterable[Mapping[str, int]]) -> CodecChoice:
+    """Choose the codec that most column chunks of a unit's files have.
+
+    Args:
+        codecs: codec -> number of column chunks, for each file.
+    """
+    counts: Counter[str] = Counter()
+    for file_codecs in codecs:
+        counts.update(file_codecs)
+    if not counts:
+        return CodecChoice(None, "compression: the old files do not show theirs, so Spark chose that of the new ones")
+    codec = min(counts, key=lambda name: (-counts[name], name))
+    if codec not in _SPARK_WRITES:
+        return CodecChoice(None, f"compression: Spark cannot write {codec}, so it chose that of the new files")
+    if len(counts) == 1:
+        return CodecChoice(codec)
+    parts = ", ".join(f"{name} ({counts[name]})" for name in sorted(counts, key=lambda name: (-counts[name], name)))
+    return CodecChoice(codec, f"compression: column chunks of the old files have {parts}; all new ones have {codec}")

@@ -227,11 +227,6 @@ class Problems:
         return f"problems/{self._table_id}/{problem}{'-resolved' if resolved else ''}.json"
 
 
-def tables_with_problems(store: StateStore) -> tuple[str, ...]:
-    """Return the ids of the tables for which problems were recorded, including resolved ones."""
-    return tuple(sorted({name.split("/")[1] for name in store.list("problems/")}))
-
-
 def problems_of_target(target: Target, store: StateStore, mac: Callable[[], TableMac], files: HadoopFiles) -> Problems:
     """Return the problems of a table, with the present names of the table and of its old folders.
 

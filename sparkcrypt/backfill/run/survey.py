@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.backfill.drift.untouchable import refuse_unit
-from sparkcrypt.backfill.journal.run_speed import bytes_a_second
+from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.run.result import RunResult
 from sparkcrypt.backfill.run.unit_work import refuse_changed
+from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.swap import choose_swap
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.requested_rotation import rotation_of
-from sparkcrypt.errors import PlanError, SparkcryptError
+from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
+
+_RUNS = 3
+"""The number of newest runs that count, since machines, engines and files change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +77,32 @@ def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
         SparkcryptError: as `survey_units`.
         VerificationError: the journal of an earlier run is damaged.
     """
-    rate = bytes_a_second(job.store, job.target.table_id)
+    speed = bytes_a_second(job.store, job.target.table_id)
     surveyed = survey_units(job, job.options)
-    fast = None if rate is None else rate * job.options.parallelism
+    fast = None if speed is None else speed * job.options.parallelism
     result = RunResult("dry-run", "dry run", surveyed.units, bytes_a_second=fast)
     return job.report(result, job.options.engine, surveyed.warnings), surveyed
+
+
+def bytes_a_second(store: StateStore, table_id: str) -> float | None:
+    """Return the speed of a table's newest runs, in bytes of old files per second from a unit's listing to its swap.
+
+    The seconds of units that were rewritten concurrently are added up, so a run with a parallelism of two is twice as
+    fast.
+
+    Returns:
+        None if no run has swapped a unit, or no outcome has its seconds.
+    """
+    runs = list(Journal.runs(store, table_id))[-_RUNS:]
+    return rate(state for run_id in runs for state in _states(store, table_id, run_id))
+
+
+def rate(states: Iterable[UnitState]) -> float | None:
+    """Return the bytes per second of units that were swapped; None if no outcome has its seconds."""
+    outcomes = [state.fields["outcome"] for state in states if "outcome" in state.fields]
+    timed = [outcome for outcome in outcomes if float(outcome.get("seconds") or 0) > 0]
+    seconds = sum(float(outcome["seconds"]) for outcome in timed)
+    return sum(int(outcome["bytes_before"]) for outcome in timed) / seconds if seconds else None
 
 
 def refuse_swap(job: TableJob, options: RunOptions, run_id: str) -> None:
@@ -99,3 +126,11 @@ def _refuse(job: TableJob, scanned: ScannedUnit, *, adopt: bool) -> None:
     except SparkcryptError as error:
         refuse_changed(job.files, scanned.unit, error)
         raise
+
+
+def _states(store: StateStore, table_id: str, run_id: str) -> tuple[UnitState, ...]:
+    """Return the states of a run's units; empty if its journal cannot be read, since this is only an estimate."""
+    try:
+        return tuple(state_of_units(Journal.open(store, table_id, run_id).records).values())
+    except VerificationError:
+        return ()

@@ -18,8 +18,6 @@ from sparkcrypt.paths import is_within
 from sparkcrypt.policy.model import Policy, TagRule, normalized_table
 from sparkcrypt.text import count_of
 
-_Column = tuple[str, str]
-
 
 @dataclass(frozen=True, slots=True)
 class Export:

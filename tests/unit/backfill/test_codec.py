@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.engine.compression import choose_codec
+from sparkcrypt.backfill.engine.spark import choose_codec
 from sparkcrypt.parquet import read_footer
 from sparkcrypt.parquet.codecs import NAMES, codecs_of
 

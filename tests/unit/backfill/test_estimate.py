@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.journal.run_speed import bytes_a_second, rate
 from sparkcrypt.backfill.journal.unit_steps import UnitState
+from sparkcrypt.backfill.run.survey import bytes_a_second, rate
 from sparkcrypt.backfill.state.store import LocalStateStore
 
 
