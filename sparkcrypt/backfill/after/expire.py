@@ -20,7 +20,7 @@ from sparkcrypt.backfill.old_files.check_replacements import Standing, SwappedUn
 from sparkcrypt.backfill.old_files.compare_with_journal import Compared, compare_run, problems_of
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.old_files.problems import UNDONE
-from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_stale
+from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_late_commit
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.target.in_use import Places
 from sparkcrypt.backfill.target.unit import is_staged, staging_folder
@@ -208,7 +208,7 @@ def _waste(
         old = _old_folder(runs, unit)
         if old is not None:
             if not dry_run and runs.files.exists(unit.old):
-                refuse_stale(runs.files, unit.name, states[unit.name])
+                refuse_late_commit(runs.files, unit.name, states[unit.name])
             waste.old[old] = (unit.name, states[unit.name])
         waste.old.update((left, (unit.name, states[unit.name])) for left in _list_emptied_folders(runs, unit))
     for name, state in states.items():

@@ -25,7 +25,7 @@ from sparkcrypt.backfill.old_files.problems import (
     Problems,
     problems_of_target,
 )
-from sparkcrypt.backfill.old_files.reconcile import reconcile_files, stale_message
+from sparkcrypt.backfill.old_files.reconcile import late_commit_message, reconcile_files
 from sparkcrypt.backfill.work.ledger import append_audit
 from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import FailedUnit
@@ -146,7 +146,7 @@ def _describe_problem(
             "and the table has not its rows; read it with spark.read.parquet, and insert its rows into the table",
         )
     if came and suspect.undone is None and not runner.swap.repoints:
-        return "came late", stale_message(name, changes.came[0].files[0].path)
+        return "came late", late_commit_message(name, changes.came[0].files[0].path)
     if came and not changes.holds_known:
         return (
             EMPTIED,

@@ -62,7 +62,7 @@ def find_home(runner: Runner, name: str, state: UnitState) -> UnitState:
     return state
 
 
-def refuse_stale(files: HadoopFiles, name: str, state: UnitState) -> None:
+def refuse_late_commit(files: HadoopFiles, name: str, state: UnitState) -> None:
     """Raise an error if a unit's old folder contains files that the run did not list.
 
     Raises:
@@ -70,10 +70,10 @@ def refuse_stale(files: HadoopFiles, name: str, state: UnitState) -> None:
     """
     unit, old = state.unit, state.old_location
     for folder in changes_at(unit, old, list_folders(files, old), state).came:
-        raise VerificationError(stale_message(name, folder.files[0].path))
+        raise VerificationError(late_commit_message(name, folder.files[0].path))
 
 
-def stale_message(name: str, path: str) -> str:
+def late_commit_message(name: str, path: str) -> str:
     """Return the message about a file that was added to an old folder from which nothing is reconciled."""
     return (
         f"{name}: {path} is in the old folder, but was not there, or not with this length, when the run listed it: a "
