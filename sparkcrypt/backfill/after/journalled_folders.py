@@ -12,9 +12,9 @@ from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
 from sparkcrypt.backfill.old_files.changes import changes_at, expired_folders
 from sparkcrypt.backfill.old_files.reconcile import old_locations
+from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.backfill.target.record import restore_unit
 from sparkcrypt.backfill.target.unit import base_location, list_folders, moved_place, old_folder
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
@@ -63,11 +63,11 @@ def leftovers_of_journals(
             for run_id in Journal.runs(store, table_id, archived=False):
                 try:
                     known |= _list_looked_after(Journal.open(store, table_id, run_id), tables[table_id])
-                except VerificationError:
-                    continue
+                except (VerificationError, LookupError, TypeError, ValueError):  # damaged or forged: `expire` names it
+                    known.add(_comparable(old_folder(tables[table_id], run_id)))
         else:
             found = left_of_table(store, policy, table_id, files)
-            left |= {comparable_path(leftover.folder).rstrip("/"): leftover for leftover in found}
+            left |= {_comparable(leftover.folder): leftover for leftover in found}
     return known, left
 
 
@@ -84,7 +84,7 @@ def left_of_table(store: StateStore, policy: Policy, table_id: str, files: Hadoo
         audit = AuditIndex.of(store, table_id, mac.check)
     except VerificationError:
         return
-    named = {comparable_path(folder).rstrip("/") for folder in audit.folders}
+    named = {_comparable(folder) for folder in audit.folders}
     for run_id in Journal.runs(store, table_id, archived=False):
         try:
             journal = Journal.open(store, table_id, run_id, mac, audit.pins.get)
@@ -92,10 +92,7 @@ def left_of_table(store: StateStore, policy: Policy, table_id: str, files: Hadoo
         except VerificationError:
             continue
         for leftover in _find_left_by(journal, files):
-            if (
-                comparable_path(leftover.folder).rstrip("/") in named
-                or old_folder(leftover.base, run_id) in leftover.folder
-            ):
+            if _comparable(leftover.folder) in named or old_folder(leftover.base, run_id) in leftover.folder:
                 yield leftover
 
 
@@ -111,19 +108,16 @@ def _list_looked_after(journal: Journal, base: str) -> set[str]:
         if state.swapped:
             old = old_locations(state)
             moved = [moved_place(place, state.base, base) or place for place in old]
-            found |= {comparable_path(place).rstrip("/") for place in (*old, *moved)}
+            found |= {_comparable(place) for place in (*old, *moved)}
         elif state.step == "unit_rolled_back":
-            found.add(comparable_path(str(state.fields["outcome"]["new_location"])).rstrip("/"))
-    new = {
-        comparable_path(str(record.fields["outcome"]["new_location"])).rstrip("/")
+            found.add(_comparable(state.outcome.new_location))
+    outcomes = [
+        UnitOutcome.from_dict(record.fields["outcome"])
         for record in journal.records
-        if "outcome" in record.fields and isinstance(record.fields["outcome"], dict)
-    }
-    staged = {
-        comparable_path(str(record.fields["staged"])).rstrip("/")
-        for record in journal.records
-        if "staged" in record.fields
-    }
+        if record.unit is not None and "outcome" in record.fields
+    ]
+    new = {_comparable(outcome.new_location) for outcome in outcomes}
+    staged = {_comparable(record.staged) for record in journal.records if record.staged is not None}
     return found | (staged - new if has_ended(journal) else staged)
 
 
@@ -133,21 +127,25 @@ def _find_left_by(journal: Journal, files: HadoopFiles) -> Iterator[Leftover]:
         return  # its source is no old folder
     since = int(datetime.fromisoformat(journal.records[-1].time).timestamp() * 1000)
     gone = expired_folders(journal.records)
-    for name, state in state_of_units(journal.records).items():
+    for state in state_of_units(journal.records).values():
         if not state.swapped:
             continue
-        old, base = str(state.fields["outcome"]["old_location"]), base_location(str(state.fields["staged"]))
+        old, base = state.outcome.old_location, base_location(state.staged)
         if comparable_path(old) not in gone:
-            yield Leftover(old, "old", base, _find_unknown(files, name, state, old), since)
+            yield Leftover(old, "old", base, _find_unknown(files, state, old), since)
         if "/" not in journal.run.table:  # a bare folder is in use, although no table refers to it
-            yield Leftover(str(state.fields["outcome"]["new_location"]), "new", base, None, since)
+            yield Leftover(state.outcome.new_location, "new", base, None, since)
 
 
-def _find_unknown(files: HadoopFiles, name: str, state: UnitState, old: str) -> str | None:
+def _find_unknown(files: HadoopFiles, state: UnitState, old: str) -> str | None:
     """Return why an old folder must stay: it contains files that its run does not know; None if it may go."""
-    came = changes_at(restore_unit(name, state.fields), old, list_folders(files, old), state).places
+    came = changes_at(state.unit, old, list_folders(files, old), state).places
     if not came:
         return None
     return (
         f"{came[0]} is in it, which its run does not know; look at it with spark.read.parquet, and delete it yourself"
     )
+
+
+def _comparable(folder: str) -> str:
+    return comparable_path(folder).rstrip("/")

@@ -86,6 +86,9 @@ class UnitOutcome:
             found = cls(name=named.pop("unit"), **named)
             if found.finished is not None:
                 datetime.fromisoformat(found.finished)
+            numbers = (found.files, found.rows, found.bytes_before, found.bytes_after, found.seconds or 0)
+            if not all(isinstance(number, int | float) for number in numbers):
+                raise TypeError("a number is none")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise VerificationError(
                 f"a unit's outcome is recorded as {values!r:.200}, which no release wrote; restore the state directory"

@@ -10,7 +10,8 @@ from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.backfill.drift.untouchable import refuse_unit
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.run.result import RunResult
@@ -94,15 +95,14 @@ def bytes_a_second(store: StateStore, table_id: str) -> float | None:
         None if no run has swapped a unit, or no outcome has its seconds.
     """
     runs = list(Journal.runs(store, table_id))[-_RUNS:]
-    return rate(state for run_id in runs for state in _states(store, table_id, run_id))
+    return rate(outcome for run_id in runs for outcome in _outcomes(store, table_id, run_id))
 
 
-def rate(states: Iterable[UnitState]) -> float | None:
+def rate(outcomes: Iterable[UnitOutcome]) -> float | None:
     """Return the bytes per second of units that were swapped; None if no outcome has its seconds."""
-    outcomes = [state.fields["outcome"] for state in states if "outcome" in state.fields]
-    timed = [outcome for outcome in outcomes if float(outcome.get("seconds") or 0) > 0]
-    seconds = sum(float(outcome["seconds"]) for outcome in timed)
-    return sum(int(outcome["bytes_before"]) for outcome in timed) / seconds if seconds else None
+    timed = [(outcome.bytes_before, outcome.seconds) for outcome in outcomes if outcome.seconds and outcome.seconds > 0]
+    seconds = sum(taken for _, taken in timed)
+    return sum(total for total, _ in timed) / seconds if seconds else None
 
 
 def refuse_swap(job: TableJob, options: RunOptions, run_id: str) -> None:
@@ -128,9 +128,10 @@ def _refuse(job: TableJob, scanned: ScannedUnit, *, adopt: bool) -> None:
         raise
 
 
-def _states(store: StateStore, table_id: str, run_id: str) -> tuple[UnitState, ...]:
-    """Return the states of a run's units; empty if its journal cannot be read, since this is only an estimate."""
+def _outcomes(store: StateStore, table_id: str, run_id: str) -> tuple[UnitOutcome, ...]:
+    """Return the outcomes of a run's units; empty if its journal cannot be read, since this is only an estimate."""
     try:
-        return tuple(state_of_units(Journal.open(store, table_id, run_id).records).values())
+        states = state_of_units(Journal.open(store, table_id, run_id).records).values()
+        return tuple(state.outcome for state in states if state.was_swapped)
     except VerificationError:
         return ()

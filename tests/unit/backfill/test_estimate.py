@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.journal.unit_steps import UnitState
+from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.run.survey import bytes_a_second, rate
 from sparkcrypt.backfill.state.store import LocalStateStore
 
 
-def swapped(total_bytes: int, seconds: float | None) -> UnitState:
-    """Return a unit that took so long."""
-    return UnitState("unit_swapped", {"outcome": {"bytes_before": total_bytes, "seconds": seconds}})
+def swapped(total_bytes: int, seconds: float | None) -> UnitOutcome:
+    """Return the outcome of a unit that took so long."""
+    return UnitOutcome("p=0", 1, 1, total_bytes, total_bytes, "/t/p=0", "/new/p=0", True, seconds=seconds)
 
 
 def test_rate_is_of_all_units_together() -> None:
     """Long units weigh more than short ones; what does not tell its seconds does not count."""
     assert rate([swapped(100, 1.0), swapped(900, 4.0), swapped(10**9, None), swapped(10**9, 0.0)]) == 200
-    assert rate([swapped(100, None), UnitState("unit_failed", {"error": "no"})]) is None
+    assert rate([swapped(100, None)]) is None
     assert rate([]) is None
 
 
-def run(store: LocalStateStore, number: int, **outcome: Any) -> None:
+def run(store: LocalStateStore, number: int, outcome: dict[str, Any]) -> None:
     """Write the journal of a run of one unit."""
     record = RunRecord("t", "db.t", f"2026112{number}T000000000Z-abcdef", "digest", {}, {}, number)
     journal = Journal.start(store, record)
@@ -38,8 +38,17 @@ def test_the_newest_three_runs_count(tmp_path: Path) -> None:
     """What a machine did long ago says nothing of this one."""
     store = LocalStateStore(tmp_path)
     assert bytes_a_second(store, "t") is None
-    run(store, 1, bytes_before=1, seconds=1000.0)
+    run(store, 1, swapped(1, 1000.0).to_dict())
     assert bytes_a_second(store, "t") == pytest.approx(0.001)
     for number in (2, 3, 4):
-        run(store, number, bytes_before=300, seconds=2.0)
+        run(store, number, swapped(300, 2.0).to_dict())
+    assert bytes_a_second(store, "t") == 150
+
+
+@pytest.mark.parametrize("forged", [{}, 3, {**swapped(1, 1.0).to_dict(), "seconds": "soon"}])
+def test_record_that_says_nothing_costs_only_its_run(tmp_path: Path, forged: Any) -> None:
+    """Journals are shown without a key here, so anybody may have written them: a dry run does not end by one."""
+    store = LocalStateStore(tmp_path)
+    run(store, 1, swapped(300, 2.0).to_dict())
+    run(store, 2, forged)
     assert bytes_a_second(store, "t") == 150

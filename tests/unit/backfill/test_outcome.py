@@ -21,7 +21,17 @@ def test_outcome_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [None, [], "p=0", {}, {"unit": "p=0"}, {**WHOLE.to_dict(), "more": 1}, {**WHOLE.to_dict(), "finished": "soon"}],
+    [
+        None,
+        [],
+        "p=0",
+        {},
+        {"unit": "p=0"},
+        {**WHOLE.to_dict(), "more": 1},
+        {**WHOLE.to_dict(), "finished": "soon"},
+        {**WHOLE.to_dict(), "seconds": "3"},
+        {**WHOLE.to_dict(), "bytes_before": None},
+    ],
 )
 def test_what_no_release_wrote_is_refused(values: Any) -> None:
     """It is an error that says so, and no accident of Python."""
