@@ -96,5 +96,5 @@ def _alive_workers(page: int) -> int:
     try:
         with urllib.request.urlopen(f"http://{LOCAL}:{page}/json/", timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])
-    except (OSError, http.client.HTTPException, ValueError, KeyError):
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
         return 0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.services.installed import java_home, spark_environment
 from tests.services.maven import Jar, fetched_folder
-from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+from tests.services.processes import LOCAL, ServiceProcess, answers, free_port, start_process, wait_until
 from tests.services.quick_java import QUICK
 
 VERSION = "3.4.1"
@@ -99,8 +99,9 @@ def start_hadoop_kms(work_dir: Path, port: int | None = None) -> HadoopKms:
         *("-cp", _class_path(work_dir), "org.apache.hadoop.crypto.key.kms.server.KMSWebServer"),
     ]
     process = start_process("hadoop-kms", command, work_dir, spark_environment())
-    wait_until(lambda: accepts(port), process, START_SECONDS)
-    return HadoopKms(f"http://{LOCAL}:{port}/kms", port, process, work_dir)
+    address = f"http://{LOCAL}:{port}/kms"
+    wait_until(lambda: answers(f"{address}/v1/keys/names?user.name=nobody"), process, START_SECONDS)
+    return HadoopKms(address, port, process, work_dir)
 
 
 def fetched_jars() -> Path:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http
+import http.client
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +22,7 @@ from tests.services import ServiceFailedError
 LOCAL = "127.0.0.1"
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.1
+ANSWER_SECONDS = 5.0
 LOG_TAIL_CHARACTERS = 3000
 
 
@@ -85,14 +90,23 @@ def start_process(
 def wait_until(ready: Callable[[], bool], service: ServiceProcess, deadline_seconds: float) -> None:
     """Wait for a service to be ready; stop it if it is not.
 
+    Args:
+        ready: asked again and again; an error that it raises ends the wait.
+        service: the process.
+        deadline_seconds: how long to wait at most.
+
     Raises:
         ServiceFailedError: it ended, or was not ready in time; the message contains the end of its log.
     """
     end = time.monotonic() + deadline_seconds
-    while service.alive() and time.monotonic() < end:
-        if ready():
-            return
-        time.sleep(POLL_SECONDS)
+    try:
+        while service.alive() and time.monotonic() < end:
+            if ready():
+                return
+            time.sleep(POLL_SECONDS)
+    except BaseException:
+        service.stop()
+        raise
     what = f"was not ready within {deadline_seconds:g} s" if service.alive() else "ended before it was ready"
     service.stop()
     raise ServiceFailedError(f"{service.name} {what}; the end of {service.log}:\n{service.log_tail()}")
@@ -126,6 +140,20 @@ def accepts(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((LOCAL, port)) == 0
+
+
+def answers(url: str) -> bool:
+    """Return whether a server answers a request by HTTP, and not with an error of its own (5xx).
+
+    A server may listen, and accept connections, before it can answer.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 def _end_stragglers(group: int) -> None:

@@ -14,7 +14,7 @@ from tests.services import ServiceUnavailableError
 from tests.services.hdfs import VERSION
 from tests.services.installed import spark_home
 from tests.services.maven import Jar, fetched_folder
-from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+from tests.services.processes import LOCAL, ServiceProcess, answers, free_port, start_process, wait_until
 
 START_SECONDS = 60.0
 SDK = "2.35.4"
@@ -100,7 +100,7 @@ def start_s3(work_dir: Path) -> S3:
     port = free_port()
     command: list[str | Path] = [sys.executable, "-m", "moto.server", "-H", LOCAL, "-p", str(port)]
     process = start_process("s3", command, work_dir, dict(os.environ))
-    wait_until(lambda: accepts(port), process, START_SECONDS)
+    wait_until(lambda: answers(f"http://{LOCAL}:{port}/"), process, START_SECONDS)
     return S3(f"http://{LOCAL}:{port}", process)
 
 

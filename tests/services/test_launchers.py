@@ -7,19 +7,22 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import FreshJvm, require_service
 from tests.services import ServiceFailedError, ServiceUnavailableError
-from tests.services.cluster import Cluster, start_cluster
+from tests.services.cluster import Cluster, _alive_workers, start_cluster
 from tests.services.connect import start_connect_server
 from tests.services.hdfs import JARS, REPOSITORY, Hdfs, fetched_jars, ivy_settings, start_hdfs
 from tests.services.metastore import Metastore, start_metastore
-from tests.services.processes import accepts, free_port, start_process, wait_until
+from tests.services.processes import accepts, answers, free_port, start_process, wait_until
 from tests.services.quick_java import quick_java
 
 SESSION = """
@@ -77,6 +80,30 @@ def _is_ipv4(words: bytes) -> bool:
     return len(words) == 4 or words[:12] == bytes(10) + b"\xff\xff"
 
 
+@contextmanager
+def serving(page: bytes, status: int = 200) -> Iterator[int]:
+    """Answer every request with one page; yield the port."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer((LOOPBACK, 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def _process_group(pid: int) -> int | None:
     try:
         return os.getpgid(pid)
@@ -97,6 +124,30 @@ def test_a_service_that_is_never_ready_is_stopped_at_its_deadline(tmp_path: Path
     with pytest.raises(ServiceFailedError, match=r"slow was not ready within 0\.3 s"):
         wait_until(lambda: False, process, 0.3)
     assert not _runs(process.pid)
+
+
+def test_a_service_whose_answer_cannot_be_understood_is_stopped(tmp_path: Path) -> None:
+    """An error of the question ends the wait, and leaves no process behind."""
+    process = start_process("odd", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        wait_until(lambda: bool(1 / 0), process, 30)
+    assert not _runs(process.pid)
+
+
+@pytest.mark.parametrize("page", ["", "null", "[]", "{}", '{"aliveworkers": null}', "<html>", '{"aliveworkers": '])
+def test_a_page_of_a_master_that_starts_counts_no_worker(page: str) -> None:
+    """A master answers with anything before its state is there."""
+    with serving(page.encode()) as port:
+        assert _alive_workers(port) == 0
+        assert answers(f"http://127.0.0.1:{port}/")
+
+
+@pytest.mark.parametrize(("status", "expected"), [(503, False), (500, False), (403, True), (404, True)])
+def test_a_server_answers_once_it_has_no_error_of_its_own(status: int, expected: bool) -> None:
+    """Refusals are answers; errors of the server and a closed port are none."""
+    with serving(b"", status) as port:
+        assert answers(f"http://127.0.0.1:{port}/") is expected
+    assert not answers(f"http://127.0.0.1:{port}/")
 
 
 @pytest.mark.slow

@@ -126,6 +126,18 @@ def test_a_server_that_refuses_its_mounts_is_stopped(path: Path) -> None:
     assert not accepts(int(arguments[-1].rpartition(":")[2]))
 
 
+def test_a_server_whose_answer_is_no_http_is_stopped(path: Path) -> None:
+    """What answers a request with something else cannot be set up either."""
+    text = PROGRAM.replace('self.answer({status}, b"")', 'self.wfile.write(b"no such answer\\r\\n")')
+    known = {name: str(path.parent / f"{name}.json") for name in ("started", "asked")}
+    install(path, "vault", text.format(python=sys.executable, status=0, **known))
+    with pytest.raises(ServiceFailedError, match="could not be set up"):
+        start_vault()
+    arguments = started(path)["arguments"]
+    assert isinstance(arguments, list)
+    assert not accepts(int(arguments[-1].rpartition(":")[2]))
+
+
 def test_a_file_that_cannot_be_executed_is_no_server(path: Path) -> None:
     """Without a program and without Go the message names both products and Go."""
     (path / "vault").write_text("notes")

@@ -101,7 +101,7 @@ class LastingVault:
     def __init__(self) -> None:
         work_dir, self._starts = Path(tempfile.mkdtemp(prefix="vault-server-")), 0
         self.server = self._start(work_dir, free_port())
-        _mount(self.server)
+        _set_up(self.server)
 
     def kill(self) -> None:
         """End the process abruptly, as a loss of power does."""
@@ -147,11 +147,7 @@ def start_vault() -> VaultServer:
     wait_until(lambda: _ready(server, printed=not installed), process, START_SECONDS)
     if not installed:
         server = VaultServer(server.address, _printed(process)["root_token"], process, work_dir)
-    try:
-        _mount(server)
-    except (OSError, ValueError) as error:
-        server.stop()
-        raise ServiceFailedError(f"vault answered but could not be set up: {error}") from error
+    _set_up(server)
     return server
 
 
@@ -219,11 +215,22 @@ def _printed(process: ServiceProcess) -> dict[str, str]:
     return dict(json.loads(ready[0])) if ready else {}
 
 
-def _mount(server: VaultServer) -> None:
-    for mount in TRANSIT_MOUNTS:
-        server.api("POST", f"sys/mounts/{mount}", {"type": "transit"})
-    for method in LOGINS:
-        server.api("POST", f"sys/auth/{method}", {"type": method})
+def _set_up(server: VaultServer) -> None:
+    """Mount what tests use; a server on which that fails is stopped.
+
+    Raises:
+        ServiceFailedError: the server answered with an error, or not at all.
+    """
+    try:
+        for mount in TRANSIT_MOUNTS:
+            server.api("POST", f"sys/mounts/{mount}", {"type": "transit"})
+        for method in LOGINS:
+            server.api("POST", f"sys/auth/{method}", {"type": method})
+    except BaseException as error:
+        server.stop()
+        if isinstance(error, (OSError, http.client.HTTPException, ValueError)):
+            raise ServiceFailedError(f"vault answered but could not be set up: {error}") from error
+        raise
 
 
 if __name__ == "__main__":
