@@ -93,6 +93,11 @@ def leaf_levels(metadata: FileMetaData) -> tuple[LeafLevels, ...]:
     return tuple(_levels(message_type(metadata), 0, 0))
 
 
+def leaf_types(metadata: FileMetaData) -> tuple[int, ...]:
+    """Return the physical types of the leaf columns, in the order of `leaf_paths`."""
+    return tuple(element.type for element in metadata.schema[1:] if element.type is not None)
+
+
 def _levels(fields: list[Field], definition: int, repetition: int) -> Iterator[LeafLevels]:
     for entry in fields:
         inner = LeafLevels(

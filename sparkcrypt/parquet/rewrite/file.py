@@ -13,7 +13,7 @@ from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.file.layout import Layout
 from sparkcrypt.parquet.file.magic import check_magic_and_unique
 from sparkcrypt.parquet.file.modules import MAX_ORDINAL, ModuleType
-from sparkcrypt.parquet.file.schema import PATHS_SIZE, Path, leaf_levels, leaf_paths, paths_size
+from sparkcrypt.parquet.file.schema import PATHS_SIZE, Path, leaf_levels, leaf_paths, leaf_types, paths_size
 from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
 from sparkcrypt.parquet.pages.claimed_regions import claim_regions
 from sparkcrypt.parquet.pages.leniency import check_row_group_size, row_count
@@ -169,12 +169,12 @@ class _Rewrite:
 
     def _sources(self, stack: ExitStack) -> list[list[SourceChunk]]:
         """Return the chunks of each row group in schema order; columns to purge are chunks of nulls."""
-        found = []
+        found, leaves = [], tuple(zip(self.paths, leaf_types(self.metadata), strict=True))
         for number, chunks in enumerate(source_chunks(self.file, self.footer, self.ciphers, self.purge)):
             found.append(
                 [
-                    make_null_chunk(stack, self.metadata, path, number) if path in self.purge else next(chunks)
-                    for path in self.paths
+                    make_null_chunk(stack, self.metadata, path, kind, number) if path in self.purge else next(chunks)
+                    for path, kind in leaves
                 ]
             )
         return found

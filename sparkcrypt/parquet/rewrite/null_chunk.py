@@ -48,21 +48,21 @@ def refuse_not_nullable(path: Path, levels: LeafLevels) -> None:
         )
 
 
-def make_null_chunk(stack: ExitStack, metadata: FileMetaData, path: Path, group: int) -> SourceChunk:
+def make_null_chunk(stack: ExitStack, metadata: FileMetaData, path: Path, kind: int, group: int) -> SourceChunk:
     """Return a chunk of as many nulls as a row group has rows.
 
     Args:
         stack: closes the chunk's bytes.
         metadata: the footer of the file.
         path: of an optional top-level column.
+        kind: the column's physical type.
         group: the index of the row group in the footer.
     """
     rows = metadata.row_groups[group].num_rows
     page = _make_page(rows) if rows else b""
-    kind = next(element.type for element in metadata.schema[1:] if element.name == path[0] and element.type is not None)
     described = Struct(
         {
-            ColumnMetaData.type.key: kind or 0,
+            ColumnMetaData.type.key: kind,
             ColumnMetaData.encodings.key: List(I32, [_PLAIN, _RLE]),
             ColumnMetaData.path_in_schema.key: List(BINARY, [path[0].encode()]),
             ColumnMetaData.codec.key: _UNCOMPRESSED,

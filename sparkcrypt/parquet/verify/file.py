@@ -14,7 +14,7 @@ from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.parquet.file.layout import Layout
 from sparkcrypt.parquet.file.magic import check_magic_and_unique
 from sparkcrypt.parquet.file.modules import ModuleType
-from sparkcrypt.parquet.file.schema import LeafLevels, leaf_levels
+from sparkcrypt.parquet.file.schema import LeafLevels, leaf_levels, leaf_types
 from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
 from sparkcrypt.parquet.pages.chunk import ChunkKey
 from sparkcrypt.parquet.pages.claimed_regions import PartName, claim_regions
@@ -134,8 +134,8 @@ def _check_equal(found: Verification, expected: ExpectedDigest) -> None:
         )
 
 
-_Leaf: TypeAlias = tuple[ColumnCrypto, LeafLevels, str]
-"""A leaf column, its levels, and its path as text, which is built once."""
+_Leaf: TypeAlias = tuple[ColumnCrypto, LeafLevels, int, str]
+"""A leaf column, its levels, its physical type, and its path as text, which is built once."""
 _Chunk: TypeAlias = tuple[ChunkPlace, ColumnChunk, ColumnMetaData]
 
 
@@ -170,7 +170,8 @@ class _Check:
             raise ConfigError(f"{footer.file}: the footer is encrypted and no key is given; pass retrieve_key")
         check_dark(columns, self.dark)
         shared.digest.footer(metadata, rows := row_count(metadata))
-        leaves = [(*leaf, join_dotted(leaf[0].path)) for leaf in zip(columns, leaf_levels(metadata), strict=True)]
+        schema = zip(columns, leaf_levels(metadata), leaf_types(metadata), strict=True)
+        leaves = [(*leaf, join_dotted(leaf[0].path)) for leaf in schema]
         for _, chunks in self.row_groups(metadata, leaves):  # before a page is read, so that none is read twice
             for place, chunk, meta_data in chunks:
                 claim_regions(shared.layout, chunk, meta_data, PartName(place.dotted, place.row_group))
@@ -206,7 +207,12 @@ class _Check:
             if leaf[0].path in self.dark:
                 continue
             place = self.place(row_group, (index, ordinal, column), leaf)
-            yield place, chunk, self.open_meta_data(chunk, place)
+            meta_data = self.open_meta_data(chunk, place)
+            if meta_data.type != (kind := leaf[2]):
+                raise FormatError(
+                    f"{place.name} has type {meta_data.type}; expected {kind}, as its leaf of the schema has"
+                )
+            yield place, chunk, meta_data
 
     def result(self, metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], rows: int) -> Verification:
         footer = self.footer
@@ -235,7 +241,7 @@ class _Check:
         self.shared.modules += 1
 
     def place(self, row_group: RowGroup, numbers: tuple[int, int, int], leaf: _Leaf) -> ChunkPlace:
-        (index, ordinal, column), (crypto, level, name) = numbers, leaf
+        (index, ordinal, column), (crypto, level, _, name) = numbers, leaf
         key = None
         if crypto.encrypted and self.ciphers is not None and self.footer.algorithm is not None:
             owner = (crypto.path, crypto.key_metadata) if crypto.own_key else (None, self.footer.footer_key_metadata)

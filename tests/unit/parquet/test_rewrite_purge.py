@@ -16,6 +16,7 @@ from tests.unit.parquet.rewriting import arrow_read, new_encryption
 from tests.unit.parquet.writers import ALGORITHMS, Keys
 
 SSN, ID = ("ssn",), ("id",)
+BYTE_ARRAY = 6
 ROWS = 300
 SCHEMA = pa.schema(
     [
@@ -143,3 +144,19 @@ def test_empty_row_group_has_no_page(tmp_path: Path) -> None:
     out = purge(tmp_path)
     assert verify_file(out, retrieve_key=Keys(), nulls={SSN}).rows == 0
     assert arrow_read(out).num_rows == 0
+
+
+def test_nulls_have_the_type_of_their_own_leaf(tmp_path: Path) -> None:
+    """A nested leaf of the same name and another type, earlier in the schema, has no say."""
+    rows = {"a": [{"x": 1}, {"x": 2}], "x": ["s", None]}
+    schema = pa.schema([("a", pa.struct([("x", pa.int32())])), ("x", pa.string())])
+    pq.write_table(pa.table(rows, schema=schema), tmp_path / "plain")
+    rewrite_file(tmp_path / "plain", tmp_path / "src", encryption=new_encryption(("x",)))
+    rewrite_file(
+        tmp_path / "src", tmp_path / "out", retrieve_key=Keys(), encryption=new_encryption(("a", "x")), purge={("x",)}
+    )
+    metadata = read_footer(tmp_path / "out", retrieve_key=Keys()).metadata
+    assert metadata is not None
+    chunk = metadata.row_groups[0].columns[1].meta_data
+    assert chunk is not None and chunk.type == BYTE_ARRAY
+    assert arrow_read(tmp_path / "out").column("x").to_pylist() == [None, None]

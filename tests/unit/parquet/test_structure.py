@@ -52,6 +52,7 @@ def test_an_unchanged_file_passes(plain: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
+        (ColumnMetaData.type.key, 6, "column id in row group 0 has type 6; expected 2, as its leaf of the schema"),
         (ColumnMetaData.num_values.key, HUGE, "pages hold 100 values; expected 4611686018427387904"),
         (ColumnMetaData.num_values.key, -1, "announces -1 values; expected a count"),
         (ColumnMetaData.data_page_offset.key, -5, "expected inside 4 to"),
