@@ -309,6 +309,17 @@ def test_dark_column_keeps_its_key_metadata(tmp_path: Path, mode: str) -> None:
     assert [request.column for request in asked.asked] == [None, NAME]
 
 
+def test_key_material_of_a_dark_column_is_not_looked_at(tmp_path: Path) -> None:
+    """Whether a data key may stay unopened is asked only for columns that are not dark."""
+    asked: list[tuple[str, ...]] = []
+
+    def keep(column: tuple[str, ...], key_metadata: bytes) -> None:
+        asked.append(column)
+
+    rewrap_file(encrypted(tmp_path), tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap, keep_key=keep, dark={SSN})
+    assert asked == [NAME]
+
+
 @pytest.mark.parametrize("column", [AMOUNT, ("id",), ("none",)])
 def test_only_columns_with_own_keys_can_be_dark(tmp_path: Path, column: tuple[str, ...]) -> None:
     """One under the footer's key, in plaintext or not there at all is refused, and nothing is written."""
