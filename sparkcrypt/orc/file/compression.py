@@ -20,7 +20,9 @@ NAMES = ("none", "zlib", "snappy", "lzo", "lz4", "zstd", "brotli")
 
 HEADER_BYTES = 3
 MAX_BLOCK_BYTES = 1 << 23
-"""The largest block size: a header has 23 bits for the length of an uncompressed chunk."""
+"""The largest block size that is read; ORC's Java reader has no limit, and its writer allows one byte less."""
+MAX_CHUNK_BYTES = (1 << 23) - 1
+"""The most bytes of a chunk that is stored uncompressed: a header has 23 bits for their number."""
 DEFAULT_BLOCK_BYTES = 256 * 1024
 LEAST_BYTES = 32 * 1024 * 1024
 MOST_TIMES = 64
@@ -33,6 +35,11 @@ class Compression:
 
     codec: str
     block_bytes: int
+
+    @property
+    def written_bytes(self) -> int:
+        """The bytes of content in each chunk that is written, but the last one."""
+        return min(self.block_bytes, MAX_CHUNK_BYTES)
 
     def chunks(self, data: bytes, what: str) -> Iterator[bytes]:
         """Yield the content of each chunk; without compression, all content at once.
@@ -89,12 +96,12 @@ class Compression:
         return b"".join(self.deflated_chunks(content))
 
     def deflated_chunks(self, content: bytes) -> Iterator[bytes]:
-        """Yield content chunk by chunk, with headers; every chunk but the last has `block_bytes` of content."""
+        """Yield content chunk by chunk, with headers; every chunk but the last has `written_bytes` of content."""
         if self.codec == "none":
             yield content
             return
-        for start in range(0, len(content), self.block_bytes):
-            original = content[start : start + self.block_bytes]
+        for start in range(0, len(content), self.written_bytes):
+            original = content[start : start + self.written_bytes]
             packed = self._deflate_chunk(original)
             kept, flag = (packed, 0) if len(packed) < len(original) else (original, 1)
             yield (len(kept) << 1 | flag).to_bytes(HEADER_BYTES, "little") + kept

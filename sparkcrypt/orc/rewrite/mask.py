@@ -140,5 +140,5 @@ class _Zeros:
         runs, consumed = divmod(size, _RUN_BYTES)
         if self._compression.codec == "none":
             return (2 * runs, consumed, bits)
-        chunk, offset = divmod(2 * runs, self._compression.block_bytes)
+        chunk, offset = divmod(2 * runs, self._compression.written_bytes)
         return (self._starts[chunk], offset, consumed, bits)

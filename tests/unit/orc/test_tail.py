@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from sparkcrypt.errors import FormatError
 from sparkcrypt.orc import inspect_orc, is_orc, read_tail
 from sparkcrypt.orc.file.codec_blocks import inflate_lz4
-from sparkcrypt.orc.file.compression import Compression
+from sparkcrypt.orc.file.compression import MAX_BLOCK_BYTES, Compression
 from sparkcrypt.orc.file.protobuf import encode_packed, message
 from sparkcrypt.orc.file.schema import read_columns
 from sparkcrypt.orc.file.stripe import read_stripe_footer
@@ -147,6 +148,12 @@ def test_a_message_that_grows_without_measure_is_refused() -> None:
         zlib.inflate(chunk * 6, "it")
     with pytest.raises(FormatError, match="a chunk holds"):
         Compression("zlib", 1000).inflate(chunk, "it")
+
+
+def test_the_largest_block_fits_its_header() -> None:
+    """A full block of the largest size that does not compress is written as chunks whose length a header can hold."""
+    zlib, content = Compression("zlib", MAX_BLOCK_BYTES), random.Random(7).randbytes(MAX_BLOCK_BYTES)
+    assert b"".join(zlib.chunks(zlib.deflate(content), "it")) == content
 
 
 @pytest.mark.parametrize("codec", CODECS)
