@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from sparkcrypt.access.records import Record
+from sparkcrypt.durable import sync_folder
 from sparkcrypt.errors import StorageError
 
 DAY_PREFIX, SUFFIX = "day=", ".jsonl"
@@ -27,6 +28,7 @@ class _File:
     day: str
     path: Path
     size: int
+    name_synced: bool = False
 
 
 class AccessLog:
@@ -44,6 +46,8 @@ class AccessLog:
 
     def __init__(self, folder: str | os.PathLike[str], *, owner: str, most_bytes: int = MOST_BYTES) -> None:
         self._folder = Path(folder)
+        self._top = self._folder.parent
+        """The highest folder in which an entry may be new."""
         self._owner = re.sub(r"[^A-Za-z0-9._-]", "_", owner).lstrip(".")[:_MOST_NAME]
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
@@ -58,7 +62,7 @@ class AccessLog:
 
         Args:
             records: from ``make_record``.
-            durable: return only after the content of the files is on the disk.
+            durable: return only after the content of the files is on the disk, and their names in their folders.
 
         Raises:
             StorageError: some of them may not be written; appending them again is safe, since each has its number.
@@ -87,12 +91,27 @@ class AccessLog:
                 rest = rest[os.write(descriptor, rest) :]
             if durable:
                 os.fsync(descriptor)
+                self._sync_name(file)
         except BaseException:
             del self._files[day]
             raise
         finally:
             os.close(descriptor)
         file.size += len(content)
+
+    def _sync_name(self, file: _File) -> None:
+        """Sync the folders whose entries lead to a file, once for each file."""
+        if file.name_synced:
+            return
+        folder = file.path.parent
+        try:
+            sync_folder(folder)
+            while folder != self._top:
+                folder = folder.parent
+                sync_folder(folder)
+        except PermissionError:
+            os.sync()  # a folder that may be written to, and not be listed, cannot be synced by itself
+        file.name_synced = True
 
     def _keep(self, file: _File) -> None:
         """Keep a file as the one in which its day continues; of the other days, only the newest two are kept."""
@@ -105,6 +124,7 @@ class AccessLog:
         """Create an empty file for a day, which no other process uses."""
         folder = self._folder / f"{DAY_PREFIX}{day}"
         if not self._folder.exists():
+            self._top = next(above for above in self._folder.parents if above.exists())
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             folder.mkdir()

@@ -107,6 +107,51 @@ def test_access_rights(tmp_path: Path) -> None:
     assert [file.stat().st_mode & 0o137 for file in day.iterdir()] == [0]
 
 
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What is synced to the disk, in order."""
+    found: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        found.append(str(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path)))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return found
+
+
+def test_a_durable_event_is_in_folders_that_are_synced(tmp_path: Path, synced: list[str]) -> None:
+    """The first durable event of a file syncs its name and those of all folders that are new, the next its content."""
+    day = f"a/log/day={DAY}"
+    log = AccessLog(tmp_path / "a" / "log", owner="app")
+    log.append([record(0)])
+    assert synced == []
+    log.append([record(1)], durable=True)
+    assert synced == [f"{day}/app-000000.jsonl", day, "a/log", "a", "."]
+    synced.clear()
+    log.append([record(2)], durable=True)
+    assert synced == [f"{day}/app-000000.jsonl"]
+    synced.clear()
+    AccessLog(tmp_path / "a" / "log", owner="two").append([record(3)], durable=True)
+    assert synced == [f"{day}/two-000000.jsonl", day, "a/log", "a"]
+
+
+def test_folders_that_may_only_be_written_to_are_synced_with_all_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that its writers may not list is as durable, and no read fails for it."""
+    calls: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: calls.append("sync"))
+
+    def forbidden(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("sparkcrypt.access.log.sync_folder", forbidden)
+    AccessLog(tmp_path, owner="app").append([record(0)], durable=True)
+    assert calls == ["sync"] and len(files(tmp_path)) == 1
+
+
 def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
     """Every event of every thread is there once."""
     log = AccessLog(tmp_path, owner="app", most_bytes=5_000)
