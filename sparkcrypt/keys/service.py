@@ -15,7 +15,7 @@ class KeyDescription:
 
     Attributes:
         key_id: the key id, not encoded.
-        versions: number of its newest version; 1 when it was never rotated.
+        versions: number of its newest version; 1 when it was never rotated, 0 if the service does not report it.
         created: creation time of the key, ISO 8601 in UTC; None if the service does not report it.
         rotated: creation time of its newest version, likewise; ignored when descriptions are compared.
     """

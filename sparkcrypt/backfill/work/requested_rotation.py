@@ -25,7 +25,7 @@ def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
     """
     if options.rotate_key is None:
         return None
-    version = options.rotate_to or 1
+    version = 1 if options.rotate_to is None else options.rotate_to
     if not options.dry_run:
         version = max(version, open_key_service(trust.policy.key_service).describe(options.rotate_key).versions)
     has_audit = bool(trust.store.list(f"audit/{trust.table_id}/mac-key"))

@@ -103,7 +103,7 @@ def _row(told: dict[str, Any]) -> tuple[object, ...]:
     untold = f", {told['files_of_untold_version']:,} not told" if told["files_of_untold_version"] else ""
     return (
         told["key_id"],
-        told["versions"] or ("shredded" if told["shredded"] else "none: not there"),
+        _versions(told),
         None if told["age_days"] is None else f"{told['age_days']:,} d",
         f"{told['files']:,}",
         size_of(told["bytes"]),
@@ -113,6 +113,12 @@ def _row(told: dict[str, Any]) -> tuple[object, ...]:
         "overdue" if told["overdue"] else told["rotation_due"],
         "not known" if told["holds"] is None else len(told["holds"]) or None,
     )
+
+
+def _versions(told: dict[str, Any]) -> object:
+    if told["versions"] is None:
+        return "shredded" if told["shredded"] else "none: not there"
+    return told["versions"] or "not told"
 
 
 def _notes(found: list[KeyStatus]) -> list[str]:

@@ -109,7 +109,8 @@ def rotate(key_id: str, policy: str, as_json: bool) -> None:
             "with the service's own tools, new files then use the new version"
         )
     rotated = service.rotate(key_id)
-    show(rotated.to_dict(), f"{key_id}: version {rotated.versions} wraps from now on", as_json=as_json)
+    newest = f"version {rotated.versions}" if rotated.versions else "a new version, whose number is not told,"
+    show(rotated.to_dict(), f"{key_id}: {newest} wraps from now on", as_json=as_json)
 
 
 @keys.command("export", cls=Command)
@@ -233,5 +234,6 @@ def _show(found: tuple[KeyDescription, ...], as_json: bool) -> None:
 
 def _table(found: tuple[KeyDescription, ...]) -> str:
     return align_table(
-        [(entry.key_id, entry.versions, entry.created) for entry in found], head=("key", "versions", "made")
+        [(entry.key_id, entry.versions or "not told", entry.created) for entry in found],
+        head=("key", "versions", "made"),
     )

@@ -21,7 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session as CoreSession
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
-from sparkcrypt.keys.cloud.aws_errors import translate_error
+from sparkcrypt.keys.cloud.aws_errors import error_code, translate_error
 from sparkcrypt.keys.cloud.aws_options import AwsOptions, KeyNames, aws_options
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.keys.service import KeyDeletion, KeyDescription
@@ -33,6 +33,8 @@ _KEY_ID = "sparkcrypt:key_id"
 _CONNECTIONS = 32
 _WAITING_DAYS = 30
 _GONE = {"PendingDeletion", "PendingReplicaDeletion"}
+_UNTOLD = {"AccessDenied", "AccessDeniedException", "KMSInvalidStateException", "UnsupportedOperationException"}
+"""Refusals to list rotations: no right to, no key material yet, or a kind of key that has none."""
 
 
 class AwsKeyService:
@@ -105,7 +107,10 @@ class AwsKeyService:
                 f"AWS KMS key {key_id!r} is to be deleted on {data.get('DeletionDate')}; cancel that in AWS, or make "
                 "another with `sparkcrypt keys create` under another key id"
             )
-        return KeyDescription(key_id, 1 + self._rotations(key_id), utc_text(data["CreationDate"]))
+        made, rotations = utc_text(data["CreationDate"]), self._rotations(key_id)
+        if rotations is None:
+            return KeyDescription(key_id, 0, made)
+        return KeyDescription(key_id, 1 + len(rotations), made, max(rotations, default=None))
 
     def create(self, key_id: str) -> KeyDescription:
         """Create a symmetric key and its alias; an existing one is left unchanged.
@@ -206,15 +211,17 @@ class AwsKeyService:
     def _context(self, key_id: str) -> dict[str, str]:
         return {**dict(self._options.encryption_context), _KEY_ID: encode_key_id(key_id)}
 
-    def _rotations(self, key_id: str) -> int:
-        """Return the number of a key's rotations; 0 if they cannot be listed."""
+    def _rotations(self, key_id: str) -> list[str] | None:
+        """Return when a key was rotated; None if AWS does not tell these credentials, or not of this kind of key."""
         try:
             answer = self._call(
                 key_id, "read", lambda kms, name: kms.list_key_rotations(KeyId=self._plain(kms, name), Limit=1000)
             )
-        except KeyServiceError:
-            return 0
-        return len(answer.get("Rotations", ()))
+        except KeyServiceError as error:
+            if error_code(error.__cause__) in _UNTOLD:
+                return None
+            raise
+        return [utc_text(rotation["RotationDate"]) for rotation in answer.get("Rotations", ())]
 
     @staticmethod
     def _plain(kms: Any, name: str) -> str:

@@ -83,8 +83,13 @@ def translate_error(error: BotoCoreError | ClientError | OSError, what: str, nam
     return KeyServiceUnavailableError(f"{what}: {type(error).__name__}; check credentials, region and endpoint")
 
 
+def error_code(error: BaseException | None) -> str:
+    """Return AWS's code of a refusal; empty for any other error."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
 def _translate_refusal(error: ClientError, what: str, name: str) -> KeyServiceError:
-    code = str(error.response.get("Error", {}).get("Code", ""))
+    code = error_code(error)
     reason = " ".join(str(error.response.get("Error", {}).get("Message") or "").split())[:_REASON_CHARACTERS]
     if code == "NotFoundException" or (code == "KMSInvalidStateException" and "pending deletion" in reason):
         return KeyNotFoundError(

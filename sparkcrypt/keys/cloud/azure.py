@@ -109,7 +109,7 @@ class AzureKeyService:
         return opened[_DIGEST_BYTES:]
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key by its versions; one version is reported if these credentials may not list them.
+        """Describe a key by its versions; none is reported if these credentials may not list them.
 
         Raises:
             KeyNotFoundError: there is no such key, or it was deleted.
@@ -121,7 +121,7 @@ class AzureKeyService:
                 _creation_time(entry) for entry in self._http.pages(f"keys/{name}/versions", f"read key {key_id!r}")
             )
         except KeyAccessDeniedError:
-            made = []
+            return KeyDescription(key_id, 0, None, _time(_creation_time(newest)))
         made = made or [_creation_time(newest)]
         return KeyDescription(key_id, len(made), _time(made[0]), _time(made[-1]))
 

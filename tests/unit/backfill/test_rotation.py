@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from sparkcrypt.backfill.many.retire import find_records
 from sparkcrypt.backfill.many.rotation_record import RotationRecord, begin_version, finish_rotation, plan_version
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.backfill.work.requested_rotation import rotation_of
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, VerificationError
 from sparkcrypt.keys.datakeys import WrappedKek
 from sparkcrypt.keys.local.service import LocalKeyService
@@ -133,6 +136,13 @@ def service(tmp_path: Path) -> Service:
 def store(tmp_path: Path) -> LocalStateStore:
     """A state directory."""
     return LocalStateStore(tmp_path / "state")
+
+
+def test_a_version_that_is_not_told_is_looked_for_as_such(store: LocalStateStore) -> None:
+    """Under a key service that tells no version, KEKs are recorded under 0, and a rotation looks for those."""
+    trust: Any = SimpleNamespace(store=store, table_id="t")
+    rotation = rotation_of(RunOptions(rotate_key="pii", rotate_to=0, dry_run=True), trust)
+    assert rotation is not None and rotation.version == 0
 
 
 def test_a_version_is_made_once_a_rotation(store: LocalStateStore, service: Service) -> None:

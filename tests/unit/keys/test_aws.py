@@ -11,6 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
+from sparkcrypt.backfill.many.key_status import newest_made
 from sparkcrypt.errors import (
     ConfigError,
     KeyAccessDeniedError,
@@ -113,6 +114,54 @@ def test_rotated_key_has_a_version_more(open_aws: OpenAws) -> None:
     wrapped = service.wrap("pii", KEY)
     assert service.rotate("pii").versions == 2
     assert service.unwrap("pii", wrapped) == KEY
+
+
+def answer_rotations(server: MeddledS3, answer: Any) -> None:
+    """Have every listing of rotations answered by this."""
+
+    def meddle(environ: dict[str, Any], serve: Callable[[], Any]) -> Any:
+        if not str(environ.get("HTTP_X_AMZ_TARGET", "")).endswith(".ListKeyRotations"):
+            return serve()
+        status, headers, body = answer
+        return status, headers, body.encode()
+
+    server.meddle = meddle
+
+
+@pytest.mark.parametrize("code", ["AccessDeniedException", "UnsupportedOperationException", "KMSInvalidStateException"])
+def test_versions_that_aws_does_not_tell_are_not_one_version(
+    open_aws: OpenAws, aws_server: MeddledS3, code: str
+) -> None:
+    """Without the right to list rotations, and for kinds of keys that have none, the age of the newest is unknown."""
+    service: Any = open_aws()
+    service.create("pii")
+    answer_rotations(aws_server, refuse(code))
+    described = service.describe("pii")
+    assert (described.versions, described.rotated) == (0, None)
+    assert described.created is not None and newest_made(described) is None
+
+
+@pytest.mark.parametrize("code", ["KMSInternalException", "ExpiredTokenException", "NewException"])
+def test_an_outage_while_rotations_are_listed_is_an_outage(open_aws: OpenAws, aws_server: MeddledS3, code: str) -> None:
+    """No number of versions is told when the answer says nothing about them."""
+    service: Any = open_aws(max_retries=0)
+    service.create("pii")
+    service.rotate("pii")
+    answer_rotations(aws_server, refuse(code, status="500 Internal Server Error"))
+    with pytest.raises(KeyServiceError, match=r"KMSInternalException|ExpiredTokenException|cannot serve now"):
+        service.describe("pii")
+    aws_server.meddle = None
+    assert service.describe("pii").versions == 2
+
+
+def test_the_newest_version_of_a_rotated_key_has_its_rotations_time(open_aws: OpenAws) -> None:
+    """AWS reports when each rotation was, so a rotated key is due by its newest version."""
+    service: Any = open_aws()
+    assert service.create("pii").rotated is None
+    began = datetime.now(timezone.utc).replace(microsecond=0)
+    service.rotate("pii")
+    made = newest_made(service.rotate("pii"))
+    assert made is not None and began - timedelta(seconds=1) <= made <= datetime.now(timezone.utc)
 
 
 def test_services_that_make_one_key_end_with_one(open_aws: OpenAws) -> None:
