@@ -82,17 +82,21 @@ class ExpiringCache(Generic[K, V]):
             return [(key, kept.value) for key, kept in self._values.items()]
 
     def forget(self, unwanted: Callable[[K], bool]) -> None:
-        """Forget every value whose key is unwanted, stale values too."""
+        """Forget every value whose key is unwanted, stale values too.
+
+        One that is being made now goes to the callers who wait for it, is not kept, and no later caller gets it.
+        """
         with self._lock:
-            for key in list(filter(unwanted, self._values)):
-                del self._values[key]
+            for kept in (self._values, self._making):
+                for key in list(filter(unwanted, kept)):
+                    del kept[key]
 
     def _make(self, key: K, mine: Future[V], make: Callable[[], V], lifetime_seconds: float) -> V:
         try:
             value = make()
         except BaseException as error:
             with self._lock:
-                del self._making[key]
+                self._end(key, mine)
                 kept = self._stale(key, error, lifetime_seconds)
             if kept is not None:
                 mine.set_result(kept.value)
@@ -100,15 +104,25 @@ class ExpiringCache(Generic[K, V]):
             mine.set_exception(error)
             raise
         with self._lock:
-            now = time.monotonic()
-            self._sweep(now)
-            self._values.pop(key, None)  # put at the end, as the newest
-            self._values[key] = _Kept(value, now, now + lifetime_seconds)
-            while len(self._values) > self._most:
-                del self._values[next(iter(self._values))]
-            del self._making[key]
+            if self._end(key, mine):
+                self._keep(key, value, lifetime_seconds)
         mine.set_result(value)
         return value
+
+    def _end(self, key: K, mine: Future[V]) -> bool:
+        """End the making of a value; return whether it may be kept: it was not forgotten meanwhile."""
+        if self._making.get(key) is not mine:
+            return False
+        del self._making[key]
+        return True
+
+    def _keep(self, key: K, value: V, lifetime_seconds: float) -> None:
+        now = time.monotonic()
+        self._sweep(now)
+        self._values.pop(key, None)  # put at the end, as the newest
+        self._values[key] = _Kept(value, now, now + lifetime_seconds)
+        while len(self._values) > self._most:
+            del self._values[next(iter(self._values))]
 
     def _stale(self, key: K, error: BaseException, lifetime_seconds: float) -> _Kept[V] | None:
         """Return the stale value to use in place of one that could not be made now, or None."""

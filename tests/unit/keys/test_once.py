@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -60,3 +62,39 @@ def test_a_forgotten_value_serves_no_more() -> None:
     assert cache.items() == [("kept", 2)]
     with pytest.raises(KeyServiceUnavailableError):
         cache.get("gone", _down)
+
+
+def test_a_value_that_was_being_made_when_it_was_forgotten_is_not_kept() -> None:
+    """Its caller gets it, who asked before; whoever asks afterwards neither waits for it nor gets it."""
+    cache: ExpiringCache[str, int] = ExpiringCache(60, stale_seconds=60)
+    begun, forgotten = threading.Event(), threading.Event()
+
+    def slow() -> int:
+        begun.set()
+        assert forgotten.wait(30)
+        return 1
+
+    with ThreadPoolExecutor(2) as pool:
+        before = pool.submit(cache.get, "key", slow)
+        assert begun.wait(30)
+        cache.forget(lambda key: key == "key")
+        try:
+            assert pool.submit(cache.get, "key", lambda: 2).result(5) == 2
+        finally:
+            forgotten.set()
+        assert before.result() == 1
+    assert cache.items() == [("key", 2)]
+
+
+def test_a_value_is_forgotten_while_its_own_thread_makes_it() -> None:
+    """A key service that denies a key has it forgotten before its error, or an answer on its way, is there."""
+    cache: ExpiringCache[str, int] = ExpiringCache(60)
+
+    def make(value: int) -> int:
+        cache.forget(lambda key: key == "key")
+        return 1 // value
+
+    with pytest.raises(ZeroDivisionError):
+        cache.get("key", lambda: make(0))
+    assert cache.get("key", lambda: make(1)) == 1
+    assert len(cache) == 0
