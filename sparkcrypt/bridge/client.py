@@ -113,15 +113,15 @@ class HelperClient:
         """
         number = next(self._numbers)
         answer: Future[dict[str, Any]] = Future()
-        with self._lock:
-            if self._ended is not None:
-                raise self._ended
-            self._waiting[number] = answer
-            try:
-                write_frame(cast(BinaryIO, self._process.stdin), {"id": number, "op": op, **fields})
-            except OSError as error:
-                raise BridgeError(f"the helper {self._command} ended; its stderr says why") from error
         try:
+            with self._lock:
+                if self._ended is not None:
+                    raise self._ended
+                self._waiting[number] = answer
+                try:
+                    write_frame(cast(BinaryIO, self._process.stdin), {"id": number, "op": op, **fields})
+                except OSError as error:
+                    raise BridgeError(f"the helper {self._command} ended; its stderr says why") from error
             return _result(answer.result(self._deadline_seconds))
         except FutureTimeoutError as error:
             raise BridgeError(f"the helper did not answer {op!r} within {self._deadline_seconds} s") from error
