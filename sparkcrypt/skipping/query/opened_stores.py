@@ -158,8 +158,8 @@ class OpenedStores:
         lifetime = self._lifetime_seconds if lifetime_seconds is None else min(lifetime_seconds, self._lifetime_seconds)
         key = _cache_key(folder.uri, digest, reader)
         with self._lock:
-            kept = self._kept.get(key)
-        if kept is not None and time.monotonic() < kept.made + lifetime:
+            kept, latest = self._kept.get(key), self._generations.get(folder.uri, 0)
+        if kept is not None and time.monotonic() < kept.made + lifetime and kept.store.generation >= latest:
             return kept.store
         try:
             return self._open(folder, key, reader)

@@ -97,9 +97,12 @@ def test_store_is_opened_again_when_it_is_old_or_was_written(table: Table, keys:
     assert (again.generation, later.generation) == (1, 2)
 
 
-def test_earlier_generation_is_not_used_again(table: Table, keys: Keys) -> None:
-    """Whoever brings a store back that this process has seen a successor of, has it refused."""
+@pytest.mark.parametrize("opened_before", [False, True])
+def test_earlier_generation_is_not_used_again(table: Table, keys: Keys, opened_before: bool) -> None:
+    """A store that is brought back, and that this process has seen a successor of, is refused, also if it is kept."""
     stores, asked = OpenedStores(), Asked(keys)
+    if opened_before:
+        assert stores.open(table.folder, reader(asked)) is not None
     old = {path: path.read_bytes() for path in (table.root / "store").iterdir()}
     table.write("2.parquet", 50, uuid=UUID, key="pii")
     table.refresh(UUID)
