@@ -118,10 +118,7 @@ class HdfsFolder:
         """Rewrite the lock file once it is ten minutes old, so that other writers do not take it over."""
         if self._token is None or time.monotonic() < self._renewed + RENEW_SECONDS:
             return
-        self._check_lock()
-        partial = self._of(f".{LOCK}.{uuid.uuid4().hex}.partial")
-        self._create(partial, self._token)
-        self._handler.replace_file(partial, self._of(LOCK))
+        self.replace(LOCK, self._token)
         self._renewed = time.monotonic()
 
     def _check_lock(self) -> None:

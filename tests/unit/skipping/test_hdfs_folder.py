@@ -278,6 +278,19 @@ def test_writer_at_work_is_not_taken_for_a_killed_one(hdfs: Hdfs, monkeypatch: p
     assert [path.name for path in lock.parent.iterdir()] == [LOCK]
 
 
+def test_lock_that_cannot_be_renewed_leaves_nothing_behind(hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that was to replace it is deleted when the rename fails, and the lock is what it was."""
+    folder, lock = open_folder(uri(hdfs, "i/s"), {}), hdfs.root / "i" / "s" / LOCK
+    monkeypatch.setattr(hdfs_folder, "RENEW_SECONDS", 0)
+    with folder.lock():
+        own = lock.read_bytes()
+        with monkeypatch.context() as refusing:
+            refusing.setattr(hdfs, "_rename", lambda *_: hdfs.failed(403, "SafeModeException", "safe"))
+            with pytest.raises(OSError, match="SafeMode"):
+                folder.keep_lock()
+        assert {path.name: path.read_bytes() for path in lock.parent.iterdir()} == {LOCK: own}
+
+
 @pytest.mark.parametrize("scheme", ["s3a", "gs", "abfs", "ftp"])
 def test_other_file_systems_are_refused_by_name(scheme: str) -> None:
     """Where two writers could not be kept apart there are no stores."""
