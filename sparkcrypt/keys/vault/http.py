@@ -24,11 +24,16 @@ def vault_http(ca_bundle: str | None, max_retries: int) -> requests.Session:
         max_retries: tries after the first.
     """
     session = requests.Session()
+    session.auth = _add_nothing  # else a password of ~/.netrc for Vault's host would be sent
     session.verify = ca_bundle or True
     adapter = HTTPAdapter(pool_maxsize=CONNECTIONS, max_retries=_retries(max_retries))
     session.mount("https://", adapter)
     session.mount("http://", adapter)
     return session
+
+
+def _add_nothing(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
 
 
 def certificate_fault(error: requests.exceptions.SSLError) -> str | None:

@@ -118,6 +118,21 @@ def test_namespace_of_the_policy_goes_before_that_of_the_environment(
     assert namespaces(plain) == {sent}
 
 
+def test_no_password_of_netrc_is_sent(
+    plain: VaultProxy, mount: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An entry for Vault's host is not for Vault; proxies of the environment still count."""
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password CANARY\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    use_everything(through(plain, mount))
+    assert plain.asked
+    assert {asked.headers.get("Authorization") for asked in plain.asked} == {None}
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+    settings = vault_http.vault_http(None, 0).merge_environment_settings("https://vault:8200", {}, False, True, None)
+    assert settings["proxies"]["https"] == "http://proxy:3128"
+
+
 @pytest.mark.parametrize("namespace", ["日本", "équipe", "a\r\nX-Vault-Token: x", "a\nb", " a", "a b", "a\x7f"])
 def test_namespace_that_no_header_can_carry_is_refused(
     plain: VaultProxy, monkeypatch: pytest.MonkeyPatch, namespace: str
