@@ -118,6 +118,16 @@ def error_named(name: str) -> type[SparkcryptError]:
     return SparkcryptError
 
 
+def causes_of(error: BaseException) -> list[BaseException]:
+    """Return an exception and the chain of its causes, each once."""
+    found: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in found:
+        found.append(current)
+        current = current.__cause__ or current.__context__
+    return found
+
+
 def show(value: object) -> str:
     """Return the text form of a value for a message; a long one is cut and ends in ``…``."""
     text = repr(value)

@@ -6,8 +6,9 @@ import base64
 import hashlib
 import hmac
 import os
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt.keys.access_decisions import KeyDecisions, RefusalKeeper
 from sparkcrypt.keys.call_log import LoggingKeyService
@@ -19,6 +20,31 @@ if TYPE_CHECKING:
     from sparkcrypt.keys.datakeys import DataKeyOpener
 
 _PROCESS_SECRET = os.urandom(32)
+
+
+class WithKeyMetadata(Protocol):
+    """A request for a data key of a file."""
+
+    @property
+    def key_metadata(self) -> bytes | None:
+        """The key metadata that the file stores for the key."""
+        ...
+
+
+def open_data_keys(config: KeyServiceConfig) -> Callable[[WithKeyMetadata], bytes]:
+    """Return a function that opens data keys of files by their key metadata, with KEKs cached by it alone.
+
+    Args:
+        config: the key service, which is opened for it.
+
+    Raises:
+        ConfigError: the key service's type or options are not right.
+    """
+    service = open_key_service(config)
+    from sparkcrypt.keys.datakeys import DataKeyOpener  # after the key service's own library, see `OpenedKeyService`
+
+    opener = DataKeyOpener(service)
+    return lambda request: opener.open_metadata(request.key_metadata)
 
 
 class OpenedKeyService:

@@ -11,9 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sparkcrypt.errors import FormatError, SparkcryptError, StorageError, error_named
-from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import Wrapping
-from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.names import SPARK_SCHEMA, FileFormat
 from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.native.orc_footers import read_orc_footer
@@ -22,7 +21,6 @@ from sparkcrypt.parquet import (
     ColumnSummary,
     FileSummary,
     Footer,
-    KeyRequest,
     RetrieveKey,
     read_footer,
     summarise,
@@ -166,11 +164,7 @@ def _run(
 ) -> Iterator[RecordBatch]:
     import pyarrow as pa
 
-    opener = DataKeyOpener(open_key_service(KeyServiceConfig.from_dict(json.loads(key_service))))
-
-    def retrieve(request: KeyRequest) -> bytes:
-        return opener.open_metadata(request.key_metadata)
-
+    retrieve = open_data_keys(KeyServiceConfig.from_dict(json.loads(key_service)))
     for batch in batches:
         for number in batch.column(0).to_pylist():
             found = {path: _read_placed(path, settings, retrieve, every_key, shredded) for path in chunks[number]}

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.bridge.client import HelperClient, helper_command
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
-from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.native.footers import FooterFacts, Found, read_facts
 from sparkcrypt.parquet import FileSummary, KeyRequest
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -124,8 +123,7 @@ def _elsewhere(found: Found | None) -> bool:
 
 def own_keys(config: KeyServiceConfig) -> RetrieveKey:
     """Return a key retriever that uses a key service opened in this process."""
-    opener = DataKeyOpener(open_key_service(config))
-    return lambda request: opener.open_metadata(request.key_metadata)
+    return open_data_keys(config)
 
 
 @contextmanager

@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 
 from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
-from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.parquet import KeyRequest, RetrieveKey
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.policy.model import Policy
@@ -47,11 +46,11 @@ def full_path(path: str) -> str:
 
 def policy_keys(policy: Policy) -> RetrieveKey:
     """Return a function that opens data keys of files through a policy's key service; its errors name the file."""
-    opener = DataKeyOpener(open_key_service(policy.key_service))
+    open_key = open_data_keys(policy.key_service)
 
     def retrieve(request: KeyRequest) -> bytes:
         try:
-            return opener.open_metadata(request.key_metadata)
+            return open_key(request)
         except FormatError as error:
             raise FormatError(f"{request.file}: {error}") from error
         except SparkcryptError as error:

@@ -23,7 +23,7 @@ from azure.identity import (
     WorkloadIdentityCredential,
 )
 
-from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyServiceUnavailableError, SparkcryptError
+from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyServiceUnavailableError, SparkcryptError, causes_of
 from sparkcrypt.keys.cloud.azure_options import AzureOptions
 
 _FILES = ("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
@@ -100,12 +100,10 @@ def _make(options: AzureOptions) -> Any:
 
 def _is_passing(error: ClientAuthenticationError) -> bool:
     """Return whether a failure is transient: azure-identity reports every failure as one of authentication."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ServiceRequestError | ServiceResponseError) or _PASSING.search(str(seen)):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
+    return any(
+        isinstance(cause, ServiceRequestError | ServiceResponseError) or _PASSING.search(str(cause))
+        for cause in causes_of(error)
+    )
 
 
 def _translate(error: Exception, options: AzureOptions) -> SparkcryptError:

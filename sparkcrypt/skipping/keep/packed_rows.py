@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import SparkcryptError, StorageError, error_named
-from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.native.footers import FooterFacts, pack, unpack
 from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import FileSummary, RetrieveKey, summarise
@@ -108,12 +107,11 @@ def _run(
 ) -> Iterator[RecordBatch]:
     import pyarrow as pa
 
-    opener = DataKeyOpener(open_key_service(KeyServiceConfig.from_dict(json.loads(key_service))))
     read = partial(
         read_file,
         settings=settings,
         indexes=indexes,
-        retrieve=lambda request: opener.open_metadata(request.key_metadata),
+        retrieve=open_data_keys(KeyServiceConfig.from_dict(json.loads(key_service))),
         key=digest_key,
     )
     for batch in batches:

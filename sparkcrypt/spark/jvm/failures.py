@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sparkcrypt.errors import SparkcryptError, error_named
+from sparkcrypt.errors import SparkcryptError, causes_of, error_named
 
 _REFUSED = re.compile(r"(?:ParquetCryptoRuntimeException|KeyAccessDeniedException|RefusedError): ([A-Z]\w*Error): (.+)")
 _LONGEST = 400
@@ -15,7 +15,7 @@ def find_carried_error(error: BaseException) -> SparkcryptError | None:
 
     Each message of the jar begins with the name of the error's class.
     """
-    for place in _chain(error):
+    for place in causes_of(error):
         found = _REFUSED.findall(str(place))
         if found:
             kind, message = found[-1]
@@ -30,13 +30,3 @@ def short_text(error: BaseException) -> str:
     thrown = [line[2:] for line in lines if line.startswith(": ")]  # py4j: the exception that was thrown
     text = (causes[-1:] or thrown[:1] or lines[:1] or ["it says nothing more"])[0]
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """Return an exception and the chain of its causes."""
-    found: list[BaseException] = []
-    current: BaseException | None = error
-    while current is not None and current not in found:
-        found.append(current)
-        current = current.__cause__ or current.__context__
-    return found

@@ -20,8 +20,7 @@ import sparkcrypt
 from sparkcrypt import names
 from sparkcrypt.bridge.client import HelperClient, helper_command
 from sparkcrypt.errors import BridgeError, ConfigError, SparkcryptError, VerificationError
-from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.parquet import FileSummary, inspect_file
 from sparkcrypt.policy.model import Policy, TagRule
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -176,9 +175,8 @@ def _column(rule: TagRule) -> str:
 
 
 def _summary(files: HadoopFiles, path: str, policy: Policy) -> FileSummary:
-    opener = DataKeyOpener(open_key_service(policy.key_service))
     with files.open(path) as stream:
-        return inspect_file(stream, retrieve_key=lambda request: opener.open_metadata(request.key_metadata))
+        return inspect_file(stream, retrieve_key=open_data_keys(policy.key_service))
 
 
 def _as_planned(summary: FileSummary, rules: list[TagRule]) -> bool:
