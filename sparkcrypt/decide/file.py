@@ -7,7 +7,7 @@ the jar wraps and unwraps by separate calls.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparkcrypt import names
@@ -19,7 +19,6 @@ from sparkcrypt.decide.context import (
     table_context,
     unescape_json,
 )
-from sparkcrypt.decide.format_logs import is_in_log, is_log
 from sparkcrypt.decide.identity import check_aad_prefix, identity_of_write, is_temporary, table_location
 from sparkcrypt.decide.masked_writes import refuse_masked
 from sparkcrypt.decide.planned_writes import format_text
@@ -32,6 +31,23 @@ from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.schema import Schema, schema_from_parquet, schema_from_spark
 from sparkcrypt.tags.model import TaggedColumn
 from sparkcrypt.tags.unite import unite_tags
+
+_DELTA_LOG = "_delta_log"
+_DELTA_ACTIONS = frozenset(
+    {
+        "txn",
+        "add",
+        "remove",
+        "metaData",
+        "protocol",
+        "cdc",
+        "commitInfo",
+        "domainMetadata",
+        "checkpointMetadata",
+        "sidecar",
+    }
+)
+"""Delta's protocol, "Checkpoint Schema": the columns of a checkpoint and of its sidecars."""
 
 
 def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys) -> dict[str, Any]:
@@ -55,7 +71,7 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
     if not context.rule.enforce:
         return {"encrypt": False, "policy_digest": digest}
     schema, name = _message_type(request), optional_text(request, "format")
-    if is_log(path, (field.name for field in schema.fields)):
+    if _is_log(path, (field.name for field in schema.fields)):
         return {"encrypt": False, "policy_digest": digest}
     plan = _plan_of_file(context, schema, _written_tags(request, properties, path))
     for column in plan.encrypted if name else ():
@@ -104,7 +120,7 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     read = FileRead.of_request(request)
     footer, context = read.footer, read.context
-    if context.rule.enforce and not is_in_log(read.path):
+    if context.rule.enforce and not _is_in_log(read.path):
         check_footer(read)
         if footer["mode"] != "plaintext":
             prefix = decode_base64(footer.get("aad_prefix"), "aad_prefix")
@@ -193,3 +209,13 @@ def _refuse_summary_files(properties: Mapping[str, str], plan: EncryptionPlan) -
             f"{plan.encrypted[0].leaf.dotted}, in clear; set {names.SUMMARY_LEVEL} to NONE and unset "
             f"{names.SUMMARY_ENABLED}"
         )
+
+
+def _is_log(path: str, columns: Iterable[str]) -> bool:
+    """Return whether a file is a checkpoint of Delta's log, by its path and columns; it is never encrypted."""
+    return _is_in_log(path) and set(columns) <= _DELTA_ACTIONS
+
+
+def _is_in_log(path: str) -> bool:
+    """Return whether a file is in the folder of Delta's log, from which Spark reads no rows of the table."""
+    return _DELTA_LOG in path.split("/")[:-1]

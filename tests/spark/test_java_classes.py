@@ -9,7 +9,7 @@ import pytest
 from py4j.java_gateway import JavaPackage, JVMView
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.spark.jvm import classes as java_classes
+from sparkcrypt.spark.jvm import gateway
 from sparkcrypt.spark.jvm.gateway import jvm, to_list
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake
@@ -36,7 +36,7 @@ def test_run_asks_for_whole_names_of_classes(lake: Lake, monkeypatch: pytest.Mon
     lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet")
     lake.sql("INSERT INTO t VALUES (1, 'CANARY')")
     policy = lake.policy()
-    monkeypatch.setattr(java_classes, "_FOUND", WeakKeyDictionary())
+    monkeypatch.setattr(gateway, "_FOUND", WeakKeyDictionary())
     names = heard(monkeypatch)
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     assert encrypt_table(lake.spark, "t", policy).outcome == "done"

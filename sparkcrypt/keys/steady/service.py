@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -13,7 +16,6 @@ from typing import Any, TypeVar
 from sparkcrypt.errors import KeyServiceUnavailableError, SparkcryptError
 from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.keys.steady.breaker import FAILURES, Breaker, RetryBudget
-from sparkcrypt.keys.steady.deadline import end_in_time
 from sparkcrypt.policy.outage_options import Endurance
 
 T = TypeVar("T")
@@ -120,7 +122,7 @@ class SteadyKeyService:
 
     def _once(self, replica: _Replica, call: Callable[[KeyService], T], end: float) -> T:
         try:
-            result = end_in_time(
+            result = _end_in_time(
                 lambda: call(replica.service), end - time.monotonic(), lambda: self._late(replica.service)
             )
         except KeyServiceUnavailableError:
@@ -151,3 +153,31 @@ def _after(error: KeyServiceUnavailableError, retries: int) -> KeyServiceUnavail
     told = KeyServiceUnavailableError(f"{error}; this is the answer after {retries} retries")
     told.__cause__ = error
     return told
+
+
+def _end_in_time(call: Callable[[], T], seconds: float, late: Callable[[], Exception]) -> T:
+    """Make a call in a separate thread, and return its result: libraries limit only single reads and tries.
+
+    Args:
+        call: the call; after the deadline it continues in its thread, and its outcome is ignored.
+        seconds: how long the caller waits.
+        late: makes the error for a call that did not end in time.
+
+    Raises:
+        Exception: what ``call`` raised, or ``late`` returned.
+    """
+    outcome: Future[T] = Future()
+    threading.Thread(target=_run, args=(call, outcome), daemon=True, name="sparkcrypt-key-call").start()
+    try:
+        return outcome.result(timeout=max(0.0, seconds))
+    except FutureTimeoutError as error:
+        if outcome.done():
+            raise  # the call itself raised it
+        raise late() from error
+
+
+def _run(call: Callable[[], T], outcome: Future[T]) -> None:
+    try:
+        outcome.set_result(call())
+    except BaseException as error:  # noqa: BLE001  # it is raised in the thread that waits
+        outcome.set_exception(error)
