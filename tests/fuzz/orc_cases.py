@@ -124,7 +124,7 @@ def _footer(data: bytes, chance: random.Random) -> bytes:
 def _postscript(data: bytes, chance: random.Random) -> bytes:
     tail = read_tail(data)
     raw = mutate_message(tail.postscript, chance).encode()
-    return data[: tail.postscript_offset] + raw + bytes((len(raw) & 255,))
+    return data[: -1 - data[-1]] + raw + bytes((len(raw) & 255,))
 
 
 def _tail_bytes(data: bytes, chance: random.Random) -> bytes:

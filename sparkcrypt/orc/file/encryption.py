@@ -16,7 +16,6 @@ from sparkcrypt.schema import Path, join_dotted
 
 ALGORITHMS = {1: ("AES_CTR_128", 16), 2: ("AES_CTR_256", 32)}
 """Number -> (name, number of bytes of a local key)."""
-PROVIDERS = ("unknown", "hadoop", "aws", "gcp", "azure")
 NULLIFY = "nullify"
 MOST_COVERED = 16
 """The most variants that may cover a column, on average; a column has one for each key that opens it."""
@@ -77,15 +76,13 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """The encryption of a file; ``provider`` is the kind of key service that wrapped the local keys.
+    """The encryption of a file.
 
     ``by_column`` maps each covered column to the first variant that covers it, ``by_root`` each root to its first mask.
     """
 
     keys: tuple[MasterKey, ...]
-    masks: tuple[Mask, ...]
     variants: tuple[Variant, ...]
-    provider: str
     by_column: Mapping[int, Variant] = field(repr=False)
     by_root: Mapping[int, Mask] = field(repr=False)
 
@@ -146,9 +143,7 @@ def read_encryption(message: Message, columns: Sequence[Column]) -> Encryption:
     for mask in masks:
         for column in mask.columns:
             by_root.setdefault(column, mask)
-    provider = message.integer(ENCRYPTION_PROVIDER, bits=31)
-    named = PROVIDERS[provider] if provider < len(PROVIDERS) else f"provider {provider}"
-    return Encryption(keys, masks, variants, named, by_column, by_root)
+    return Encryption(keys, variants, by_column, by_root)
 
 
 def read_stream(message: Message, columns: int) -> tuple[int, int, int]:

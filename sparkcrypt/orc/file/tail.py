@@ -62,7 +62,7 @@ class Tail:
 
     ``stripe_keys`` has each distinct list of the stripes' wrapped local keys once; most stripes share one.
     ``statistics_offset`` is the start of the variants' stripe statistics, before which all stripes must end;
-    ``metadata_offset``, ``footer_offset`` and ``postscript_offset`` are the starts of these parts.
+    ``metadata_offset`` and ``footer_offset`` are the starts of these parts.
     """
 
     file: str
@@ -78,7 +78,6 @@ class Tail:
     statistics_offset: int
     metadata_offset: int
     footer_offset: int
-    postscript_offset: int
 
     @property
     def footer_id(self) -> int:
@@ -167,7 +166,6 @@ def tail_of(file: Input) -> Tail:
         statistics_offset=statistics_offset,
         metadata_offset=metadata_offset,
         footer_offset=footer_offset,
-        postscript_offset=postscript_offset,
     )
 
 
