@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -14,6 +15,7 @@ from sparkcrypt import configure, masked_columns, names
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.fixtures import new_lake
 from tests.spark.support import Lake, data_files, make_policy, refusal, with_keys, without_keys
 
 if TYPE_CHECKING:
@@ -244,6 +246,93 @@ def test_rows_of_a_checkpoint_are_masked_still(readers: Readers) -> None:
     assert {name for name, text in said.items() if "nulls in place of values" not in text} == set()
     kept.select("id", "s.b").write.json(folder)
     assert readers.rich.read.json(folder).collect() == [(2, 1)]
+
+
+WHOLE = """id INT, s STRUCT<a:INT,b:INT>, l ARRAY<STRUCT<x:INT,y:INT>>, m MAP<STRING,STRUCT<x:INT,y:INT>>,
+  k MAP<STRING,STRUCT<x:INT>>, n STRUCT<c:INT,t:STRUCT<d:INT>>, p STRUCT<a:INT,b:INT>, z INT"""
+WHOLE_LEAVES = {
+    path: ["pii"]
+    for path in ("s.a", "s.b", "l.element.x", "l.element.y", "m.value.x", "m.value.y", "k.key", "n.t.d", "p.a")
+}
+WHOLE_VALUES = """(1, struct(1, 2), array(struct(1, 2)), map('k', struct(1, 2)), map('k', struct(1)),
+  struct(1, struct(2)), struct(1, 2), 3)"""
+BY_FIELDS = {
+    "struct": ("s.a", "SELECT id FROM w WHERE s.a IS NULL"),
+    "array": ("l.x", "SELECT id FROM w WHERE l.x IS NULL"),
+    "item of an array": ("l.y", "SELECT id FROM w WHERE l[0].y IS NULL"),
+    "element of an array": ("l.y", "SELECT id FROM w WHERE element_at(l, 1).y IS NULL"),
+    "map": ("m.x", "SELECT id FROM w WHERE m['k'].x IS NULL"),
+    "map without keys": ("k.x", "SELECT id FROM w WHERE k['k'].x IS NULL"),
+    "struct in a struct": ("n.t.d", "SELECT id FROM w WHERE n.t.d IS NULL"),
+    "order": ("s.a", "SELECT id FROM w ORDER BY s.a LIMIT 1"),
+    "join": ("s.a", "SELECT w.id FROM w JOIN w o ON w.s.a <=> o.id"),
+    "group": ("s.b", "SELECT count(*) c FROM w GROUP BY s.b"),
+    "window": ("s.a", "SELECT row_number() OVER (ORDER BY s.a) r FROM w"),
+    "subquery": ("s.a", "SELECT id FROM w WHERE id NOT IN (SELECT s.a FROM w WHERE s.a IS NOT NULL)"),
+    "renamed": ("s.a", "SELECT id FROM (SELECT id, s AS q FROM w) WHERE q.a IS NULL"),
+    "field renamed": ("n.t.d", "SELECT id FROM (SELECT id, n.t AS q FROM w) WHERE q.d IS NULL"),
+    "union": ("s.b", "SELECT id FROM (SELECT id, s FROM w UNION ALL SELECT id, s FROM w) WHERE s.b IS NULL"),
+    "view": ("s.a", "SELECT id FROM whole WHERE s.a IS NULL"),
+    "view of a part": ("p.a", "SELECT id FROM whole WHERE p.a IS NULL"),
+    "place in an array": ("p.a", "SELECT array(struct(id))[p.a].id i FROM w"),
+    "least by a denied field": ("p", "SELECT min(p).b b FROM w"),
+}
+"""Queries that masked nulls decide on by a field, and the field."""
+
+
+@pytest.fixture(scope="module")
+def by_fields(spark: SparkSession, private_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Readers]:
+    """A table of structs, lists and maps without a readable leaf, and one in which a month's leaf is denied."""
+    with new_lake(spark, tmp_path_factory.mktemp("fields")) as lake:
+        readers = Readers(lake)
+        readers.make("w", f"({WHOLE}) USING parquet", WHOLE_LEAVES, WHOLE_VALUES)
+        readers.rich.sql("CREATE VIEW whole AS SELECT * FROM w")
+        columns = "(id INT, s STRUCT<a:INT,b:INT>, day STRING) USING parquet PARTITIONED BY (day)"
+        values = "(1, struct(1, 2), '2026-01-05'), (2, struct(3, 4), '2026-02-07')"
+        readers.make("d", columns, {"s.a": ["pay"]}, values)
+        yield readers
+
+
+@pytest.mark.parametrize("name", BY_FIELDS)
+def test_fields_of_a_masked_column_decide_on_no_write(by_fields: Readers, name: str) -> None:
+    """A value without a readable leaf is null as a whole: none of its fields may choose or make a stored row."""
+    column, query = BY_FIELDS[name]
+    by_fields.ask("DROP TABLE IF EXISTS f")
+    said = refusal(by_fields.ask, f"CREATE TABLE f USING parquet AS {query}")
+    assert f"column {column} (" in said
+    assert "nulls in place of values" in said
+
+
+def test_fields_of_a_month_decide_on_no_write(by_fields: Readers) -> None:
+    """A field that is denied in some partitions is guarded, its sibling is not."""
+    by_fields.ask("DROP TABLE IF EXISTS f")
+    said = refusal(by_fields.ask, "CREATE TABLE f USING parquet AS SELECT id FROM d WHERE s.a IS NULL")
+    assert "column s.a (" in said
+    by_fields.ask("CREATE TABLE of_month USING parquet AS SELECT id FROM d WHERE s.b > 0")
+    assert by_fields.ask("SELECT * FROM of_month ORDER BY id") == [(1,), (2,)]
+
+
+def test_readable_fields_are_written(by_fields: Readers) -> None:
+    """Readable fields of partly denied structs can be stored and used, through views and under other names too."""
+    for query in (
+        "SELECT id, p.b FROM w WHERE n.c = 1 AND p.b = 2",
+        "SELECT id, 2 b FROM whole WHERE n.c = 1 ORDER BY p.b",
+        "SELECT id, 2 b FROM (SELECT id, p AS q FROM w UNION ALL SELECT id, p FROM w WHERE id < 0) WHERE q.b = 2",
+        "SELECT id, array(p.b)[0] b FROM w",
+    ):
+        by_fields.ask("DROP TABLE IF EXISTS readable")
+        by_fields.ask(f"CREATE TABLE readable USING parquet AS {query}")
+        assert by_fields.ask("SELECT * FROM readable") == [(1, 2)]
+
+
+def test_fields_of_a_checkpoint_decide_on_no_write(by_fields: Readers) -> None:
+    """A checkpoint keeps which columns are masked as a whole."""
+    kept = by_fields.poor.table("w").localCheckpoint()
+    folder = str(by_fields.lake.root / "kept")
+    for condition in ("s.a IS NULL", "l.x IS NULL", "m['k'].x IS NULL", "n.t.d IS NULL"):
+        assert "nulls in place of values" in refusal(kept.where(condition).select("id").write.json, folder)
+    kept.where("n.c = 1").select("id", "p.b").write.json(folder)
+    assert by_fields.rich.read.json(folder).collect() == [(2, 1)]
 
 
 def test_masks_need_rules(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,17 +37,32 @@ record MaskedColumn(String name, String table, String reason, DataType type) {
       if (found != null || at == null) {
         return found;
       }
-      if (at instanceof ArrayType array) {
-        at = array.elementType();
-      } else if (at instanceof MapType map) {
-        at = map.valueType();
-      }
-      if (step.isField()) {
-        StructField field = at instanceof StructType struct && step.ordinal() < struct.length() ? struct.fields()[step.ordinal()] : null;
-        found = field == null ? null : MaskMark.reasonIn(field.metadata().json());
-        at = field == null ? null : field.dataType();
-      }
+      StructField field = fieldAt(at, step);
+      found = field == null ? null : MaskMark.reasonIn(field.metadata().json());
+      at = step.isField() ? (field == null ? null : field.dataType()) : elementOf(at);
     }
     return found;
+  }
+
+  /** Returns whether the value at the end of these steps has null fields; also if the steps do not fit the column's type. */
+  boolean hasMaskedAt(List<ColumnPath.Step> steps) {
+    DataType at = type;
+    for (ColumnPath.Step step : steps) {
+      StructField field = fieldAt(at, step);
+      if (step.isField() && field == null) {
+        break;
+      }
+      at = step.isField() ? field.dataType() : elementOf(at);
+    }
+    return at.json().contains(MaskMark.REASON);
+  }
+
+  private static StructField fieldAt(DataType type, ColumnPath.Step step) {
+    boolean isThere = step.isField() && elementOf(type) instanceof StructType struct && step.ordinal() < struct.length();
+    return isThere ? ((StructType) elementOf(type)).fields()[step.ordinal()] : null;
+  }
+
+  private static DataType elementOf(DataType type) {
+    return type instanceof ArrayType array ? array.elementType() : type instanceof MapType map ? map.valueType() : type;
   }
 }

@@ -1,16 +1,12 @@
 package io.sparkcrypt;
 
-import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
@@ -69,110 +65,51 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
   }
 
   private static void look(LogicalPlan query, Set<String> masked) {
-    Set<Object> live = new HashSet<>();
-    addAll(live, query);
-    look(query, live, masked);
+    UsedColumns used = new UsedColumns();
+    used.addOutput(query);
+    look(query, used, masked);
   }
 
-  private static void look(LogicalPlan node, Set<Object> live, Set<String> masked) {
+  private static void look(LogicalPlan node, UsedColumns used, Set<String> masked) {
     String name = node.getClass().getSimpleName();
     if (name.equals("CTERelationDef")) {
-      addAll(live, node); // its references have other ids
+      used.addOutput(node); // its references have other ids
     } else if (name.equals("Union")) {
-      addPlaces(live, node);
+      used.addPlaces(node);
     } else if (WHOLE_ROWS.contains(name)) {
-      Calls.list(Calls.call(node, "children")).forEach(child -> addAll(live, (LogicalPlan) child));
+      Trees.children(node).forEach(used::addOutput);
     } else if (ReaderPlan.isRows(node)) {
-      addMaskedRows(node, live, masked);
+      // Rows that were computed already, for example by a checkpoint.
+      Trees.output(node).forEach(column -> addMasked(column, used.of(column), masked));
     }
     String named = name.equals("Project") ? "projectList" : name.equals("Aggregate") ? "aggregateExpressions" : null;
     if (named != null) {
-      for (Object one : Calls.list(Calls.call(node, named))) {
-        if (live.contains(((NamedExpression) one).exprId())) {
-          addMasked((NamedExpression) one, masked);
-          addUsed(live, (Expression) one);
-        }
+      for (Expression expression : Trees.expressions(node, named)) {
+        NamedExpression column = (NamedExpression) expression;
+        addMasked(column, used.ofComputed(column), masked);
+        used.addSources(column);
       }
     }
-    for (Object one : Calls.list(Calls.call(node, name.equals("Aggregate") ? "groupingExpressions" : "expressions"))) {
-      if (!name.equals("Project")) {
-        addUsed(live, (Expression) one);
-      }
+    if (!name.equals("Project")) {
+      Trees.expressions(node, name.equals("Aggregate") ? "groupingExpressions" : "expressions").forEach(used::add);
     }
     for (Object subquery : Calls.list(Calls.call(node, "subqueries"))) {
       look((LogicalPlan) subquery, masked);
     }
     for (Object child : Calls.list(Calls.call(node, "children"))) {
-      look((LogicalPlan) child, live, masked);
+      look((LogicalPlan) child, used, masked);
     }
   }
 
-  /** Adds the masked columns of rows that were computed already, for example by a checkpoint. */
-  private static void addMaskedRows(LogicalPlan rows, Set<Object> live, Set<String> masked) {
-    for (Attribute column : Trees.output(rows)) {
-      if (live.contains(column.exprId())) {
-        addReason(column, MaskMark.reasonIn(column.metadata().json()), masked);
+  /** Adds what is masked of a column's used values: a field of a value that is null as a whole is masked too. */
+  private static void addMasked(NamedExpression column, Set<List<ColumnPath.Step>> uses, Set<String> masked) {
+    MaskedColumn value = MaskedColumn.of(column, null);
+    for (List<ColumnPath.Step> steps : uses) {
+      String reason = value.reasonAt(steps);
+      if (reason != null || value.hasMaskedAt(steps)) {
+        String path = new ColumnPath(column, steps).dotted(column.name());
+        masked.add("column " + path + " (" + (reason == null ? "of which some fields are denied" : reason) + ")");
       }
     }
-  }
-
-  /** Adds a column at the alias that masks it; an alias that is computed from it has no reason. */
-  private static void addMasked(NamedExpression one, Set<String> masked) {
-    String reason = MaskMark.reasonIn(one.metadata().json());
-    if (reason != null || !(one instanceof Attribute)) {
-      addReason(one, reason, masked);
-    }
-  }
-
-  private static void addReason(NamedExpression one, String reason, Set<String> masked) {
-    if (reason != null || ((Expression) one).dataType().json().contains(MaskMark.REASON)) {
-      masked.add("column " + one.name() + " (" + (reason == null ? "of which some fields are denied" : reason) + ")");
-    }
-  }
-
-  private static void addAll(Set<Object> live, LogicalPlan node) {
-    for (Object one : Calls.list(Calls.call(node, "output"))) {
-      live.add(((Attribute) one).exprId());
-    }
-  }
-
-  /** Adds the columns of a union's children: the union has the ids of the first child's, the others' have the same positions. */
-  private static void addPlaces(Set<Object> live, LogicalPlan union) {
-    List<Object> output = Calls.list(Calls.call(union, "output"));
-    for (Object child : Calls.list(Calls.call(union, "children"))) {
-      List<Object> columns = Calls.list(Calls.call(child, "output"));
-      for (int i = 0; i < output.size(); i++) {
-        if (live.contains(((Attribute) output.get(i)).exprId())) {
-          live.add(((Attribute) columns.get(i)).exprId());
-        }
-      }
-    }
-  }
-
-  /** Adds the columns that an expression uses; an unmasked field does not use the masked fields of its struct. */
-  private static void addUsed(Set<Object> live, Expression expression) {
-    if (expression instanceof Attribute attribute) {
-      live.add(attribute.exprId());
-      return;
-    }
-    if (isClearField(expression)) {
-      return;
-    }
-    for (Object child : Calls.list(Calls.call(expression, "children"))) {
-      addUsed(live, (Expression) child);
-    }
-  }
-
-  private static boolean isClearField(Expression expression) {
-    String name = expression.getClass().getSimpleName();
-    StructField field;
-    if (name.equals("GetStructField")) {
-      field = ((StructType) Calls.call(expression, "childSchema")).fields()[(Integer) Calls.call(expression, "ordinal")];
-    } else if (name.equals("GetArrayStructFields")) {
-      field = (StructField) Calls.call(expression, "field");
-    } else {
-      return false;
-    }
-    return !field.metadata().json().contains(MaskMark.REASON) && !field.dataType().json().contains(MaskMark.REASON);
   }
 }
