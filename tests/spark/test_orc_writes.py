@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.functions import col
 
-from sparkcrypt import configure, load_policy
+from sparkcrypt import configure, load_policy, names
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.orc import inspect_orc, verify_orc
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.setup.options import launch_conf
 from sparkcrypt.spark.tables.tagging import set_tags
+from tests.conftest import FreshJvm
 from tests.spark.fixtures import new_lake
 from tests.spark.support import PLAIN, SECRET, Lake, key_service, make_policy, refusal, with_keys, without_keys
 
@@ -336,3 +339,30 @@ def test_writer_that_nobody_prepared_writes_nothing(site: Lake) -> None:
         rows = stranger.createDataFrame([(1, SECRET)], "id BIGINT, email STRING")
         refusal(rows.write.options(**options).orc, folder.as_uri())
     assert not any(SECRET.encode() in file.read_bytes() for file in folder.rglob("part-*"))
+
+
+LAUNCHED = """
+import json, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+for name, value in json.loads(Path(sys.argv[1]).read_text()).items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+table = spark.read.option("ignoreCorruptFiles", sys.argv[3]).orc(sys.argv[2])
+print("rows", table.where("email IS NOT NULL").count())
+"""
+
+
+@pytest.mark.parametrize("ignoring", ["true", "false"])
+def test_launch_with_a_key_service_alone_loses_no_row(
+    site: Lake, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path, ignoring: str
+) -> None:
+    """Without a policy keys are opened by the launch's key service; no row is missing, whatever Spark skips."""
+    folder = by_path(site, f"launched-{ignoring}")
+    conf = launch_conf(policy_of(site), str(private_jar))
+    del conf[f"spark.hadoop.{names.POLICY}"]
+    conf[f"spark.hadoop.{names.KEY_SERVICE}"] = policy_of(site).key_service.canonical()
+    (tmp_path / "conf.json").write_text(json.dumps(conf))
+    done = fresh_jvm(LAUNCHED, tmp_path / "conf.json", folder.as_uri(), ignoring)
+    assert done.stdout.split() == ["rows", str(2 * len(ROWS))], done.stderr[-3000:]

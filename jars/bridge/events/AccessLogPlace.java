@@ -26,8 +26,11 @@ final class AccessLogPlace {
     this.isRequired = said.path("required").asBoolean(false);
   }
 
-  /** Returns the log, or null if the policy names none. */
+  /** Returns the log, or null if there is no policy or it names none. */
   static AccessLogPlace of(String policy) {
+    if (policy == null) {
+      return null;
+    }
     AccessLogPlace place = BY_POLICY.computeIfAbsent(policy, AccessLogPlace::parsed);
     return place.isKept ? place : null;
   }

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.security.Key;
 import java.util.List;
+import java.util.function.Supplier;
 import javax.crypto.spec.SecretKeySpec;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.orc.EncryptionAlgorithm;
@@ -30,14 +31,25 @@ final class OrcKeyProvider implements KeyProvider {
 
   OrcKeyProvider(String kind, Configuration conf) {
     this.kind = kind;
+    pinned = callOrRaiseError(() -> pinnedPolicy(kind, conf));
+    algorithm = callOrRaiseError(() -> algorithmOf(pinned));
+  }
+
+  private static PinnedPolicy pinnedPolicy(String kind, Configuration conf) {
+    if (!kind.equals(kind(conf))) {
+      throw Refusal.of("ConfigError", Names.ORC_KEY_PROVIDER + " is not that of this session; take it away, or RESET it");
+    }
+    return PinnedPolicy.of(conf);
+  }
+
+  /** Returns the result of an action, whose every failure becomes an Error. */
+  private static <T> T callOrRaiseError(Supplier<T> action) {
     try {
-      if (!kind.equals(kind(conf))) {
-        throw Refusal.of("ConfigError", Names.ORC_KEY_PROVIDER + " is not that of this session; take it away, or RESET it");
-      }
-      pinned = PinnedPolicy.of(conf);
-      algorithm = algorithmOf(pinned);
+      return action.get();
     } catch (ParquetCryptoRuntimeException e) {
       throw new RefusedError(e.getMessage());
+    } catch (RuntimeException e) {
+      throw new RefusedError("BridgeError: the provider of ORC's keys failed unexpectedly: " + e, e);
     }
   }
 
@@ -69,6 +81,10 @@ final class OrcKeyProvider implements KeyProvider {
 
   @Override
   public LocalKey createLocalKey(HadoopShims.KeyMetadata key) {
+    return callOrRaiseError(() -> newLocalKey(key));
+  }
+
+  private LocalKey newLocalKey(HadoopShims.KeyMetadata key) {
     String identity = OrcWrite.identity();
     if (identity == null) {
       throw new RefusedError(
@@ -76,31 +92,27 @@ final class OrcKeyProvider implements KeyProvider {
               + "Spark's own ORC source under the commit protocols that sparkcrypt.configure sets");
     }
     ObjectNode request = request("make_key").put("key_id", key.getKeyName()).put("bits", key.getAlgorithm().keyLength() * 8);
-    JsonNode answer = asked(request.put("file_identity", identity));
+    JsonNode answer = Helper.ask(request.put("file_identity", identity));
     return new LocalKey(key.getAlgorithm(), Wire.bytes(answer, "key"), Wire.bytes(answer, "key_metadata"));
   }
 
   @Override
   public Key decryptLocalKey(HadoopShims.KeyMetadata key, byte[] encryptedKey) {
+    return callOrRaiseError(() -> openLocalKey(key, encryptedKey));
+  }
+
+  private Key openLocalKey(HadoopShims.KeyMetadata key, byte[] encryptedKey) {
     String file = currentFile();
     FileKeys judged = OrcReadCheck.keysOf(kind, file);
-    byte[] opened = judged == null ? openedFor(file, key, encryptedKey) : openedIn(judged, encryptedKey);
+    byte[] opened = judged == null ? openForFile(file, key, encryptedKey) : judged.getKey(encryptedKey);
     if (opened == null || opened.length != key.getAlgorithm().keyLength()) {
       throw new RefusedError("VerificationError: " + file + ": a local key is not as long as its algorithm says");
     }
     return new SecretKeySpec(opened, key.getAlgorithm().getAlgorithm());
   }
 
-  private static byte[] openedIn(FileKeys judged, byte[] encryptedKey) {
-    try {
-      return judged.getKey(encryptedKey);
-    } catch (ParquetCryptoRuntimeException e) {
-      throw new RefusedError(e.getMessage());
-    }
-  }
-
   /** Opens a key for a reader other than Spark's own source, by the file's path alone: the file was not checked. */
-  private byte[] openedFor(String file, HadoopShims.KeyMetadata key, byte[] encryptedKey) {
+  private byte[] openForFile(String file, HadoopShims.KeyMetadata key, byte[] encryptedKey) {
     AccessLogPlace place = AccessLogPlace.of(pinned.policy);
     if (file.isEmpty() || place != null && place.isRequired) {
       throw new RefusedError(
@@ -112,7 +124,7 @@ final class OrcKeyProvider implements KeyProvider {
     }
     ObjectNode request = request("open_key").put("key_metadata", Wire.base64(encryptedKey)).put("expected_key_id", key.getKeyName());
     request.put("owner", "a column under key " + key.getKeyName()).put("principal", pinned.principal);
-    return Wire.bytes(asked(request.put("path", file)), "key");
+    return Wire.bytes(Helper.ask(request.put("path", file)), "key");
   }
 
   @Override
@@ -122,14 +134,6 @@ final class OrcKeyProvider implements KeyProvider {
 
   private ObjectNode request(String op) {
     return Wire.request(op).put("policy", pinned.policy).put("key_service", pinned.keyService);
-  }
-
-  private static JsonNode asked(ObjectNode request) {
-    try {
-      return Helper.ask(request);
-    } catch (ParquetCryptoRuntimeException e) {
-      throw new RefusedError(e.getMessage());
-    }
   }
 
   /** Returns the file that this thread's task reads, as Spark names it; empty if Spark names none. */

@@ -13,4 +13,8 @@ public final class RefusedError extends Error {
   RefusedError(String message) {
     super(message);
   }
+
+  RefusedError(String message, Throwable cause) {
+    super(message, cause);
+  }
 }
