@@ -9,8 +9,8 @@ import java.util.Map;
 /**
  * The log of access events of one policy's readers, and whether a read may continue without it.
  *
- * <p>The policy is the pinned one, so neither SET nor a table's property chooses the log. There is one object for each policy
- * text, so it can replace the text as a key of maps.
+ * <p>The policy is the pinned one, so neither SET nor a table's property chooses the log. Two objects are equal if their policies'
+ * texts are, so an object can replace the text as a key of maps.
  */
 final class AccessLogPlace {
   private static final int MOST = 256;
@@ -33,6 +33,16 @@ final class AccessLogPlace {
     }
     AccessLogPlace place = BY_POLICY.computeIfAbsent(policy, AccessLogPlace::parsed);
     return place.isKept ? place : null;
+  }
+
+  @Override
+  public boolean equals(Object other) {
+    return this == other || other instanceof AccessLogPlace place && policy.equals(place.policy);
+  }
+
+  @Override
+  public int hashCode() {
+    return policy.hashCode();
   }
 
   private static AccessLogPlace parsed(String policy) {
