@@ -26,6 +26,9 @@ NAMED_TESTS = sorted(
 )
 """Tests in which variables are named as in the package."""
 CONF = sorted((ROOT / "conf").glob("*.yaml"))
+JAVA_SOURCES = sorted(path.relative_to(ROOT) for path in (ROOT / "jars" / "bridge").rglob("*.java"))
+JAVA_COMMENT = r"/\*.*?\*/|//[^\n]*"
+JAVA_TEXT = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\''
 TREE_LINE = re.compile(r"^    (?P<indent>[│├└─ ]*)(?P<name>[A-Z]\w+)\s+(?P<code>\d+)", re.MULTILINE)
 
 THIRD_PARTY = {
@@ -112,6 +115,16 @@ def _imports(module: Path) -> Iterator[str]:
             yield node.module
 
 
+def _java_code(source: Path) -> str:
+    """Return a Java source with its lines, but without comments, and with empty texts."""
+    return re.sub(
+        f"{JAVA_TEXT}|{JAVA_COMMENT}",
+        lambda match: "\n" * match[0].count("\n") if match[0][0] == "/" else '""',
+        (ROOT / source).read_text(),
+        flags=re.DOTALL,
+    )
+
+
 def _dotted(module: Path) -> str:
     parts = module.with_suffix("").parts[1:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -195,12 +208,12 @@ def test_imports_point_down() -> None:
 
 def test_java_classes_name_those_below_them() -> None:
     """Java's compiler does not see the folders, since all classes are of one package."""
-    sources = list((ROOT / "jars" / "bridge").rglob("*.java"))
+    sources = [ROOT / source for source in JAVA_SOURCES]
     rooms = {source.stem: source.parent.name for source in sources}
     assert {source.parent.parent.name for source in sources} == {"bridge"} and set(rooms.values()) == set(JAVA_ROOMS)
     upwards = []
     for source in sources:
-        code = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"', "", source.read_text(), flags=re.DOTALL)
+        code = _java_code(source)
         imported = set(re.findall(r"^import .*\.(\w+);", code, re.MULTILINE))
         for name in (set(re.findall(r"(?<![\w.])[A-Z]\w*", code)) & rooms.keys()) - imported:
             if JAVA_ROOMS.index(rooms[name]) < JAVA_ROOMS.index(source.parent.name):
@@ -343,6 +356,14 @@ PARTICIPLES = frozenset(
     ]
 )
 NO_PARTICIPLES = frozenset({"embed", "feed", "need", "seed", "shred", "speed"})
+JAVA_METHOD = re.compile(
+    r"^ +(?!(?:return|throw|new|else|case|yield) )"
+    r"(?:[\w.]+(?:<[^()={};]*>)?(?:\[\])* +|<[^()={};]*> +)+(?P<name>\w+)\(",
+    re.MULTILINE,
+)
+"""A declaration of a method: types and modifiers before its name, at the beginning of a line."""
+JAVA_NAMES_OF_OTHERS: frozenset[str] = frozenset()
+"""Participles that Spark, parquet-mr or ORC call by this name."""
 NOUNS_BY_HABIT = ("property", "cached_property", "contextmanager", "fixture", "overload")
 
 
@@ -362,6 +383,25 @@ def test_functions_are_named_by_what_they_do() -> None:
         and not any(ast.unparse(mark).endswith(NOUNS_BY_HABIT) for mark in node.decorator_list)
     ]
     assert [f"{module}:{node.lineno}: {node.name}" for module, node in functions if _is_participle(node.name)] == []
+
+
+def test_java_methods_are_named_by_what_they_do() -> None:
+    """No method of the jar, and no component of a record, has a bare participle as its name."""
+    bare = []
+    for source in JAVA_SOURCES:
+        code = _java_code(source)
+        declared = [*JAVA_METHOD.finditer(code)]
+        for record in re.finditer(r"\brecord \w+(?:<[^(]*>)?\(([^)]*)\)", code):
+            declared += re.finditer(r"(?P<name>\w+)\s*(?:,|$)", re.sub(r"<[^<>]*(?:<[^<>]*>[^<>]*)*>", "", record[1]))
+        names = {method["name"] for method in declared} - JAVA_NAMES_OF_OTHERS
+        bare += [f"{source}: {name}" for name in sorted(names) if _is_participle(name) and name.islower()]
+    assert bare == []
+
+
+def test_java_variables_say_what_they_hold() -> None:
+    """No variable and no parameter of the jar is called `one`."""
+    declared = re.compile(r"[\w>\]] one\s*[=:;,)]|\bone\s*->")
+    assert [str(source) for source in JAVA_SOURCES if declared.search(_java_code(source))] == []
 
 
 def test_variables_say_what_they_hold() -> None:

@@ -40,7 +40,7 @@ final class Calls {
   }
 
   /** Returns the result of a method without arguments; null if the object has no method of this name. */
-  static Object held(Object target, String name) {
+  static Object callIfPresent(Object target, String name) {
     for (Method method : methods(target, name)) {
       if (method.getParameterCount() == 0) {
         return invoke(method, target);

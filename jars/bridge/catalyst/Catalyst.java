@@ -78,7 +78,7 @@ final class Catalyst {
   }
 
   /** Returns an attribute with another type and the same id. */
-  static Attribute retyped(Attribute attribute, DataType type) {
+  static Attribute withType(Attribute attribute, DataType type) {
     Object qualifier = Calls.call(attribute, "qualifier");
     return (Attribute)
         make(
@@ -101,9 +101,9 @@ final class Catalyst {
 
   private static Object make(String name, Object... arguments) {
     try {
-      for (Constructor<?> one : Class.forName(name, true, LogicalPlan.class.getClassLoader()).getConstructors()) {
-        if (takes(one.getParameterTypes(), arguments)) {
-          return one.newInstance(arguments);
+      for (Constructor<?> constructor : Class.forName(name, true, LogicalPlan.class.getClassLoader()).getConstructors()) {
+        if (takes(constructor.getParameterTypes(), arguments)) {
+          return constructor.newInstance(arguments);
         }
       }
     } catch (InvocationTargetException e) {

@@ -44,7 +44,7 @@ record ColumnPath(NamedExpression column, List<Step> steps) {
   }
 
   /** Returns the path as text, below the given name of the column. */
-  String dotted(String name) {
+  String toText(String name) {
     StringBuilder text = new StringBuilder(name);
     steps.stream().filter(Step::isField).forEach(step -> text.append('.').append(step.name()));
     return text.toString();

@@ -25,7 +25,7 @@ final class LiveRules {
   static void addPostHoc(Object session, Rule<LogicalPlan> rule) {
     Object analyzer = Calls.call(Calls.call(session, "sessionState"), "analyzer");
     List<Object> rules = Calls.list(Calls.call(analyzer, FIELD));
-    if (rules.stream().anyMatch(one -> one.getClass() == rule.getClass())) {
+    if (rules.stream().anyMatch(present -> present.getClass() == rule.getClass())) {
       return;
     }
     rules.add(rule);
@@ -34,7 +34,7 @@ final class LiveRules {
     } catch (RuntimeException e) {
       throw missing(analyzer, e);
     }
-    if (Calls.list(Calls.call(analyzer, FIELD)).stream().noneMatch(one -> one == rule)) {
+    if (Calls.list(Calls.call(analyzer, FIELD)).stream().noneMatch(present -> present == rule)) {
       throw missing(analyzer, null);
     }
   }

@@ -40,7 +40,7 @@ public final class PolicyRegister {
     }
     synchronized (TOKENS) {
       String known = TOKENS.get(session);
-      if (known == null || !policy.equals(RegisteredPolicies.known(known))) {
+      if (known == null || !policy.equals(RegisteredPolicies.policyOf(known))) {
         known = RegisteredPolicies.add(policy); // streams that the session has started continue under the former token
         TOKENS.put(session, known);
       }
@@ -63,7 +63,7 @@ public final class PolicyRegister {
     synchronized (TOKENS) {
       String own = TOKENS.get(session);
       long services =
-          TOKENS.values().stream().map(token -> PinnedPolicy.keyServiceIn(RegisteredPolicies.known(token))).distinct().count();
+          TOKENS.values().stream().map(token -> PinnedPolicy.keyServiceIn(RegisteredPolicies.policyOf(token))).distinct().count();
       return services > 1 ? RegisteredPolicies.SEVERAL : own;
     }
   }

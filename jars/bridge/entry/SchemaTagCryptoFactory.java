@@ -39,8 +39,8 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
             .put("schema", context.getExtraMetaData().get(Names.SPARK_SCHEMA));
     SchemaJson.addFields(request.putArray("message_type"), context.getSchema());
     JsonNode answer = Helper.ask(request);
-    FooterNote.add(context, Names.POLICY_DIGEST, Wire.required(answer, "policy_digest").asText());
-    if (!Wire.required(answer, "encrypt").asBoolean(true)) {
+    FooterNote.add(context, Names.POLICY_DIGEST, Wire.requireField(answer, "policy_digest").asText());
+    if (!Wire.requireField(answer, "encrypt").asBoolean(true)) {
       return null;
     }
     WriteKeys keys = new WriteKeys(answer);

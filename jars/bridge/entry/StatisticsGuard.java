@@ -89,7 +89,7 @@ public class StatisticsGuard implements QueryExecutionListener {
       addParquetProperties(properties, Calls.call(table, "properties"));
       request.put("table", tableName(table)).put("schema", (String) Calls.call(Calls.call(table, "schema"), "json"));
       Set<String> names = new HashSet<>();
-      for (JsonNode name : Wire.required(Helper.ask(request), "columns")) {
+      for (JsonNode name : Wire.requireField(Helper.ask(request), "columns")) {
         names.add(name.asText());
       }
       return names;

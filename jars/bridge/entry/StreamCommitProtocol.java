@@ -45,7 +45,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
       new PartitionGuard(policy).check(partitionColumns(query, Calls.call(write, "query")), folder);
     }
     if (known == null && policy != null) {
-      new KnownTables(session, policy).toldByFolder(folder).forEach(job.getConfiguration()::set);
+      new KnownTables(session, policy).writerPropertiesByFolder(folder).forEach(job.getConfiguration()::set);
     }
     if (known != null) {
       Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
@@ -53,7 +53,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     }
     Object format = Calls.field(Calls.call(query, "sink"), "fileFormat");
     if (policy != null && policy.encryptsOrc() && OrcWrite.isOrc(format)) {
-      String schema = OrcWrite.schemaOf(partitionNames(query), analyzed(query)).json();
+      String schema = OrcWrite.schemaOf(partitionNames(query), writtenQuery(query)).json();
       if (!OrcWrite.isSparksOrc(format)) {
         OrcWrite.refuseClear(new SessionConf(job.getConfiguration()).request("resolve_orc_write", new Path(folder)), schema, Map.of());
       }
@@ -93,7 +93,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
   }
 
   /** Returns the query that the micro-batch writes, with the tags of its columns. */
-  private static Object analyzed(Object query) {
+  private static Object writtenQuery(Object query) {
     return Calls.call(Calls.call(Calls.call(query, "lastExecution"), "analyzed"), "query");
   }
 

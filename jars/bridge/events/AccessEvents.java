@@ -54,7 +54,7 @@ final class AccessEvents {
    * @param column the dotted path, or null for the footer
    * @throws RuntimeException the log is required, and the event could not be written
    */
-  static void opened(AccessLogPlace place, Reader reader, String table, String key, String column) {
+  static void noteOpened(AccessLogPlace place, Reader reader, String table, String key, String column) {
     note(new AccessEvent.Same(place, ACCESS, reader, table, key, "opened", null), column);
   }
 
@@ -63,7 +63,7 @@ final class AccessEvents {
    *
    * @param type the name of that error's class
    */
-  static void refused(AccessLogPlace place, Reader reader, String table, String key, String column, String type) {
+  static void noteRefused(AccessLogPlace place, Reader reader, String table, String key, String column, String type) {
     String why = REFUSALS.getOrDefault(type, type);
     count(new AccessEvent.Same(place, ACCESS, reader, table, key, REFUSALS.containsKey(type) ? "refused" : "failed", why), column);
   }
@@ -73,7 +73,7 @@ final class AccessEvents {
    *
    * @throws RuntimeException the log is required, and the event could not be written
    */
-  static void masked(AccessLogPlace place, Reader reader, String table, String key, String column, String why) {
+  static void noteMasked(AccessLogPlace place, Reader reader, String table, String key, String column, String why) {
     note(new AccessEvent.Same(place, ACCESS, reader, table, key, "masked", why), column);
   }
 
@@ -82,7 +82,7 @@ final class AccessEvents {
    *
    * @throws RuntimeException it could not be written
    */
-  static void declassified(AccessLogPlace place, Reader reader, String table, List<String> columns, List<String> tags, String reason) {
+  static void writeDeclassified(AccessLogPlace place, Reader reader, String table, List<String> columns, List<String> tags, String reason) {
     AccessEvent event = new AccessEvent(new AccessEvent.Same(place, ACCESS, reader, table, null, "declassified", reason));
     columns.forEach(event::add);
     event.setTags(tags);
@@ -92,7 +92,7 @@ final class AccessEvents {
   }
 
   /** Notes an execution's query, of which only the driver has the digest. */
-  static void query(AccessLogPlace place, Reader reader, String digest) {
+  static void noteQuery(AccessLogPlace place, Reader reader, String digest) {
     count(new AccessEvent.Same(place, QUERY, reader, null, null, digest, null), null);
   }
 
@@ -106,18 +106,18 @@ final class AccessEvents {
    * Writes an event at once unless the same one was written; threads wait for each other, so none continues before it is written.
    */
   private static boolean writeFirst(AccessEvent.Same same, String column) {
-    Written one = new Written(same, column);
-    if (written.containsKey(one)) {
+    Written entry = new Written(same, column);
+    if (written.containsKey(entry)) {
       return false;
     }
     synchronized (SENDING) {
-      if (written.containsKey(one)) {
+      if (written.containsKey(entry)) {
         return false;
       }
       AccessEvent event = new AccessEvent(same);
       event.add(column);
       send(same.place(), List.of(event.toJson(number++)));
-      written.put(one, true);
+      written.put(entry, true);
       return true;
     }
   }

@@ -31,7 +31,7 @@ final class AccessLogPlace {
     if (policy == null) {
       return null;
     }
-    AccessLogPlace place = BY_POLICY.computeIfAbsent(policy, AccessLogPlace::parsed);
+    AccessLogPlace place = BY_POLICY.computeIfAbsent(policy, AccessLogPlace::parse);
     return place.isKept ? place : null;
   }
 
@@ -45,7 +45,7 @@ final class AccessLogPlace {
     return policy.hashCode();
   }
 
-  private static AccessLogPlace parsed(String policy) {
+  private static AccessLogPlace parse(String policy) {
     try {
       JsonNode document = Wire.parse(policy.getBytes(StandardCharsets.UTF_8));
       return new AccessLogPlace(policy, document == null ? Wire.object().path("none") : document.path("access_log"));

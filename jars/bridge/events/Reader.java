@@ -42,7 +42,7 @@ record Reader(String principal, String application, String execution, String rou
   }
 
   /** Returns the same reader under another principal's name. */
-  Reader named(String name) {
+  Reader withPrincipal(String name) {
     return new Reader(name, application, execution, route, sessionUser);
   }
 

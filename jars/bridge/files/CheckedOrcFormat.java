@@ -30,7 +30,7 @@ final class CheckedOrcFormat extends OrcFileFormat {
       scala.collection.immutable.Seq<Filter> filters,
       Map<String, String> options,
       Configuration conf) {
-    return checked(
+    return withCheck(
         session,
         schema,
         requested,
@@ -51,10 +51,10 @@ final class CheckedOrcFormat extends OrcFileFormat {
     Object reader =
         Calls.call(
             new OrcFileFormat(), "buildReaderWithPartitionValues", session, schema, partitions, requested, filters, options, conf);
-    return checked(session, schema, requested, conf, (Function1<PartitionedFile, Iterator<InternalRow>>) reader);
+    return withCheck(session, schema, requested, conf, (Function1<PartitionedFile, Iterator<InternalRow>>) reader);
   }
 
-  private static Function1<PartitionedFile, Iterator<InternalRow>> checked(
+  private static Function1<PartitionedFile, Iterator<InternalRow>> withCheck(
       SparkSession session,
       StructType schema,
       StructType requested,

@@ -25,7 +25,7 @@ final class FactoryCheck {
       return;
     }
     String schema = conf.get(ROW_SCHEMA); // set only by Parquet's writer
-    String tagged = schema == null ? null : tagged(conf, schema);
+    String tagged = schema == null ? null : reasonToEncrypt(conf, schema);
     if (tagged != null) {
       throw Refusal.of(
           "ConfigError",
@@ -47,7 +47,7 @@ final class FactoryCheck {
   }
 
   /** Returns what requires encryption in this write, as the message names it, or null. */
-  private static String tagged(Configuration conf, String schema) {
+  private static String reasonToEncrypt(Configuration conf, String schema) {
     if (Boolean.parseBoolean(conf.get(Names.REQUIRE_ENCRYPTION, "false").trim())) {
       return "a table that requires encryption";
     }

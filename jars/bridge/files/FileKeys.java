@@ -60,14 +60,14 @@ final class FileKeys implements DecryptionKeyRetriever {
     }
     Noted known = notedByMetadata.get(ByteBuffer.wrap(keyMetadata));
     if (known == null) {
-      known = new Noted(material(keyMetadata), column == null ? null : dotted(column));
+      known = new Noted(material(keyMetadata), column == null ? null : textOf(column));
       notedByMetadata.put(ByteBuffer.wrap(keyMetadata.clone()), known);
     }
     return known.material();
   }
 
   /** Returns a column path as text, with percent signs and dots inside names escaped. */
-  private static String dotted(List<String> path) {
+  private static String textOf(List<String> path) {
     return path.stream().map(name -> name.replace("%", "%25").replace(".", "%2E")).collect(Collectors.joining("."));
   }
 
@@ -106,7 +106,7 @@ final class FileKeys implements DecryptionKeyRetriever {
       return;
     }
     try {
-      AccessEvents.opened(place, reader(), tableName(), keyId(noted), noted.column());
+      AccessEvents.noteOpened(place, reader(), tableName(), keyId(noted), noted.column());
     } catch (ParquetCryptoRuntimeException e) {
       String text = e.getMessage() + " The policy's access_log is required, so " + noted.owner() + " of " + file + " is not read.";
       if (Launch.isSpark()) {
@@ -119,12 +119,12 @@ final class FileKeys implements DecryptionKeyRetriever {
   private void noteRefused(Noted noted, String type) {
     AccessLogPlace place = AccessLogPlace.of(session.policy());
     if (place != null) {
-      AccessEvents.refused(place, reader(), tableName(), keyId(noted), noted.column(), type);
+      AccessEvents.noteRefused(place, reader(), tableName(), keyId(noted), noted.column(), type);
     }
   }
 
   private Reader reader() {
-    return Reader.current().named(session.principal());
+    return Reader.current().withPrincipal(session.principal());
   }
 
   /** Returns the table's name from the policy or the catalog, or else its folder. */

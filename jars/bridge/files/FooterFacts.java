@@ -81,7 +81,7 @@ final class FooterFacts {
               + "store their prefix, as sparkcrypt's do");
     }
     if (facts.aadFileUnique == null || crypto.getKey_metadata() == null) {
-      throw tail.malformed("its footer names no " + (facts.aadFileUnique == null ? "AAD file-unique" : "footer key"));
+      throw tail.formatError("its footer names no " + (facts.aadFileUnique == null ? "AAD file-unique" : "footer key"));
     }
     tail.checkModuleLength(stream.available());
     facts.footerKeyMetadata = keys.note(crypto.getKey_metadata(), null);

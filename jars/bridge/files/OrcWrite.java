@@ -52,10 +52,10 @@ final class OrcWrite {
   static void refuseClear(ObjectNode request, String schema, Map<String, String> told) {
     told.forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
     JsonNode answer = Helper.ask(request.put("schema", schema));
-    if (Wire.required(answer, "encrypt").asBoolean(true)) {
+    if (Wire.requireField(answer, "encrypt").asBoolean(true)) {
       throw Refusal.of(
           "PlanError",
-          "columns " + String.join(", ", texts(Wire.required(answer, "columns"))) + " of ORC files are to be encrypted, and would be "
+          "columns " + String.join(", ", texts(Wire.requireField(answer, "columns"))) + " of ORC files are to be encrypted, and would be "
               + "in clear: this write is one by Hive's own writer, or by another commit protocol than sparkcrypt's; leave "
               + "spark.sql.orc.impl at native, spark.sql.hive.convertMetastoreOrc and its like at true, and the commit protocols as "
               + "sparkcrypt.configure sets them");
@@ -108,12 +108,12 @@ final class OrcWrite {
     JsonNode answer = Helper.ask(request);
     conf.unset(MASK);
     conf.unset(ENCRYPT);
-    if (Wire.required(answer, "encrypt").asBoolean(true)) {
-      IDENTITY.set(Wire.required(answer, "file_identity").asText());
-      conf.set(ENCRYPT, Wire.required(answer, "orc_encrypt").asText());
-      conf.set(MASK, Wire.required(answer, "orc_mask").asText());
+    if (Wire.requireField(answer, "encrypt").asBoolean(true)) {
+      IDENTITY.set(Wire.requireField(answer, "file_identity").asText());
+      conf.set(ENCRYPT, Wire.requireField(answer, "orc_encrypt").asText());
+      conf.set(MASK, Wire.requireField(answer, "orc_mask").asText());
       conf.set(Names.ORC_KEY_PROVIDER, OrcKeyProvider.kind(conf));
-      removeBloomFilters(conf, Wire.required(answer, "columns"), temporary);
+      removeBloomFilters(conf, Wire.requireField(answer, "columns"), temporary);
     }
   }
 

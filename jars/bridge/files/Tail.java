@@ -26,7 +26,7 @@ final class Tail {
     FileSystem fileSystem = path.getFileSystem(conf);
     long length = fileSystem.getFileStatus(path).getLen();
     if (length < MAGIC_BYTES + TRAILER_BYTES) {
-      throw malformed("has " + length + " bytes, fewer than any Parquet file");
+      throw formatError("has " + length + " bytes, fewer than any Parquet file");
     }
     try (FSDataInputStream stream = fileSystem.open(path)) {
       byte[] last = new byte[(int) Math.min(length, FIRST_READ)]; // usually the whole footer, in one request
@@ -63,18 +63,18 @@ final class Tail {
     long stated =
         available < 4 ? -1 : Integer.toUnsignedLong(ByteBuffer.wrap(footer, start, 4).order(ByteOrder.LITTLE_ENDIAN).getInt());
     if (stated != available - 4L) {
-      throw malformed("its encrypted footer has a wrong length");
+      throw formatError("its encrypted footer has a wrong length");
     }
   }
 
-  ParquetCryptoRuntimeException malformed(String what) {
+  ParquetCryptoRuntimeException formatError(String what) {
     return Refusal.of("FormatError", path + ": " + what + "; it is no Parquet file, or it was damaged");
   }
 
   private boolean hasEncryptedMagic(byte[] last) {
     String magic = new String(last, last.length - MAGIC_BYTES, MAGIC_BYTES, StandardCharsets.ISO_8859_1);
     if (!magic.equals("PARE") && !magic.equals("PAR1")) {
-      throw malformed("does not end with PAR1 or PARE");
+      throw formatError("does not end with PAR1 or PARE");
     }
     return magic.equals("PARE");
   }
@@ -82,7 +82,7 @@ final class Tail {
   private int footerLength(byte[] last, long fileLength) {
     int stated = ByteBuffer.wrap(last, last.length - TRAILER_BYTES, 4).order(ByteOrder.LITTLE_ENDIAN).getInt();
     if (stated <= 0 || stated > fileLength - MAGIC_BYTES - TRAILER_BYTES) {
-      throw malformed("says that its footer has " + Integer.toUnsignedString(stated) + " bytes, of " + fileLength);
+      throw formatError("says that its footer has " + Integer.toUnsignedString(stated) + " bytes, of " + fileLength);
     }
     return stated;
   }

@@ -27,7 +27,7 @@ final class WriteKeys {
   WriteKeys(JsonNode answer) {
     this.answer = answer;
     int number = 0;
-    for (JsonNode column : Wire.required(answer, "columns")) {
+    for (JsonNode column : Wire.requireField(answer, "columns")) {
       JsonNode key = column.path("key");
       String alias = key.isTextual() ? "c" + number++ : null;
       if (aliases.put(path(column.path("path")), alias) != null) {
@@ -90,7 +90,7 @@ final class WriteKeys {
   }
 
   private String text(String field) {
-    return Wire.required(answer, field).asText();
+    return Wire.requireField(answer, field).asText();
   }
 
   private static ColumnPath path(JsonNode names) {

@@ -72,7 +72,7 @@ final class Wire {
   }
 
   /** Returns a field that every answer of the helper has, or raises BridgeError. */
-  static JsonNode required(JsonNode answer, String field) {
+  static JsonNode requireField(JsonNode answer, String field) {
     JsonNode value = answer.get(field);
     if (value == null || value.isNull()) {
       throw Refusal.of("BridgeError", "the helper's answer has no '" + field + "'; jar and helper do not belong together");

@@ -27,12 +27,12 @@ final class Carried {
   }
 
   /** Returns the tagged columns whose tags the value does not have because it was declassified. */
-  Set<Origin> declassified() {
+  Set<Origin> declassifiedOrigins() {
     return declassified;
   }
 
   /** Returns the tags that the value may have lost before the plan, kept apart from its tags. */
-  Set<Lost> lost() {
+  Set<Lost> losses() {
     return lost;
   }
 
@@ -62,8 +62,8 @@ final class Carried {
     declassified.addAll(other.declassified);
   }
 
-  void add(Lost one) {
-    lost.add(one);
+  void add(Lost loss) {
+    lost.add(loss);
   }
 
   void add(Origin origin) {

@@ -70,7 +70,7 @@ final class ExpressionTags {
   private Supplier<Carried> row = Carried::new;
 
   /** A declassified value: the reason, and the tags and columns that it would have. */
-  record Declassified(String reason, Carried shed) {}
+  record Declassified(String reason, Carried formerTags) {}
 
   /**
    * Creates an object for a plan.
@@ -91,7 +91,7 @@ final class ExpressionTags {
   }
 
   /** Returns the values that were declassified in the expressions so far. */
-  List<Declassified> declassified() {
+  List<Declassified> declassifiedValues() {
     return declassified;
   }
 
@@ -103,14 +103,14 @@ final class ExpressionTags {
     } else if (expression instanceof Attribute) {
       addColumn(tags, (Attribute) expression);
     } else if (expression instanceof GetStructField) {
-      GetStructField one = (GetStructField) expression;
-      add(tags, one.child());
-      tags.addAll(FieldTags.of(((StructType) one.child().dataType()).fields()[one.ordinal()].metadata()));
+      GetStructField field = (GetStructField) expression;
+      add(tags, field.child());
+      tags.addAll(FieldTags.of(((StructType) field.child().dataType()).fields()[field.ordinal()].metadata()));
     } else if (expression instanceof GetArrayStructFields) {
-      GetArrayStructFields one = (GetArrayStructFields) expression;
-      add(tags, one.child());
-      StructType element = (StructType) ((ArrayType) one.child().dataType()).elementType();
-      tags.addAll(FieldTags.of(element.fields()[one.ordinal()].metadata()));
+      GetArrayStructFields fields = (GetArrayStructFields) expression;
+      add(tags, fields.child());
+      StructType element = (StructType) ((ArrayType) fields.child().dataType()).elementType();
+      tags.addAll(FieldTags.of(element.fields()[fields.ordinal()].metadata()));
     } else if (expression instanceof CreateNamedStruct) {
       addStruct(tags, (CreateNamedStruct) expression);
     } else if (expression instanceof PlanExpression) {
@@ -133,7 +133,7 @@ final class ExpressionTags {
     Carried shed = new Carried();
     addFunction(shed, expression);
     FieldTags.addBelow(shed.tags(), expression.dataType());
-    shed.lost().forEach(one -> shed.addAll(one.tags()));
+    shed.losses().forEach(loss -> shed.addAll(loss.tags()));
     if (!shed.isEmpty()) {
       declassified.add(new Declassified(reason, shed));
       tags.addDeclassified(shed);

@@ -31,7 +31,7 @@ final class Lineage {
   static Metadata of(Carried values, Set<Carried.Origin> conditions, Set<String> inherited) {
     MetadataBuilder lineage = new MetadataBuilder();
     putColumns(lineage, "from", values.origins());
-    putColumns(lineage, "declassified", values.declassified());
+    putColumns(lineage, "declassified", values.declassifiedOrigins());
     putColumns(lineage, "conditions", conditions);
     if (!inherited.isEmpty()) {
       lineage.putStringArray("inherited", inherited.toArray(String[]::new));

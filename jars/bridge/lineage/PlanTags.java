@@ -70,8 +70,8 @@ final class PlanTags {
   }
 
   /** Returns the values that were declassified in the plan. */
-  List<ExpressionTags.Declassified> declassified() {
-    return values.declassified();
+  List<ExpressionTags.Declassified> declassifiedValues() {
+    return values.declassifiedValues();
   }
 
   /** Returns the tagged columns that were used to choose, join or group rows; no value comes from them. */
@@ -180,7 +180,7 @@ final class PlanTags {
     TableTags.Read read = tables.of(leaf, columns);
     for (int i = 0; i < columns.size(); i++) {
       Attribute column = columns.get(i);
-      boolean below = FieldTags.isNested(column.dataType()) && !FieldTags.nested(column.dataType()).isEmpty();
+      boolean below = FieldTags.isNested(column.dataType()) && !FieldTags.nestedTags(column.dataType()).isEmpty();
       Carried tags = new Carried();
       tags.addAll(FieldTags.of(column.metadata()));
       tags.addAll(read.tags().getOrDefault(i, Set.of()));
@@ -204,9 +204,9 @@ final class PlanTags {
   /** Records the tags of a column of a table; adds what a column of no table may have lost. */
   private void noteLost(QueryPlan<?> leaf, Attribute column, Carried tags, String source) {
     if (source != null) {
-      tables.seen().note(source, column.name(), tags.tags());
+      tables.seenTags().note(source, column.name(), tags.tags());
     } else if (tags.isEmpty() && tables.isForWrite() && LOCAL.contains(leaf.getClass().getSimpleName())) {
-      tables.seen().of(column.name()).forEach(tags::add);
+      tables.seenTags().of(column.name()).forEach(tags::add);
     }
   }
 
@@ -244,8 +244,8 @@ final class PlanTags {
   }
 
   private void addRows(List<Attribute> columns, Object rows) {
-    for (Object one : Trees.elements(Object.class, rows)) {
-      List<Expression> row = Trees.elements(Expression.class, one);
+    for (Object line : Trees.elements(Object.class, rows)) {
+      List<Expression> row = Trees.elements(Expression.class, line);
       for (int i = 0; i < columns.size(); i++) {
         Carried tags = new Carried();
         values.add(tags, row.get(i));

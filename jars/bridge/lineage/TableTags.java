@@ -37,7 +37,7 @@ final class TableTags {
   private final Set<String> names = new TreeSet<>();
   private boolean requiresEncryption;
 
-  private record Asked(String policy, Map<String, String> told, StructType schema) {}
+  private record Asked(String policy, Map<String, String> properties, StructType schema) {}
 
   /**
    * The table or folder of a leaf, and its columns' tags.
@@ -62,7 +62,7 @@ final class TableTags {
   /** Returns the catalog's facts about a leaf and its columns. */
   Read of(QueryPlan<?> leaf, List<Attribute> columns) {
     Object table = tableOf(leaf);
-    Map<String, String> told = table != null ? TableEntry.told(forWrite ? tables.fresh(Calls.call(table, "identifier")) : table) : folderOf(leaf);
+    Map<String, String> told = table != null ? TableEntry.writerProperties(forWrite ? tables.fresh(Calls.call(table, "identifier")) : table) : folderOf(leaf);
     if (told == null) {
       return new Read(null, Map.of());
     }
@@ -73,7 +73,7 @@ final class TableTags {
   }
 
   /** Returns the names of tagged columns that were read under the session's policy. */
-  SeenTags seen() {
+  SeenTags seenTags() {
     return seen;
   }
 
@@ -121,7 +121,7 @@ final class TableTags {
     Map<String, String> told = new TreeMap<>();
     for (Object path : Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths"))) {
       told.put("", path.toString());
-      told.putAll(tables.toldByFolder(path.toString()));
+      told.putAll(tables.writerPropertiesByFolder(path.toString()));
     }
     return told;
   }
@@ -148,13 +148,13 @@ final class TableTags {
 
   private static Map<Integer, Set<String>> byPlace(List<Attribute> columns, JsonNode answer) {
     Map<Integer, Set<String>> found = new LinkedHashMap<>();
-    for (JsonNode one : answer) {
-      String name = one.path("path").path(0).asText().toLowerCase(Locale.ROOT);
+    for (JsonNode entry : answer) {
+      String name = entry.path("path").path(0).asText().toLowerCase(Locale.ROOT);
       for (int i = 0; i < columns.size(); i++) {
         if (columns.get(i).name().toLowerCase(Locale.ROOT).equals(name)) {
           Set<String> tags = new LinkedHashSet<>();
-          one.path("tags").forEach(tag -> tags.add(tag.asText()));
-          tags.removeAll(inside(columns.get(i).dataType(), one.path("path")));
+          entry.path("tags").forEach(tag -> tags.add(tag.asText()));
+          tags.removeAll(inside(columns.get(i).dataType(), entry.path("path")));
           found.computeIfAbsent(i, unused -> new LinkedHashSet<>()).addAll(tags);
         }
       }

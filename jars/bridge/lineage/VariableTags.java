@@ -35,7 +35,7 @@ final class VariableTags {
       Carried found = tags.of(columns.get(i));
       if (!found.isEmpty()) {
         Map<String, Carried> known = BY_SESSION.computeIfAbsent(session, unused -> Collections.synchronizedMap(new Newest<>(MOST_VARIABLES)));
-        known.merge(name(variables.get(i)), found, VariableTags::united);
+        known.merge(name(variables.get(i)), found, VariableTags::unite);
       }
     }
   }
@@ -48,7 +48,7 @@ final class VariableTags {
   }
 
   /** Returns a new object with both, since queries of other threads may be reading the known one. */
-  private static Carried united(Carried before, Carried more) {
+  private static Carried unite(Carried before, Carried more) {
     Carried all = new Carried();
     all.addAll(before);
     all.addAll(more);

@@ -42,12 +42,12 @@ final class PinnedPolicy {
   }
 
   static PinnedPolicy of(Configuration conf) {
-    String policy = given(conf, Names.POLICY);
-    String keyService = given(conf, Names.KEY_SERVICE);
+    String policy = setting(conf, Names.POLICY);
+    String keyService = setting(conf, Names.KEY_SERVICE);
     if (!Launch.isSpark()) {
       return new PinnedPolicy(policy, keyService);
     }
-    PinnedPolicy pinned = pinned(given(conf, Names.SESSION_TOKEN));
+    PinnedPolicy pinned = findPolicy(setting(conf, Names.SESSION_TOKEN));
     refuseOther(Names.POLICY, policy, pinned.policy);
     refuseOther(Names.KEY_SERVICE, keyService, pinned.keyService);
     refuseLonger(conf.get(Names.CACHE_LIFETIME));
@@ -67,14 +67,14 @@ final class PinnedPolicy {
    * @throws RuntimeException the policy differs from the one that the session is under
    */
   static String keyServiceOf(String policy, String token) {
-    PinnedPolicy pinned = pinned(token == null || token.isBlank() ? null : token);
+    PinnedPolicy pinned = findPolicy(token == null || token.isBlank() ? null : token);
     refuseOther(Names.POLICY, policy, pinned.policy);
     return pinned.keyService;
   }
 
-  private static PinnedPolicy pinned(String token) {
+  private static PinnedPolicy findPolicy(String token) {
     if (token == null) {
-      return launched();
+      return launchPolicy();
     }
     if (token.equals(RegisteredPolicies.SEVERAL)) {
       throw Refusal.of(
@@ -98,7 +98,7 @@ final class PinnedPolicy {
     return end < 0 ? new PinnedPolicy(policy, null) : new PinnedPolicy(policy.substring(end + 1), null, policy.substring(0, end));
   }
 
-  private static PinnedPolicy launched() {
+  private static PinnedPolicy launchPolicy() {
     PinnedPolicy launched = new PinnedPolicy(Launch.hadoopConf(Names.POLICY), Launch.hadoopConf(Names.KEY_SERVICE));
     if (launched.keyService == null) {
       throw Refusal.of(
@@ -111,15 +111,15 @@ final class PinnedPolicy {
     return launched;
   }
 
-  private static String given(Configuration conf, String name) {
+  private static String setting(Configuration conf, String name) {
     String text = conf.get(name);
-    return text == null || text.isBlank() ? null : unescaped(text.trim());
+    return text == null || text.isBlank() ? null : unescape(text.trim());
   }
 
   /**
    * Removes Java's escapes ({@code \"}), which Hive's SerDe adds to a table's properties; all of them are JSON escapes as well.
    */
-  private static String unescaped(String json) {
+  private static String unescape(String json) {
     if (!json.startsWith("{\\\"")) {
       return json;
     }
@@ -136,7 +136,7 @@ final class PinnedPolicy {
   }
 
   private static String writtenKeyService(String policy) {
-    JsonNode parsed = parsed(policy);
+    JsonNode parsed = parse(policy);
     JsonNode found = parsed == null ? null : parsed.get("key_service");
     return found == null ? null : found.toString();
   }
@@ -145,14 +145,14 @@ final class PinnedPolicy {
     if (given == null || given.equals(allowed)) {
       return;
     }
-    JsonNode one = parsed(given);
-    JsonNode other = allowed == null ? null : parsed(allowed);
-    if (one != null && one.equals(other)) {
+    JsonNode document = parse(given);
+    JsonNode other = allowed == null ? null : parse(allowed);
+    if (document != null && document.equals(other)) {
       return;
     }
     throw Refusal.of(
         "ConfigError",
-        name + " differs from what this session is under" + difference(one, other) + ". It comes from a table's OPTIONS or "
+        name + " differs from what this session is under" + difference(document, other) + ". It comes from a table's OPTIONS or "
             + "TBLPROPERTIES, from an option of this write or read, or from SET, none of which may choose keys; allowed: "
             + (other == null ? "none" : "the same text, or none") + ". Take it away there: RESET " + name + "; for a table ALTER "
             + "TABLE … SET SERDEPROPERTIES ('" + name + "' = ''), and UNSET TBLPROPERTIES for one of Hive (`sparkcrypt doctor` names "
@@ -167,19 +167,19 @@ final class PinnedPolicy {
       return "";
     }
     TreeSet<String> names = new TreeSet<>();
-    for (JsonNode one : new JsonNode[] {given, allowed}) {
-      for (Iterator<String> fields = one.fieldNames(); fields.hasNext(); ) {
+    for (JsonNode document : new JsonNode[] {given, allowed}) {
+      for (Iterator<String> fields = document.fieldNames(); fields.hasNext(); ) {
         String field = fields.next();
-        if (!one.path(field).equals((one == given ? allowed : given).path(field))) {
+        if (!document.path(field).equals((document == given ? allowed : given).path(field))) {
           names.add(field);
         }
       }
     }
-    return " in " + String.join(", ", names) + " (" + shown(given) + ", not " + shown(allowed) + ")";
+    return " in " + String.join(", ", names) + " (" + describe(given) + ", not " + describe(allowed) + ")";
   }
 
   /** Returns a key service's text for messages, without anything that could be a secret. */
-  private static String shown(JsonNode document) {
+  private static String describe(JsonNode document) {
     JsonNode service = document.has("key_service") ? document.get("key_service") : document;
     JsonNode place = service.has("address") ? service.get("address") : service.path("path");
     String text = "key service " + service.path("type").asText("unknown") + (place.isTextual() ? " at " + place.asText() : "");
@@ -196,7 +196,7 @@ final class PinnedPolicy {
     }
   }
 
-  private static JsonNode parsed(String text) {
+  private static JsonNode parse(String text) {
     try {
       return Wire.parse(text.getBytes(StandardCharsets.UTF_8));
     } catch (IOException e) {

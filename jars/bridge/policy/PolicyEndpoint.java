@@ -46,7 +46,7 @@ final class PolicyEndpoint implements RpcEndpoint {
       if (!isDefinedAt(message)) {
         return otherwise.apply(message);
       }
-      String known = RegisteredPolicies.known((String) message);
+      String known = RegisteredPolicies.policyOf((String) message);
       context.reply(known == null ? "" : known);
       return (B) BoxedUnit.UNIT;
     }

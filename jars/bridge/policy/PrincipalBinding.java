@@ -44,7 +44,7 @@ final class PrincipalBinding {
       return policy; // without a principal no key is opened (PinnedPolicy)
     }
     String principal = bound != null ? bound : user != null ? user : Launch.principal();
-    String rendered = rendered(policy, principal);
+    String rendered = insertPrincipal(policy, principal);
     Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
     set(conf, Names.POLICY, rendered);
     set(conf, Names.KEY_SERVICE, PinnedPolicy.keyServiceIn(rendered));
@@ -71,7 +71,7 @@ final class PrincipalBinding {
     Calls.call(conf, "setConfString", name, value.replace("$", "\\u0024"));
   }
 
-  private static String rendered(String policy, String principal) {
+  private static String insertPrincipal(String policy, String principal) {
     if (!NAME.matcher(principal).matches() || principal.contains("..")) {
       throw Refusal.of(
           "ConfigError",
@@ -80,25 +80,25 @@ final class PrincipalBinding {
     }
     try {
       ObjectNode document = (ObjectNode) Wire.parse(policy.getBytes(StandardCharsets.UTF_8));
-      document.set("key_service", rendered(document.get("key_service"), principal));
+      document.set("key_service", insertPrincipal(document.get("key_service"), principal));
       return document.toString();
     } catch (IOException e) {
       throw Refusal.of("ConfigError", "the policy of this session is not JSON", e);
     }
   }
 
-  private static JsonNode rendered(JsonNode value, String principal) {
+  private static JsonNode insertPrincipal(JsonNode value, String principal) {
     if (value.isTextual()) {
       return TextNode.valueOf(value.asText().replace(PLACEHOLDER, principal));
     }
     if (value instanceof ObjectNode) {
       ObjectNode made = Wire.object();
-      value.fieldNames().forEachRemaining(name -> made.set(name, rendered(value.get(name), principal)));
+      value.fieldNames().forEachRemaining(name -> made.set(name, insertPrincipal(value.get(name), principal)));
       return made;
     }
     if (value instanceof ArrayNode) {
       ArrayNode made = Wire.object().putArray("");
-      value.forEach(entry -> made.add(rendered(entry, principal)));
+      value.forEach(entry -> made.add(insertPrincipal(entry, principal)));
       return made;
     }
     return value;

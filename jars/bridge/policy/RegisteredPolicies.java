@@ -86,7 +86,7 @@ final class RegisteredPolicies {
   }
 
   /** Returns the policy that this JVM, which is the driver's, has for a token. */
-  static String known(String token) {
+  static String policyOf(String token) {
     return POLICIES.get(token);
   }
 

@@ -28,7 +28,7 @@ final class ServerUser {
 
   private static String ofConnect(SparkSession session) {
     Object service = module(CONNECT);
-    Object manager = service == null ? null : Calls.held(service, "sessionManager"); // Spark 3.5 has none
+    Object manager = service == null ? null : Calls.callIfPresent(service, "sessionManager"); // Spark 3.5 has none
     if (manager == null) {
       return null;
     }

@@ -38,10 +38,10 @@ final class SessionPolicy {
   private SessionPolicy(SparkSession session, String text) {
     this.session = session;
     this.text = text;
-    this.document = DOCUMENTS.computeIfAbsent(text, SessionPolicy::parsed);
+    this.document = DOCUMENTS.computeIfAbsent(text, SessionPolicy::parse);
   }
 
-  private static JsonNode parsed(String text) {
+  private static JsonNode parse(String text) {
     try {
       JsonNode document = Wire.parse(text.getBytes(StandardCharsets.UTF_8));
       return document == null ? Wire.object() : document;

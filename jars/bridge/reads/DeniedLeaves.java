@@ -42,14 +42,14 @@ final class DeniedLeaves {
   }
 
   /** Returns the type without the denied leaves, as it is read from files; null if nothing is left. */
-  DataType kept(DataType type) {
+  DataType readableType(DataType type) {
     if (why != null) {
       return null;
     }
     if (type instanceof StructType struct) {
       List<StructField> fields = new ArrayList<>();
       for (StructField field : struct.fields()) {
-        DataType left = kept(field.name(), field.dataType());
+        DataType left = readableType(field.name(), field.dataType());
         if (left != null) {
           fields.add(new StructField(field.name(), left, field.nullable(), field.metadata()));
         }
@@ -57,19 +57,19 @@ final class DeniedLeaves {
       return fields.isEmpty() ? null : new StructType(fields.toArray(new StructField[0]));
     }
     if (type instanceof ArrayType array) {
-      DataType left = kept(ELEMENT, array.elementType());
+      DataType left = readableType(ELEMENT, array.elementType());
       return left == null ? null : new ArrayType(left, array.containsNull());
     }
     if (type instanceof MapType map) {
-      DataType left = below.containsKey("key") ? null : kept(VALUE, map.valueType());
+      DataType left = below.containsKey("key") ? null : readableType(VALUE, map.valueType());
       return left == null ? null : new MapType(map.keyType(), left, map.valueContainsNull());
     }
     return type;
   }
 
-  private DataType kept(String name, DataType type) {
+  private DataType readableType(String name, DataType type) {
     DeniedLeaves denied = below.get(name);
-    return denied == null ? type : denied.kept(type);
+    return denied == null ? type : denied.readableType(type);
   }
 
   /**
@@ -77,10 +77,10 @@ final class DeniedLeaves {
    *
    * @param read the column as it is read, of the type found
    * @param type the column's resulting type
-   * @param found the type that is read: {@code kept(type)}, or the type itself
+   * @param found the type that is read: {@code readableType(type)}, or the type itself
    */
-  Expression masked(Expression read, DataType type, DataType found) {
-    if (kept(type) == null) {
+  Expression mask(Expression read, DataType type, DataType found) {
+    if (readableType(type) == null) {
       return new Literal(null, type);
     }
     if (type instanceof StructType struct) {
@@ -91,14 +91,14 @@ final class DeniedLeaves {
       ArrayType kept = (ArrayType) found;
       Expression element = Catalyst.variable("x", kept.elementType(), kept.containsNull());
       DeniedLeaves denied = below.get(ELEMENT);
-      return Catalyst.transformArray(read, denied.masked(element, array.elementType(), kept.elementType()), element);
+      return Catalyst.transformArray(read, denied.mask(element, array.elementType(), kept.elementType()), element);
     }
     MapType map = (MapType) type;
     MapType kept = (MapType) found;
     Expression key = Catalyst.variable("k", kept.keyType(), false);
     Expression value = Catalyst.variable("v", kept.valueType(), kept.valueContainsNull());
     DeniedLeaves denied = below.get(VALUE);
-    return Catalyst.transformValues(read, denied.masked(value, map.valueType(), kept.valueType()), key, value);
+    return Catalyst.transformValues(read, denied.mask(value, map.valueType(), kept.valueType()), key, value);
   }
 
   private List<Object> fields(Expression read, StructType struct, StructType found) {
@@ -107,13 +107,13 @@ final class DeniedLeaves {
       DeniedLeaves denied = below.get(field.name());
       Metadata metadata = field.metadata();
       Expression value;
-      if (denied != null && denied.kept(field.dataType()) == null) {
+      if (denied != null && denied.readableType(field.dataType()) == null) {
         value = new Literal(null, field.dataType());
         metadata = MaskMark.on(metadata, denied.why());
       } else {
         int ordinal = found.fieldIndex(field.name());
         value = Catalyst.field(read, ordinal, field.name());
-        value = denied == null ? value : denied.masked(value, field.dataType(), found.fields()[ordinal].dataType());
+        value = denied == null ? value : denied.mask(value, field.dataType(), found.fields()[ordinal].dataType());
       }
       made.add(Catalyst.text(field.name()));
       made.add(Catalyst.alias(value, field.name(), metadata, null));

@@ -18,7 +18,7 @@ final class DeniedPlaces {
   private static final String NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__";
 
   /** Partitions in which the same leaves are denied, including those denied everywhere. */
-  record Group(Map<String, DeniedLeaves> denied, List<Map<String, String>> partitions) {}
+  record Group(Map<String, DeniedLeaves> leaves, List<Map<String, String>> partitions) {}
 
   static final DeniedPlaces NONE = new DeniedPlaces(new ReaderDecision.Denied(List.of(), List.of()));
 
@@ -58,7 +58,7 @@ final class DeniedPlaces {
     Map<String, String> found = new LinkedHashMap<>();
     everywhere.forEach((column, leaves) -> found.put(column, leaves.why()));
     for (Group group : groups) {
-      group.denied().forEach((column, leaves) -> found.putIfAbsent(column, leaves.why() + " in some partitions"));
+      group.leaves().forEach((column, leaves) -> found.putIfAbsent(column, leaves.why() + " in some partitions"));
     }
     return found;
   }
@@ -69,15 +69,15 @@ final class DeniedPlaces {
     for (Map<String, String> values : partitions) {
       conditions.add(is(values, node));
     }
-    return balanced(conditions);
+    return either(conditions);
   }
 
   private static Expression is(Map<String, String> values, LogicalPlan node) {
     Expression all = null;
-    for (Map.Entry<String, String> one : values.entrySet()) {
-      Attribute column = column(one.getKey(), node);
-      boolean isNull = one.getValue() == null || one.getValue().equals(NULL_FOLDER);
-      Expression value = isNull ? new Literal(null, column.dataType()) : Catalyst.cast(Catalyst.text(one.getValue()), column.dataType());
+    for (Map.Entry<String, String> entry : values.entrySet()) {
+      Attribute column = column(entry.getKey(), node);
+      boolean isNull = entry.getValue() == null || entry.getValue().equals(NULL_FOLDER);
+      Expression value = isNull ? new Literal(null, column.dataType()) : Catalyst.cast(Catalyst.text(entry.getValue()), column.dataType());
       Expression same = new EqualNullSafe(column, value);
       all = all == null ? same : new And(all, same);
     }
@@ -85,20 +85,20 @@ final class DeniedPlaces {
   }
 
   private static Attribute column(String name, LogicalPlan node) {
-    for (Object one : Calls.list(Calls.call(node, "output"))) {
-      if (((Attribute) one).name().equalsIgnoreCase(name)) {
-        return (Attribute) one;
+    for (Object column : Calls.list(Calls.call(node, "output"))) {
+      if (((Attribute) column).name().equalsIgnoreCase(name)) {
+        return (Attribute) column;
       }
     }
     throw Refusal.of("PlanError", "a key template names partition column " + name + ", which the table does not have");
   }
 
   /** Returns one OR of all, as deep as the logarithm of their number, since Spark traverses expressions by recursion. */
-  private static Expression balanced(List<Expression> conditions) {
+  private static Expression either(List<Expression> conditions) {
     int half = conditions.size() / 2;
     return half == 0
         ? conditions.get(0)
-        : new Or(balanced(conditions.subList(0, half)), balanced(conditions.subList(half, conditions.size())));
+        : new Or(either(conditions.subList(0, half)), either(conditions.subList(half, conditions.size())));
   }
 
   private static Map<String, DeniedLeaves> byColumn(List<ReaderDecision.Leaf> leaves) {

@@ -44,7 +44,7 @@ final class NamedColumnGuard extends Rule<LogicalPlan> {
   @Override
   public LogicalPlan apply(LogicalPlan plan) {
     boolean isOfReader = AnalysisContext.get().nestedViewDepth() == 0;
-    StrictProjection strict = isOfReader && plan.resolved() && ReaderPlan.isConcerned(plan) ? StrictProjection.checked(session) : null;
+    StrictProjection strict = isOfReader && plan.resolved() && ReaderPlan.isConcerned(plan) ? StrictProjection.ofQuery(session) : null;
     if (strict != null) {
       new Search(strict).look(plan, true);
     }
@@ -130,7 +130,7 @@ final class NamedColumnGuard extends Rule<LogicalPlan> {
       MaskedColumn column = known == null ? MaskedColumn.of(path.column(), null) : known;
       String reason = column.reasonAt(path.steps());
       if (reason != null) {
-        strict.refuse(path.dotted(column.name()), column.table(), reason);
+        strict.refuse(path.toText(column.name()), column.table(), reason);
       }
     }
   }

@@ -101,7 +101,7 @@ final class QueryWatch extends SparkListener {
     if (place != null) {
       Statement statement = statements.get(job.getProperty(Reader.JOB_GROUP, ""));
       String text = statement == null ? sqlText((LogicalPlan) Calls.call(query, "logical")) : statement.text();
-      AccessEvents.query(place, reader(execution, statement), text == null ? null : digest(text));
+      AccessEvents.noteQuery(place, reader(execution, statement), text == null ? null : digest(text));
     }
   }
 

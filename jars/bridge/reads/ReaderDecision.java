@@ -42,24 +42,24 @@ final class ReaderDecision {
   Denied of(ReadTable table) {
     ObjectNode request = policy.request("decide", table.folder());
     ObjectNode properties = (ObjectNode) request.get("properties");
-    table.told().forEach(properties::put);
+    table.readerProperties().forEach(properties::put);
     request.put("on_denied", onDenied).put("schema", table.schema().json());
     try {
-      return decided(table, request);
+      return decide(table, request);
     } catch (ParquetCryptoRuntimeException e) {
       noteRefused(table, request, String.valueOf(e.getMessage()).split(": ", 2)[0]);
       throw e;
     }
   }
 
-  private Denied decided(ReadTable table, ObjectNode request) {
+  private Denied decide(ReadTable table, ObjectNode request) {
     JsonNode answer = Helper.ask(request);
     List<Map<String, String>> partitions = partitions(table, answer.path("partition_columns"));
     if (!partitions.isEmpty()) {
       ArrayNode listed = request.putArray("partitions");
       for (Map<String, String> values : partitions) {
-        ObjectNode one = listed.addObject();
-        values.forEach(one::put);
+        ObjectNode partition = listed.addObject();
+        values.forEach(partition::put);
       }
       answer = Helper.ask(request);
     }
@@ -77,7 +77,7 @@ final class ReaderDecision {
   private void noteRefused(ReadTable table, ObjectNode request, String type) {
     AccessLogPlace place = AccessLogPlace.of(request.path("policy").asText());
     if (place != null && type.startsWith("Key")) {
-      AccessEvents.refused(place, Reader.onDriver(policy.sparkContext()).named(policy.principal()), table.name(), policy.footerKey(), null, type);
+      AccessEvents.noteRefused(place, Reader.onDriver(policy.sparkContext()).withPrincipal(policy.principal()), table.name(), policy.footerKey(), null, type);
     }
   }
 
@@ -85,11 +85,11 @@ final class ReaderDecision {
   private void note(ReadTable table, ObjectNode request, JsonNode answer) {
     AccessLogPlace place = AccessLogPlace.of(request.path("policy").asText());
     if (place != null) {
-      Reader reader = Reader.onDriver(policy.sparkContext()).named(policy.principal());
+      Reader reader = Reader.onDriver(policy.sparkContext()).withPrincipal(policy.principal());
       String name = answer.path("table").asText(table.name());
       for (JsonNode column : answer.path("columns")) {
         String why = column.path("why").asText();
-        AccessEvents.masked(place, reader, name, column.path("key").asText(), column.path("column").asText(), why);
+        AccessEvents.noteMasked(place, reader, name, column.path("key").asText(), column.path("column").asText(), why);
       }
     }
   }
@@ -140,7 +140,7 @@ final class ReaderDecision {
 
   private static List<Leaf> leaves(JsonNode answer) {
     List<Leaf> found = new ArrayList<>();
-    for (JsonNode column : Wire.required(answer, "columns")) {
+    for (JsonNode column : Wire.requireField(answer, "columns")) {
       List<String> path = new ArrayList<>();
       column.path("path").forEach(name -> path.add(name.asText()));
       List<Integer> partitions = column.path("partitions").isArray() ? new ArrayList<>() : null;

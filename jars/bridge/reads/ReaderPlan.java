@@ -75,7 +75,7 @@ final class ReaderPlan {
     if (isDone) {
       return plan;
     }
-    PartialFunction steps = new PlanSteps<Tuple2<LogicalPlan, Object>>(ReadTable::is, this::replaced);
+    PartialFunction steps = new PlanSteps<Tuple2<LogicalPlan, Object>>(ReadTable::is, this::replaceTable);
     return plan.transformUpWithNewOutput(steps, (Function1) test(mark::isOn), (Function1) test(LogicalPlan::resolved));
   }
 
@@ -120,12 +120,12 @@ final class ReaderPlan {
   }
 
   /** Returns the node that replaces a table, and the attributes that replace the table's. */
-  private Tuple2<LogicalPlan, Object> replaced(LogicalPlan node) {
+  private Tuple2<LogicalPlan, Object> replaceTable(LogicalPlan node) {
     List<Object> renamed = new ArrayList<>();
-    return new Tuple2<>(decision.isAsked() ? decided(node, renamed) : mark.on(node), Calls.scalaList(renamed));
+    return new Tuple2<>(decision.isAsked() ? maskDenied(node, renamed) : mark.on(node), Calls.scalaList(renamed));
   }
 
-  private LogicalPlan decided(LogicalPlan node, List<Object> renamed) {
+  private LogicalPlan maskDenied(LogicalPlan node, List<Object> renamed) {
     Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
     ReadTable table = new ReadTable(node, new KnownTables(session, policy), catalog);
     boolean isLeft = table.hasOwnPolicy() || table.isOrc() && !policy.encryptsOrc();
@@ -136,41 +136,41 @@ final class ReaderPlan {
     LOG.info("{}: masked for {}: {}", table.name(), Launch.principal(), denied.reasons());
     Map<String, String> reasons = denied.reasons();
     if (denied.groups.isEmpty()) {
-      return masked(table, node, denied.everywhere, null, reasons, renamed);
+      return mask(table, node, denied.everywhere, null, reasons, renamed);
     }
     List<Object> parts = new ArrayList<>();
     List<Map<String, String>> grouped = new ArrayList<>();
     denied.groups.forEach(group -> grouped.addAll(group.partitions()));
-    parts.add(masked(table, node, denied.everywhere, new Not(DeniedPlaces.isIn(grouped, node)), reasons, renamed));
+    parts.add(mask(table, node, denied.everywhere, new Not(DeniedPlaces.isIn(grouped, node)), reasons, renamed));
     for (DeniedPlaces.Group group : denied.groups) {
       LogicalPlan again = (LogicalPlan) Calls.call(node, "newInstance");
       Expression here = DeniedPlaces.isIn(group.partitions(), again);
-      parts.add(masked(table, again, group.denied(), here, reasons, new ArrayList<>()));
+      parts.add(mask(table, again, group.leaves(), here, reasons, new ArrayList<>()));
     }
     return Catalyst.union(parts);
   }
 
-  private LogicalPlan masked(
+  private LogicalPlan mask(
       ReadTable table,
       LogicalPlan node,
       Map<String, DeniedLeaves> denied,
       Expression condition,
       Map<String, String> reasons,
       List<Object> renamed) {
-    LogicalPlan read = table.isNarrowable() ? narrowed(node, denied) : node;
+    LogicalPlan read = table.isNarrowable() ? narrow(node, denied) : node;
     List<Object> found = Calls.list(Calls.call(read, "output"));
     List<Object> columns = new ArrayList<>();
-    for (Object one : Calls.list(Calls.call(node, "output"))) {
-      Attribute old = (Attribute) one;
+    for (Object column : Calls.list(Calls.call(node, "output"))) {
+      Attribute old = (Attribute) column;
       Attribute now = (Attribute) found.get(columns.size());
       if (!reasons.containsKey(old.name())) {
         columns.add(now);
         continue;
       }
       DeniedLeaves leaves = denied.get(old.name());
-      boolean isWhole = leaves == null || leaves.kept(old.dataType()) == null;
+      boolean isWhole = leaves == null || leaves.readableType(old.dataType()) == null;
       Metadata metadata = isWhole ? MaskMark.on(old.metadata(), reasons.get(old.name())) : old.metadata();
-      Expression value = leaves == null ? now : leaves.masked(now, old.dataType(), now.dataType());
+      Expression value = leaves == null ? now : leaves.mask(now, old.dataType(), now.dataType());
       Expression alias = Catalyst.alias(value, old.name(), metadata, Calls.call(old, "qualifier"));
       renamed.add(new Tuple2<>(old, Catalyst.attribute(alias)));
       columns.add(alias);
@@ -180,12 +180,12 @@ final class ReaderPlan {
   }
 
   /** Returns the node without the denied leaves of nested columns in its schema; Spark itself only narrows structs. */
-  private static LogicalPlan narrowed(LogicalPlan node, Map<String, DeniedLeaves> denied) {
+  private static LogicalPlan narrow(LogicalPlan node, Map<String, DeniedLeaves> denied) {
     Object relation = Calls.call(node, "relation");
     StructType schema = (StructType) Calls.call(relation, "dataSchema");
     List<StructField> fields = new ArrayList<>();
     for (StructField field : schema.fields()) {
-      fields.add(new StructField(field.name(), kept(denied, field.name(), field.dataType()), field.nullable(), field.metadata()));
+      fields.add(new StructField(field.name(), readableType(denied, field.name(), field.dataType()), field.nullable(), field.metadata()));
     }
     StructType narrow = new StructType(fields.toArray(new StructField[0]));
     if (narrow.equals(schema)) {
@@ -193,10 +193,10 @@ final class ReaderPlan {
     }
     Object output = Calls.call(node, "output");
     List<Object> attributes = new ArrayList<>();
-    for (Object one : Calls.list(output)) {
-      Attribute old = (Attribute) one;
-      DataType type = kept(denied, old.name(), old.dataType());
-      attributes.add(type.equals(old.dataType()) ? old : Catalyst.retyped(old, type));
+    for (Object column : Calls.list(output)) {
+      Attribute old = (Attribute) column;
+      DataType type = readableType(denied, old.name(), old.dataType());
+      attributes.add(type.equals(old.dataType()) ? old : Catalyst.withType(old, type));
     }
     Object[] values = Calls.values(node, relation, Calls.copy(relation, schema, narrow));
     for (int i = 0; i < values.length; i++) {
@@ -205,9 +205,9 @@ final class ReaderPlan {
     return node.makeCopy(values);
   }
 
-  private static DataType kept(Map<String, DeniedLeaves> denied, String name, DataType type) {
+  private static DataType readableType(Map<String, DeniedLeaves> denied, String name, DataType type) {
     DeniedLeaves leaves = denied.get(name);
-    DataType left = leaves == null ? type : leaves.kept(type);
+    DataType left = leaves == null ? type : leaves.readableType(type);
     return left == null ? type : left;
   }
 

@@ -16,7 +16,7 @@ record StrictProjection(SessionPolicy policy, String reader, boolean isOfPolicy)
 
   /** Returns the strict projection, or null if neither policy nor session asks for it. */
   static StrictProjection of(SparkSession session) {
-    String said = said(session);
+    String said = setting(session);
     SessionPolicy policy = SessionPolicy.of(session);
     if (policy == null || !policy.isStrictProjection() && (said.isEmpty() || said.equals("false"))) {
       return null;
@@ -29,9 +29,9 @@ record StrictProjection(SessionPolicy policy, String reader, boolean isOfPolicy)
    *
    * @throws RuntimeException the session's setting is invalid, or this version of Spark has no marks
    */
-  static StrictProjection checked(SparkSession session) {
+  static StrictProjection ofQuery(SparkSession session) {
     StrictProjection strict = of(session);
-    String said = said(session);
+    String said = setting(session);
     if (strict != null && !said.isEmpty() && !said.equals("true") && !said.equals("false")) {
       throw Refusal.of("ConfigError", CONF + " is '" + said + "'; allowed: true, false");
     }
@@ -44,7 +44,7 @@ record StrictProjection(SessionPolicy policy, String reader, boolean isOfPolicy)
     return strict;
   }
 
-  private static String said(SparkSession session) {
+  private static String setting(SparkSession session) {
     Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
     return ((String) Calls.call(conf, "getConfString", CONF, "")).trim().toLowerCase(Locale.ROOT);
   }

@@ -66,7 +66,7 @@ final class FileSkipper {
    *
    * @param directories Spark's listing, each with partition values and files
    */
-  List<Object> kept(List<Object> directories, List<Expression> filters) {
+  List<Object> keepFiles(List<Object> directories, List<Expression> filters) {
     int listed = 0;
     for (Object directory : directories) {
       listed += Calls.list(Calls.call(directory, "files")).size();
@@ -81,7 +81,7 @@ final class FileSkipper {
         return null;
       }
       JsonNode answer = ask(directories, predicate);
-      Set<Integer> skipped = skipped(answer, listed);
+      Set<Integer> skipped = skippedNumbers(answer, listed);
       List<Object> kept = skipped.isEmpty() ? null : without(directories, skipped);
       outcome = note(noted, answer, listed - skipped.size());
       skippedFiles.set(answer.path("by"));
@@ -102,7 +102,7 @@ final class FileSkipper {
     ObjectNode request = session.request("skip_files", new Path(table.folder()));
     session.addLifetime(request);
     ObjectNode properties = (ObjectNode) request.get("properties");
-    table.told().forEach(properties::put);
+    table.readerProperties().forEach(properties::put);
     request.put("schema", table.schema().json()).set("types", forms.types());
     read.forEach(request.putArray("read")::add);
     request.set("predicate", predicate);
@@ -115,7 +115,7 @@ final class FileSkipper {
         throw Refusal.of("KeyServiceError", "whether keys of columns that it reads are denied cannot be told: " + answer.path("undecided"));
       }
     }
-    return StoreParts.judged(policy.sparkContext(), table.name(), request, answer);
+    return StoreParts.judge(policy.sparkContext(), table.name(), request, answer);
   }
 
   private static List<Path> addFiles(ObjectNode request, List<Object> directories) {
@@ -136,9 +136,9 @@ final class FileSkipper {
     return paths;
   }
 
-  private static Set<Integer> skipped(JsonNode answer, int listed) {
+  private static Set<Integer> skippedNumbers(JsonNode answer, int listed) {
     Set<Integer> found = new HashSet<>();
-    for (JsonNode number : Wire.required(answer, "skipped")) {
+    for (JsonNode number : Wire.requireField(answer, "skipped")) {
       if (!number.isInt() || number.asInt() < 0 || number.asInt() >= listed || !found.add(number.asInt())) {
         throw Refusal.of("BridgeError", "the helper names a file that was not listed; jar and helper do not belong together");
       }

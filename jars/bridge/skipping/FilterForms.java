@@ -77,7 +77,7 @@ final class FilterForms {
   ArrayNode of(List<Expression> filters) {
     List<ArrayNode> parts = new ArrayList<>();
     filters.forEach(filter -> parts.add(form(filter)));
-    return parts.stream().allMatch(FilterForms::isUnknown) ? null : joined("and", parts);
+    return parts.stream().allMatch(FilterForms::isUnknown) ? null : join("and", parts);
   }
 
   private static String kind(Attribute attribute) {
@@ -104,16 +104,16 @@ final class FilterForms {
     if (expression instanceof And || expression instanceof Or) {
       List<ArrayNode> parts = new ArrayList<>();
       addParts(expression, expression.getClass(), parts);
-      return joined(expression instanceof And ? "and" : "or", parts);
+      return join(expression instanceof And ? "and" : "or", parts);
     }
     if (expression instanceof Not not) {
-      return negated(form(not.child()));
+      return negate(form(not.child()));
     }
     if (expression instanceof IsNull test) {
       return nullTest(test.child());
     }
     if (expression instanceof IsNotNull test) {
-      return negated(nullTest(test.child()));
+      return negate(nullTest(test.child()));
     }
     if (expression instanceof In in) {
       return in(in);
@@ -151,7 +151,7 @@ final class FilterForms {
     }
     if (comparison instanceof EqualNullSafe) { // false for a null, never null
       ArrayNode isNull = leaf("null", column);
-      return literal.isNull() ? isNull : joined("and", List.of(negated(isNull), leaf("=", column).add(literal)));
+      return literal.isNull() ? isNull : join("and", List.of(negate(isNull), leaf("=", column).add(literal)));
     }
     String operator = operator(comparison, isTurned);
     return operator == null ? unknown() : leaf(operator, column).add(literal);
@@ -227,13 +227,13 @@ final class FilterForms {
     return Wire.array().add(word).add(column.name());
   }
 
-  private static ArrayNode joined(String word, List<ArrayNode> parts) {
+  private static ArrayNode join(String word, List<ArrayNode> parts) {
     ArrayNode form = Wire.array().add(word);
     form.addArray().addAll(parts);
     return form;
   }
 
-  private static ArrayNode negated(ArrayNode form) {
+  private static ArrayNode negate(ArrayNode form) {
     return isUnknown(form) ? form : Wire.array().add("not").add(form);
   }
 

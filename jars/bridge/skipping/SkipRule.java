@@ -58,14 +58,14 @@ final class SkipRule extends Rule<LogicalPlan> {
   /** Returns the node with skipping, or the node itself if that fails. */
   private static LogicalPlan skipping(ReadTable table, SessionPolicy policy, SparkSession session, Set<String> read) {
     try {
-      return table.hasOwnPolicy() || !isSupported() ? table.node : wrapped(table, policy, session, read);
+      return table.hasOwnPolicy() || !isSupported() ? table.node : addSkipper(table, policy, session, read);
     } catch (RuntimeException | LinkageError e) {
       LOG.warn("{}: no file is skipped, since its plan cannot be changed: {}", table.name(), e.getMessage());
       return table.node;
     }
   }
 
-  private static LogicalPlan wrapped(ReadTable table, SessionPolicy policy, SparkSession session, Set<String> read) {
+  private static LogicalPlan addSkipper(ReadTable table, SessionPolicy policy, SparkSession session, Set<String> read) {
     Object relation = table.relation();
     FileIndex location = (FileIndex) Calls.call(relation, "location");
     Set<String> inFiles = Trees.lowerCase(List.of(table.schema().fieldNames()));

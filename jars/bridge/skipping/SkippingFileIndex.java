@@ -31,7 +31,7 @@ final class SkippingFileIndex implements FileIndex {
   @Override
   public Seq<PartitionDirectory> listFiles(Seq<Expression> partitionFilters, Seq<Expression> dataFilters) {
     Seq<PartitionDirectory> listed = whole.listFiles(partitionFilters, dataFilters);
-    List<Object> kept = skipper.kept(Calls.list(listed), Trees.elements(Expression.class, dataFilters));
+    List<Object> kept = skipper.keepFiles(Calls.list(listed), Trees.elements(Expression.class, dataFilters));
     if (kept == null) {
       return listed;
     }

@@ -43,8 +43,8 @@ final class StoreParts {
    * @param request skip_files, as it was sent
    * @param answer the helper's, with the parts to evaluate; without parts if it has evaluated the files itself
    */
-  static JsonNode judged(SparkContext context, String table, ObjectNode request, JsonNode answer) {
-    JsonNode parts = Wire.required(answer, "parts");
+  static JsonNode judge(SparkContext context, String table, ObjectNode request, JsonNode answer) {
+    JsonNode parts = Wire.requireField(answer, "parts");
     if (parts.isEmpty()) {
       return answer;
     }
@@ -53,7 +53,7 @@ final class StoreParts {
     List<String> identities = new ArrayList<>();
     parts.forEach(part -> identities.add(part.path("part").toString()));
     List<JsonNode> judgements = parts.size() <= FEW ? here(asked, identities) : inTasks(context, table, asked, identities);
-    return merged((ObjectNode) answer, parts, judgements);
+    return merge((ObjectNode) answer, parts, judgements);
   }
 
   private static List<JsonNode> here(ObjectNode asked, List<String> identities) {
@@ -66,7 +66,7 @@ final class StoreParts {
 
   private static JsonNode ask(ObjectNode asked, String identity) {
     ObjectNode request = asked.deepCopy();
-    request.set("part", parsed(identity));
+    request.set("part", parse(identity));
     return Helper.ask(request);
   }
 
@@ -74,7 +74,7 @@ final class StoreParts {
     List<JsonNode> found = new ArrayList<>();
     int failed = 0;
     for (String judgement : run(context, table, asked.toString(), identities)) {
-      JsonNode judged = parsed(judgement);
+      JsonNode judged = parse(judgement);
       if (judged.has("error")) {
         String why = judged.path("error").asText();
         if (++failed > MOST_HERE) {
@@ -110,7 +110,7 @@ final class StoreParts {
     return Wire.object().put("error", why).toString();
   }
 
-  private static JsonNode parsed(String text) {
+  private static JsonNode parse(String text) {
     try {
       return Wire.parse(text.getBytes(StandardCharsets.UTF_8));
     } catch (IOException e) {
@@ -118,17 +118,17 @@ final class StoreParts {
     }
   }
 
-  private static ObjectNode merged(ObjectNode answer, JsonNode parts, List<JsonNode> judgements) {
+  private static ObjectNode merge(ObjectNode answer, JsonNode parts, List<JsonNode> judgements) {
     TreeMap<Integer, Map<String, BitSet>> excluded = new TreeMap<>();
     ObjectNode unused = Wire.object();
     for (int i = 0; i < parts.size(); i++) {
-      excluded.put(Wire.required(parts.get(i), "first").asInt(), bitmaps(judgements.get(i)));
-      unused.setAll((ObjectNode) Wire.required(judgements.get(i), "unused"));
+      excluded.put(Wire.requireField(parts.get(i), "first").asInt(), bitmaps(judgements.get(i)));
+      unused.setAll((ObjectNode) Wire.requireField(judgements.get(i), "unused"));
     }
     ArrayNode skipped = Wire.array();
     ObjectNode by = Wire.object();
     int number = 0;
-    for (JsonNode row : Wire.required(answer, "rows")) {
+    for (JsonNode row : Wire.requireField(answer, "rows")) {
       Map.Entry<Integer, Map<String, BitSet>> part = row.asInt() < 0 ? null : excluded.floorEntry(row.asInt());
       String index = part == null ? null : indexOf(part.getValue(), row.asInt() - part.getKey());
       if (index != null) {
@@ -145,7 +145,7 @@ final class StoreParts {
 
   private static Map<String, BitSet> bitmaps(JsonNode judgement) {
     Map<String, BitSet> found = new LinkedHashMap<>();
-    JsonNode rows = Wire.required(judgement, "rows");
+    JsonNode rows = Wire.requireField(judgement, "rows");
     rows.fieldNames().forEachRemaining(index -> found.put(index, BitSet.valueOf(Wire.bytes(rows, index))));
     return found;
   }
@@ -172,7 +172,7 @@ final class StoreParts {
     @Override
     public String call(String identity) {
       try {
-        return ask((ObjectNode) parsed(asked), identity).toString();
+        return ask((ObjectNode) parse(asked), identity).toString();
       } catch (RuntimeException | RefusedError | LinkageError e) {
         return failure(String.valueOf(e.getMessage()));
       }

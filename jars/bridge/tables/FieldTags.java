@@ -33,10 +33,10 @@ final class FieldTags {
    * Returns the tags in metadata; a value that is neither text nor a list is returned as JSON text, which the writer refuses.
    */
   static Set<String> of(Metadata metadata) {
-    return metadata.contains(KEY) ? KNOWN.computeIfAbsent(metadata, FieldTags::parsed) : Set.of();
+    return metadata.contains(KEY) ? KNOWN.computeIfAbsent(metadata, FieldTags::parse) : Set.of();
   }
 
-  private static Set<String> parsed(Metadata metadata) {
+  private static Set<String> parse(Metadata metadata) {
     Set<String> found = new LinkedHashSet<>();
     JsonNode value;
     try {
@@ -80,7 +80,7 @@ final class FieldTags {
             : type instanceof UserDefinedType; // which may be stored as a struct
   }
 
-  static List<Nested> nested(DataType type) {
+  static List<Nested> nestedTags(DataType type) {
     List<Nested> found = new ArrayList<>();
     addNested(found, type);
     return found;
@@ -109,7 +109,7 @@ final class FieldTags {
   /** Adds the tags of the fields inside a type. */
   static void addBelow(Set<String> tags, DataType type) {
     if (isNested(type)) {
-      nested(type).forEach(one -> tags.add(one.tag));
+      nestedTags(type).forEach(inner -> tags.add(inner.tag));
     }
   }
 
@@ -148,7 +148,7 @@ final class FieldTags {
   }
 
   private static void addLostAnywhere(Set<String> tags, DataType from, DataType to) {
-    List<Nested> kept = nested(to);
-    nested(from).stream().filter(one -> !kept.contains(one)).forEach(one -> tags.add(one.tag));
+    List<Nested> kept = nestedTags(to);
+    nestedTags(from).stream().filter(inner -> !kept.contains(inner)).forEach(inner -> tags.add(inner.tag));
   }
 }

@@ -27,15 +27,15 @@ final class Folders {
 
   /** Returns whether a folder is another one or below it; a folder without scheme or authority may be on any store. */
   static boolean isWithin(String folder, String root) {
-    URI one = new Path(folder).toUri();
+    URI below = new Path(folder).toUri();
     URI other = new Path(root).toUri();
-    return isAlike(scheme(one), scheme(other))
-        && isAlike(one.getAuthority(), other.getAuthority())
-        && (one.getPath() + "/").startsWith(other.getPath().endsWith("/") ? other.getPath() : other.getPath() + "/");
+    return isAlike(scheme(below), scheme(other))
+        && isAlike(below.getAuthority(), other.getAuthority())
+        && (below.getPath() + "/").startsWith(other.getPath().endsWith("/") ? other.getPath() : other.getPath() + "/");
   }
 
-  private static boolean isAlike(String one, String other) {
-    return one == null || other == null || one.equals(other);
+  private static boolean isAlike(String first, String other) {
+    return first == null || other == null || first.equals(other);
   }
 
   private static String scheme(URI uri) {

@@ -70,7 +70,7 @@ final class KnownTables {
   private void forgetBefore(String folder) {
     ANNOUNCED.forEach(
         (root, made) -> {
-          if (Folders.isWithin(Folders.comparable(folder), root) && !SEEN.contains(made) && exists(parsed(made.name))) {
+          if (Folders.isWithin(Folders.comparable(folder), root) && !SEEN.contains(made) && exists(parseName(made.name))) {
             SEEN.add(made);
             forget();
           }
@@ -83,19 +83,19 @@ final class KnownTables {
    * <p>Spark 4.3 drops an overwritten table only after the write of its successor was planned: that write has the UUID that its
    * own command generated.
    */
-  private Made announced(String folder, String uuid) {
+  private Made findAnnounced(String folder, String uuid) {
     Made made = ANNOUNCED.get(Folders.comparable(folder));
     if (made == null || made.uuid != null && made.uuid.equals(uuid)) {
       return made;
     }
-    if (exists(parsed(made.name))) {
+    if (exists(parseName(made.name))) {
       ANNOUNCED.remove(Folders.comparable(folder));
       return null;
     }
     return made;
   }
 
-  private Object parsed(String name) {
+  private Object parseName(String name) {
     return Calls.call(Calls.call(Calls.call(session, "sessionState"), "sqlParser"), "parseTableIdentifier", name);
   }
 
@@ -115,7 +115,7 @@ final class KnownTables {
   /** Returns the current entry of the table that owns this folder or one above it; null if there is none. */
   Object owner(String folder) {
     for (int attempt = 0; attempt < 2; attempt++) {
-      Place near = nearest(folder, ruled(), tagged());
+      Place near = nearest(folder, ruledPlaces(), taggedPlaces());
       if (near == null || near.table == null) {
         return null;
       }
@@ -134,8 +134,8 @@ final class KnownTables {
   /**
    * Returns the properties for a writer by path: those of the table that owns the folder, or the locations of tables with rules.
    */
-  Map<String, String> toldByFolder(String folder) {
-    return toldByFolder(folder, null);
+  Map<String, String> writerPropertiesByFolder(String folder) {
+    return writerPropertiesByFolder(folder, null);
   }
 
   /**
@@ -143,16 +143,16 @@ final class KnownTables {
    *
    * <p>A table that is created in place of another has its own identity, and the other's tags as long as that exists.
    */
-  Map<String, String> toldByFolder(String folder, String uuid) {
+  Map<String, String> writerPropertiesByFolder(String folder, String uuid) {
     forgetBefore(folder);
-    Made made = announced(folder, uuid);
+    Made made = findAnnounced(folder, uuid);
     Object owner = made != null && made.uuid == null ? null : owner(folder);
     if (made == null) {
-      return owner == null ? places() : TableEntry.told(owner);
+      return owner == null ? places() : TableEntry.writerProperties(owner);
     }
     Map<String, String> told = new TreeMap<>();
-    if (owner != null && TableEntry.quoted(owner).equalsIgnoreCase(made.name)) {
-      told.putAll(TableEntry.told(owner));
+    if (owner != null && TableEntry.quote(owner).equalsIgnoreCase(made.name)) {
+      told.putAll(TableEntry.writerProperties(owner));
       told.remove(Names.TABLE_UUID);
     }
     told.put(Names.TABLE_NAME, made.name.replace("`", ""));
@@ -161,7 +161,7 @@ final class KnownTables {
 
   /** Returns whether files in this folder, of a table of this name, are subject to the tags or the rule of a table. */
   boolean isGoverned(String name, String folder) {
-    return policy.ruledTables().stream().anyMatch(one -> one.replace("`", "").equalsIgnoreCase(name)) || owner(folder) != null;
+    return policy.ruledTables().stream().anyMatch(ruled -> ruled.replace("`", "").equalsIgnoreCase(name)) || owner(folder) != null;
   }
 
   /** Returns the properties for a writer by path: the locations of tables with rules. */
@@ -184,7 +184,7 @@ final class KnownTables {
   private void addOwner(ObjectNode known, String folder) {
     try {
       forgetBefore(folder);
-      Object owner = nearest(folder, ruled()) == null ? owner(folder) : null;
+      Object owner = nearest(folder, ruledPlaces()) == null ? owner(folder) : null;
       if (owner != null) {
         known.putObject(folder).put("table", TableEntry.name(owner)).putNull("uuid");
       }
@@ -196,7 +196,7 @@ final class KnownTables {
   /** Returns the locations of tables with rules, as JSON for readers and writers by path. */
   private ObjectNode locations() {
     ObjectNode known = Wire.object();
-    for (Place place : ruled()) {
+    for (Place place : ruledPlaces()) {
       ObjectNode entry = known.putObject(place.folder).put("table", place.name);
       String uuid = place.table == null ? null : TableEntry.properties(place.table).get(Names.TABLE_UUID);
       entry.put("uuid", uuid);
@@ -217,8 +217,8 @@ final class KnownTables {
     return near;
   }
 
-  private List<Place> ruled() {
-    return known("ruled", unused -> {
+  private List<Place> ruledPlaces() {
+    return lookUp("ruled", unused -> {
       List<Place> found = new ArrayList<>();
       for (String name : policy.ruledTables()) {
         addRuled(found, name);
@@ -230,7 +230,7 @@ final class KnownTables {
   private void addRuled(List<Place> found, String name) {
     Object identifier;
     try {
-      identifier = parsed(name);
+      identifier = parseName(name);
     } catch (IllegalStateException e) {
       return; // the policy's own name for a location
     }
@@ -265,8 +265,8 @@ final class KnownTables {
   }
 
   /** Returns the folders of tables that carry tags of their own, in every database. */
-  private List<Place> tagged() {
-    return known("tagged", unused -> {
+  private List<Place> taggedPlaces() {
+    return lookUp("tagged", unused -> {
       List<Place> found = new ArrayList<>();
       Object external = Calls.call(catalog, "externalCatalog");
       for (Object database : Calls.list(Calls.call(external, "listDatabases"))) {
@@ -289,7 +289,7 @@ final class KnownTables {
     }
   }
 
-  private List<Place> known(String kind, Function<String, List<Place>> look) {
+  private List<Place> lookUp(String kind, Function<String, List<Place>> look) {
     String key = kind + ":" + session.sparkContext().applicationId() + ":" + policy.text();
     Answer answer = ANSWERS.get(key);
     if (answer == null || System.nanoTime() - answer.atNanos > LIFETIME_NANOS) {

@@ -109,12 +109,12 @@ final class ReadTable {
    * Returns the properties for a reader: those of the table's current entry, or those of the folder's table and of the read's
    * options.
    */
-  Map<String, String> told() {
+  Map<String, String> readerProperties() {
     Map<String, String> told = new LinkedHashMap<>();
     if (entry != null) {
-      told.putAll(TableEntry.told(tables.fresh(Calls.call(entry, "identifier"))));
+      told.putAll(TableEntry.writerProperties(tables.fresh(Calls.call(entry, "identifier"))));
     } else {
-      told.putAll(tables.toldByFolder(folder()));
+      told.putAll(tables.writerPropertiesByFolder(folder()));
       Calls.forEach(
           Calls.call(relation, "options"),
           (name, value) -> {
@@ -158,14 +158,14 @@ final class ReadTable {
     for (String folder : path.split("/")) {
       int sign = folder.indexOf('=');
       if (sign > 0) {
-        values.put(unescaped(folder.substring(0, sign)), unescaped(folder.substring(sign + 1)));
+        values.put(unescape(folder.substring(0, sign)), unescape(folder.substring(sign + 1)));
       }
     }
     return values;
   }
 
   /** Removes Hive's escapes of a folder's name: a percent sign and two digits for a character that a name may not contain. */
-  private static String unescaped(String text) {
+  private static String unescape(String text) {
     StringBuilder plain = new StringBuilder();
     for (int i = 0; i < text.length(); i++) {
       boolean isEscape = text.charAt(i) == '%' && i + 2 < text.length() && isHex(text, i + 1) && isHex(text, i + 2);

@@ -39,13 +39,13 @@ final class TableEntry {
   }
 
   /** Returns its name quoted for SQL. */
-  static String quoted(Object table) {
+  static String quote(Object table) {
     Object identifier = Calls.call(table, "identifier");
     Object database = Calls.orNull(Calls.call(identifier, "database"));
-    return (database == null ? "" : quoted((String) database) + ".") + quoted((String) Calls.call(identifier, "table"));
+    return (database == null ? "" : quote((String) database) + ".") + quote((String) Calls.call(identifier, "table"));
   }
 
-  private static String quoted(String name) {
+  private static String quote(String name) {
     return "`" + name.replace("`", "``") + "`";
   }
 
@@ -81,7 +81,7 @@ final class TableEntry {
   }
 
   /** Returns the properties for a writer of this table's files: its name, its properties, and the tags in its schema. */
-  static Map<String, String> told(Object table) {
+  static Map<String, String> writerProperties(Object table) {
     Map<String, String> told = properties(table);
     told.put(Names.TABLE_NAME, name(table));
     Set<String> left = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
@@ -97,7 +97,7 @@ final class TableEntry {
    */
   static Object withTags(Object table, Map<String, Set<String>> tags) {
     Map<String, String> more = new TreeMap<>();
-    tags.forEach((name, ofColumn) -> more.put(Names.TAGS_PREFIX + encoded(name), String.join(",", ofColumn)));
+    tags.forEach((name, ofColumn) -> more.put(Names.TAGS_PREFIX + encode(name), String.join(",", ofColumn)));
     return with(table, more);
   }
 
@@ -113,11 +113,11 @@ final class TableEntry {
   }
 
   /** Returns a column's name encoded for a property's name (property_name in sparkcrypt/schema.py). */
-  private static String encoded(String name) {
+  private static String encode(String name) {
     StringBuilder text = new StringBuilder();
-    for (byte one : name.getBytes(StandardCharsets.UTF_8)) {
-      boolean plain = one > 0 && (Character.isLetterOrDigit(one) || "-_ ~".indexOf(one) >= 0);
-      text.append(plain ? String.valueOf((char) one) : String.format("%%%02X", one));
+    for (byte octet : name.getBytes(StandardCharsets.UTF_8)) {
+      boolean plain = octet > 0 && (Character.isLetterOrDigit(octet) || "-_ ~".indexOf(octet) >= 0);
+      text.append(plain ? String.valueOf((char) octet) : String.format("%%%02X", octet));
     }
     return text.toString();
   }

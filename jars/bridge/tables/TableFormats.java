@@ -35,7 +35,7 @@ final class TableFormats {
   static String ofCaller() {
     Optional<String> found =
         StackWalker.getInstance()
-            .walk(frames -> frames.map(frame -> ofClass(frame.getClassName())).filter(one -> one != null).findFirst());
+            .walk(frames -> frames.map(frame -> ofClass(frame.getClassName())).filter(format -> format != null).findFirst());
     return found.orElse(null);
   }
 }

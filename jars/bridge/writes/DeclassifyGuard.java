@@ -40,11 +40,11 @@ final class DeclassifyGuard {
     if (found.isEmpty()) {
       return;
     }
-    Reader reader = Reader.onDriver(session.sparkContext()).named(policy.principal());
+    Reader reader = Reader.onDriver(session.sparkContext()).withPrincipal(policy.principal());
     Set<Asked> each = new LinkedHashSet<>();
     for (ExpressionTags.Declassified value : found) {
-      List<Carried.Origin> columns = List.copyOf(value.shed().origins());
-      each.add(new Asked(policy.text(), reader, value.reason(), columns, List.copyOf(value.shed().tags())));
+      List<Carried.Origin> columns = List.copyOf(value.formerTags().origins());
+      each.add(new Asked(policy.text(), reader, value.reason(), columns, List.copyOf(value.formerTags().tags())));
     }
     for (Asked asked : each) {
       Long before = writes ? null : ALLOWED.get(asked);
@@ -67,9 +67,9 @@ final class DeclassifyGuard {
 
   private static void record(Asked asked) {
     AccessLogPlace place = AccessLogPlace.of(asked.policy());
-    asked.byTable().forEach((table, names) -> AccessEvents.declassified(place, asked.reader(), table, names, asked.tags(), asked.reason()));
+    asked.byTable().forEach((table, names) -> AccessEvents.writeDeclassified(place, asked.reader(), table, names, asked.tags(), asked.reason()));
     if (asked.columns().isEmpty()) { // values of no file, such as a checkpoint's
-      AccessEvents.declassified(place, asked.reader(), null, List.of(), asked.tags(), asked.reason());
+      AccessEvents.writeDeclassified(place, asked.reader(), null, List.of(), asked.tags(), asked.reason());
     }
   }
 }

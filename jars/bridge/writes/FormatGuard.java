@@ -55,7 +55,7 @@ final class FormatGuard {
     }
     Set<String> schemas = new LinkedHashSet<>();
     for (String holder : HOLDERS) {
-      addSchema(schemas, Calls.held(node, holder));
+      addSchema(schemas, Calls.callIfPresent(node, holder));
     }
     if (WriteQueries.query(node) == null) { // its columns carry their tags already
       addFollowed(schemas, node);
@@ -73,21 +73,22 @@ final class FormatGuard {
     if (own != null) {
       return own;
     }
-    Object source = Calls.held(node, "dataSource");
+    Object source = Calls.callIfPresent(node, "dataSource");
     if (source != null) {
       return TableFormats.ofClass(source.getClass().getName());
     }
-    Object spec = Calls.held(node, "tableSpec");
+    Object spec = Calls.callIfPresent(node, "tableSpec");
     Object provider = spec == null ? null : Calls.orNull(Calls.call(spec, "provider"));
     if (provider != null) {
       return TableFormats.ofProvider((String) provider);
     }
-    Object relation = spec != null ? Calls.held(node, "name") : node instanceof MergeIntoTable ? Calls.held(node, "targetTable") : Calls.held(node, "table");
-    return relation == null ? null : formatOfTable(Calls.held(unaliased(relation), spec == null ? "table" : "catalog"));
+    String holder = spec != null ? "name" : node instanceof MergeIntoTable ? "targetTable" : "table";
+    Object relation = Calls.callIfPresent(node, holder);
+    return relation == null ? null : formatOfTable(Calls.callIfPresent(withoutAlias(relation), spec == null ? "table" : "catalog"));
   }
 
-  static Object unaliased(Object relation) {
-    return relation instanceof SubqueryAlias ? unaliased(((SubqueryAlias) relation).child()) : relation;
+  static Object withoutAlias(Object relation) {
+    return relation instanceof SubqueryAlias ? withoutAlias(((SubqueryAlias) relation).child()) : relation;
   }
 
   private static String formatOfTable(Object table) {
@@ -97,7 +98,7 @@ final class FormatGuard {
       if (format != null) {
         return format;
       }
-      at = Calls.held(at, "table");
+      at = Calls.callIfPresent(at, "table");
     }
     return null;
   }
@@ -105,27 +106,27 @@ final class FormatGuard {
   /** Adds the plans that a command reads, with all tags of their columns: only its format determines what is written of them. */
   private void addFollowed(Set<String> schemas, Object command) {
     for (Object held : Calls.values(command, null, null)) {
-      Object frame = held == null ? null : Calls.held(held, "queryExecution");
-      Object one = frame == null ? held : Calls.call(frame, "analyzed");
-      if (one instanceof Command || one instanceof scala.Option) {
-        addFollowed(schemas, one);
-      } else if (one instanceof LogicalPlan) {
-        addPlan(schemas, (LogicalPlan) one);
+      Object frame = held == null ? null : Calls.callIfPresent(held, "queryExecution");
+      Object inner = frame == null ? held : Calls.call(frame, "analyzed");
+      if (inner instanceof Command || inner instanceof scala.Option) {
+        addFollowed(schemas, inner);
+      } else if (inner instanceof LogicalPlan) {
+        addPlan(schemas, (LogicalPlan) inner);
       }
     }
     if (command instanceof LogicalPlan) {
-      Trees.elements(LogicalPlan.class, Calls.call(command, "subqueries")).forEach(one -> addPlan(schemas, one));
+      Trees.elements(LogicalPlan.class, Calls.call(command, "subqueries")).forEach(subquery -> addPlan(schemas, subquery));
     }
   }
 
   private void addPlan(Set<String> schemas, LogicalPlan plan) {
     PlanTags tags = new PlanTags(new TableTags(session, policy, true), policy.safeAggregates());
     tags.visit(plan);
-    addSchema(schemas, WriteQueries.shown(plan, tags));
+    addSchema(schemas, WriteQueries.showTags(plan, tags));
   }
 
   private static void addSchema(Set<String> schemas, Object held) {
-    Object schema = held == null ? null : Calls.held(held, "schema");
+    Object schema = held == null ? null : Calls.callIfPresent(held, "schema");
     if (schema instanceof StructType) {
       schemas.add(((StructType) schema).json());
     }
@@ -133,7 +134,7 @@ final class FormatGuard {
 
   /** Adds the schema of data that is written by path, which only the format's own reader can return. */
   private void addStored(Set<String> schemas, LogicalPlan node, String format) {
-    Object options = Calls.held(node, "options");
+    Object options = Calls.callIfPresent(node, "options");
     Object path = options == null ? null : Calls.orNull(Calls.call(options, "get", "path"));
     if (path == null) {
       return;
@@ -148,7 +149,7 @@ final class FormatGuard {
 
   /** Adds the table that CONVERT TO DELTA names, or the folder (parquet.`…`): the bounds of its columns are put into the log. */
   private void addConverted(Set<String> schemas, LogicalPlan node) {
-    Object named = node.getClass().getSimpleName().equals(CONVERT) ? Calls.held(node, "tableIdentifier") : null;
+    Object named = node.getClass().getSimpleName().equals(CONVERT) ? Calls.callIfPresent(node, "tableIdentifier") : null;
     if (named instanceof TableIdentifier) {
       addPlan(schemas, session.table(((TableIdentifier) named).quotedString()).queryExecution().analyzed());
     }

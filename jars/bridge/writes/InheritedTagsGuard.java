@@ -53,7 +53,7 @@ final class InheritedTagsGuard {
     request.put("table_schema", (String) Calls.call(Calls.call(table, "schema"), "json"));
     ArrayNode sources = request.putArray("sources");
     from.names().forEach(sources::add);
-    TableEntry.told(table).forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
+    TableEntry.writerProperties(table).forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
     JsonNode answer = Helper.ask(request);
     if (answer.path("mode").asText().equals("add")) {
       add(table, answer.path("columns"));
@@ -79,7 +79,7 @@ final class InheritedTagsGuard {
       Object identifier = Calls.call(table, "identifier");
       return tables.exists(identifier) ? tables.fresh(identifier) : null;
     }
-    Object folder = Calls.held(command, "outputPath");
+    Object folder = Calls.callIfPresent(command, "outputPath");
     return folder == null ? null : tables.owner(folder.toString());
   }
 

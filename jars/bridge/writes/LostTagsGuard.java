@@ -37,9 +37,9 @@ final class LostTagsGuard {
   void check(LogicalPlan command, LogicalPlan query, PlanTags tags, StructType written, Object table) {
     ArrayNode lost = Wire.object().putArray("lost");
     for (Attribute column : Trees.output(query)) {
-      for (Carried.Lost one : tags.of(column).lost()) {
-        ObjectNode found = lost.addObject().put("column", column.name()).put("from", one.of().table() + "." + one.of().column());
-        one.tags().forEach(found.putArray("tags")::add);
+      for (Carried.Lost loss : tags.of(column).losses()) {
+        ObjectNode found = lost.addObject().put("column", column.name()).put("from", loss.of().table() + "." + loss.of().column());
+        loss.tags().forEach(found.putArray("tags")::add);
       }
     }
     Target target = lost.isEmpty() ? null : targetOf(command, table);
@@ -47,27 +47,27 @@ final class LostTagsGuard {
       ObjectNode request = policy.request("check_lost", target.folder()).put("schema", written.json());
       request.put("table_schema", table == null ? null : (String) Calls.call(Calls.call(table, "schema"), "json"));
       request.set("lost", lost);
-      target.told().forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
+      target.properties().forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
       Helper.ask(request);
     }
   }
 
   /** The target of a write: the folder, and the properties of its table. */
-  private record Target(String folder, Map<String, String> told) {}
+  private record Target(String folder, Map<String, String> properties) {}
 
   private Target targetOf(LogicalPlan command, Object table) {
     if (table != null) {
-      return new Target("/", TableEntry.told(table));
+      return new Target("/", TableEntry.writerProperties(table));
     }
-    Object made = WriteQueries.made(command);
+    Object made = WriteQueries.createdTable(command);
     if (made != null) {
       Object identifier = Calls.call(made, "identifier");
-      Map<String, String> told = TableEntry.told(made);
+      Map<String, String> told = TableEntry.writerProperties(made);
       told.put(Names.TABLE_NAME, TableEntry.name(made, (String) Calls.call(catalog, "getCurrentDatabase")));
       String folder = TableEntry.folder(made);
       return new Target(folder == null ? tables.defaultFolder(identifier) : folder, told);
     }
-    Object folder = Calls.held(command, "outputPath");
-    return folder == null ? null : new Target(folder.toString(), tables.toldByFolder(folder.toString()));
+    Object folder = Calls.callIfPresent(command, "outputPath");
+    return folder == null ? null : new Target(folder.toString(), tables.writerPropertiesByFolder(folder.toString()));
   }
 }

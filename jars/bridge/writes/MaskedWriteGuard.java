@@ -107,7 +107,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
     for (List<ColumnPath.Step> steps : uses) {
       String reason = value.reasonAt(steps);
       if (reason != null || value.hasMaskedAt(steps)) {
-        String path = new ColumnPath(column, steps).dotted(column.name());
+        String path = new ColumnPath(column, steps).toText(column.name());
         masked.add("column " + path + " (" + (reason == null ? "of which some fields are denied" : reason) + ")");
       }
     }

@@ -49,7 +49,7 @@ final class PlanNodes {
     return JUDGED.contains(node.getClass().getName()) || formats.isJudged(node);
   }
 
-  LogicalPlan told(LogicalPlan node) {
+  LogicalPlan prepare(LogicalPlan node) {
     return switch (node.getClass().getName()) {
       case READ -> read(node);
       case HIVE_READ -> readHive(node);
@@ -97,7 +97,7 @@ final class PlanNodes {
     }
     Object more = Calls.with(options, told);
     now = more == options ? now : Calls.copy(now, options, more);
-    return now == relation ? node : changed(node, relation, now);
+    return now == relation ? node : replace(node, relation, now);
   }
 
   private LogicalPlan readHive(LogicalPlan node) {
@@ -105,11 +105,11 @@ final class PlanNodes {
     policy.refuseOther(table);
     String serde = String.valueOf(Calls.orNull(Calls.call(Calls.call(table, "storage"), "serde"))).toLowerCase(Locale.ROOT);
     if (serde.endsWith(ORC_SERDE) && !isConverted()) {
-      refuseHivesReader(TableEntry.folder(table), TableEntry.told(tables.fresh(Calls.call(table, "identifier"))));
+      refuseHivesReader(TableEntry.folder(table), TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier"))));
     }
     Object properties = Calls.call(table, "properties");
     Object more = Calls.with(properties, Map.of(Names.TABLE_NAME, TableEntry.name(table)));
-    return more == properties ? node : changed(node, table, Calls.copy(table, properties, more));
+    return more == properties ? node : replace(node, table, Calls.copy(table, properties, more));
   }
 
   /** Returns whether Spark reads Hive's ORC tables by its own source. */
@@ -147,9 +147,9 @@ final class PlanNodes {
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
     Map<String, String> told;
     if (table != null) {
-      told = TableEntry.told(tables.fresh(Calls.call(table, "identifier")));
+      told = TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier")));
     } else {
-      told = isTold(options) ? Map.of() : tables.toldByFolder(folder, uuidIn(options));
+      told = isTold(options) ? Map.of() : tables.writerPropertiesByFolder(folder, uuidIn(options));
     }
     if (isOrc) {
       String schema = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query")).json();
@@ -162,7 +162,7 @@ final class PlanNodes {
       }
     }
     Object more = Calls.with(options, told);
-    return more == options ? node : changed(node, options, more);
+    return more == options ? node : replace(node, options, more);
   }
 
   private LogicalPlan writeHive(LogicalPlan node) {
@@ -172,7 +172,7 @@ final class PlanNodes {
     List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
     partitions.check(partitionColumns, TableEntry.name(table));
     policy.refuseOther(table);
-    Map<String, String> told = TableEntry.told(tables.fresh(Calls.call(table, "identifier")));
+    Map<String, String> told = TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier")));
     refuseHivesOrc(Calls.call(table, "storage"), told, node, partitionColumns, TableEntry.folder(table));
     addQuery(told, node, partitionColumns);
     properties.putAll(told);
@@ -185,12 +185,12 @@ final class PlanNodes {
     Map<String, String> told = new TreeMap<>();
     Object uri = Calls.orNull(Calls.call(storage, "locationUri"));
     if (uri != null) {
-      told.putAll(tables.toldByFolder(Folders.text(uri)));
+      told.putAll(tables.writerPropertiesByFolder(Folders.text(uri)));
       refuseHivesOrc(storage, told, node, List.of(), Folders.text(uri));
     }
     addQuery(told, node, List.of());
     Object more = Calls.with(properties, told);
-    return more == properties ? node : changed(node, storage, Calls.copy(storage, properties, more));
+    return more == properties ? node : replace(node, storage, Calls.copy(storage, properties, more));
   }
 
   /**
@@ -219,9 +219,9 @@ final class PlanNodes {
     partitions.check(Trees.columnsNamed(names, Calls.call(node, "query")), TableEntry.name(table));
     Object identifier = Calls.call(table, "identifier");
     boolean makes = Calls.call(node, "mode").toString().equals("Overwrite") || !tables.exists(identifier);
-    Object identified = makes ? identified(table) : table;
-    KnownTables.announce(folderOf(table), TableEntry.quoted(table), TableEntry.properties(identified).get(Names.TABLE_UUID));
-    return identified == table ? node : changed(node, table, identified);
+    Object identified = makes ? withUuid(table) : table;
+    KnownTables.announce(folderOf(table), TableEntry.quote(table), TableEntry.properties(identified).get(Names.TABLE_UUID));
+    return identified == table ? node : replace(node, table, identified);
   }
 
   /** Prepares a table that is created without rows; existing files, of an external table, may have an identity. */
@@ -232,8 +232,8 @@ final class PlanNodes {
             && (policy.encryptsOrc() ? "parquet,hive,orc" : "parquet,hive")
                 .contains(String.valueOf(Calls.orNull(Calls.call(table, "provider"))).toLowerCase(Locale.ROOT))
             && !tables.exists(Calls.call(table, "identifier"));
-    Object identified = fits ? identified(table) : table;
-    return identified == table ? node : changed(node, table, identified);
+    Object identified = fits ? withUuid(table) : table;
+    return identified == table ? node : replace(node, table, identified);
   }
 
   /**
@@ -242,7 +242,7 @@ final class PlanNodes {
    * <p>The table has a UUID from its first file on, and never that of an earlier table of its name, since files are bound to a
    * UUID.
    */
-  private Object identified(Object table) {
+  private Object withUuid(Object table) {
     boolean has = TableEntry.properties(table).containsKey(Names.TABLE_UUID);
     if (has || !TableEntry.isTagged(table) && !tables.isGoverned(TableEntry.name(table), folderOf(table))) {
       return table;
@@ -276,7 +276,7 @@ final class PlanNodes {
     return path.toString();
   }
 
-  private static LogicalPlan changed(LogicalPlan node, Object old, Object replacement) {
+  private static LogicalPlan replace(LogicalPlan node, Object old, Object replacement) {
     return node.makeCopy(Calls.values(node, old, replacement));
   }
 }

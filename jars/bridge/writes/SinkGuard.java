@@ -95,12 +95,12 @@ final class SinkGuard {
   }
 
   private static String ofVersion2(LogicalPlan node) {
-    Object spec = Calls.held(node, "tableSpec");
+    Object spec = Calls.callIfPresent(node, "tableSpec");
     if (spec == null) {
-      return nameOf(Calls.held(FormatGuard.unaliased(Calls.call(node, "table")), "table"));
+      return nameOf(Calls.callIfPresent(FormatGuard.withoutAlias(Calls.call(node, "table")), "table"));
     }
     Object provider = Calls.call(spec, "provider");
-    return (Boolean) Calls.call(provider, "isDefined") ? ofProvider(provider) : nameOf(Calls.held(Calls.call(node, "name"), "catalog"));
+    return (Boolean) Calls.call(provider, "isDefined") ? ofProvider(provider) : nameOf(Calls.callIfPresent(Calls.call(node, "name"), "catalog"));
   }
 
   private static String ofProvider(Object provider) {

@@ -23,6 +23,6 @@ final class TableOptionsRule extends Rule<LogicalPlan> {
       return plan;
     }
     PlanNodes nodes = new PlanNodes(session, policy);
-    return plan.transformUp(new PlanSteps<>(nodes::isJudged, nodes::told));
+    return plan.transformUp(new PlanSteps<>(nodes::isJudged, nodes::prepare));
   }
 }

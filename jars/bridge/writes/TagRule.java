@@ -31,7 +31,7 @@ final class TagRule extends Rule<LogicalPlan> {
       return plan;
     }
     try {
-      return tagged(plan, policy);
+      return addTags(plan, policy);
     } catch (ParquetCryptoRuntimeException e) {
       throw e;
     } catch (RuntimeException | LinkageError e) {
@@ -43,7 +43,7 @@ final class TagRule extends Rule<LogicalPlan> {
     }
   }
 
-  private LogicalPlan tagged(LogicalPlan plan, SessionPolicy policy) {
+  private LogicalPlan addTags(LogicalPlan plan, SessionPolicy policy) {
     if (plan instanceof DeserializeToObject) {
       return plan; // rows that leave the plan; a Scala encoder expects this node at the top
     }
@@ -65,16 +65,16 @@ final class TagRule extends Rule<LogicalPlan> {
       VariableTags.note(session, plan, ofVariables, tags);
       return plan;
     }
-    DeclassifyGuard.check(session, policy, tags.declassified(), query != null);
+    DeclassifyGuard.check(session, policy, tags.declassifiedValues(), query != null);
     if (query == null) {
-      return WriteQueries.shown(plan, tags);
+      return WriteQueries.showTags(plan, tags);
     }
-    StructType written = WriteQueries.shown(query, tags).schema();
+    StructType written = WriteQueries.showTags(query, tags).schema();
     SinkGuard.check(policy, plan, written, tables);
     InheritedTagsGuard inherited = new InheritedTagsGuard(session, policy);
     Object table = inherited.tableOf(plan);
     new LostTagsGuard(session, policy).check(plan, query, tags, written, table);
-    return WriteQueries.tagged(plan, query, tags, inherited.lacking(table, written, tables));
+    return WriteQueries.addTags(plan, query, tags, inherited.lacking(table, written, tables));
   }
 
   /**
@@ -83,7 +83,7 @@ final class TagRule extends Rule<LogicalPlan> {
    */
   private LogicalPlan taggedEach(LogicalPlan commands, SessionPolicy policy) {
     List<Object> each = new ArrayList<>();
-    Calls.list(Calls.call(commands, "children")).forEach(command -> each.add(tagged((LogicalPlan) command, policy)));
+    Calls.list(Calls.call(commands, "children")).forEach(command -> each.add(addTags((LogicalPlan) command, policy)));
     return (LogicalPlan) Calls.call(commands, "withNewChildren", Calls.scalaList(each));
   }
 }

@@ -61,7 +61,7 @@ final class WriteQueries {
   }
 
   /** Returns the description of the table that a command creates; null if it creates none. */
-  static Object made(LogicalPlan command) {
+  static Object createdTable(LogicalPlan command) {
     String described = CREATING.get(command.getClass().getSimpleName());
     return described == null ? null : Calls.call(command, described);
   }
@@ -71,20 +71,20 @@ final class WriteQueries {
    *
    * @param lacking the columns whose tags the table that is written to lacks, and these tags
    */
-  static LogicalPlan tagged(LogicalPlan command, LogicalPlan query, PlanTags tags, Map<String, Set<String>> lacking) {
+  static LogicalPlan addTags(LogicalPlan command, LogicalPlan query, PlanTags tags, Map<String, Set<String>> lacking) {
     Map<ExprId, Attribute> renamed = new HashMap<>();
-    LogicalPlan wrapped = wrapped(query, tags, lacking, renamed);
+    LogicalPlan wrapped = wrap(query, tags, lacking, renamed);
     if (wrapped == query) {
       return command;
     }
     Object[] values = Calls.values(command, query, wrapped);
-    Object table = made(command);
+    Object table = createdTable(command);
     if (table != null) {
       replace(values, table, TableEntry.withTags(table, tagsByName(query, tags)));
     }
     if (PARTITIONED.contains(command.getClass().getSimpleName())) {
       Object partitions = Calls.call(command, "partitionColumns");
-      replace(values, partitions, renamed(partitions, renamed));
+      replace(values, partitions, rename(partitions, renamed));
     }
     return command.makeCopy(values);
   }
@@ -93,7 +93,7 @@ final class WriteQueries {
    * Gives every column with tags a new id. With the old ids the optimizer would drop the projection, and the tags with it; it
    * also makes columns with the old ids without metadata, such as those of dropDuplicates.
    */
-  private static LogicalPlan wrapped(
+  private static LogicalPlan wrap(
       LogicalPlan query, PlanTags tags, Map<String, Set<String>> lacking, Map<ExprId, Attribute> renamed) {
     List<Object> columns = new ArrayList<>();
     Set<Carried.Origin> conditions = tags.conditions();
@@ -119,7 +119,7 @@ final class WriteQueries {
    *
    * <p>A projection stays the top of its query: Spark accepts only a projection as the body of a function in SQL.
    */
-  static LogicalPlan shown(LogicalPlan query, PlanTags tags) {
+  static LogicalPlan showTags(LogicalPlan query, PlanTags tags) {
     List<Expression> made = query instanceof Project ? Trees.expressions(query, "projectList") : null;
     List<Object> columns = new ArrayList<>();
     boolean changed = false;
@@ -161,7 +161,7 @@ final class WriteQueries {
     }
   }
 
-  private static Object renamed(Object columns, Map<ExprId, Attribute> renamed) {
+  private static Object rename(Object columns, Map<ExprId, Attribute> renamed) {
     List<Object> found = new ArrayList<>();
     for (Expression column : Trees.elements(Expression.class, columns)) {
       Attribute other = column instanceof Attribute ? renamed.get(((Attribute) column).exprId()) : null;
