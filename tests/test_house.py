@@ -125,6 +125,14 @@ def _java_code(source: Path) -> str:
     )
 
 
+def _java_comments(source: Path) -> Iterator[tuple[int, str]]:
+    """Yield the comments of a Java source, each with the number of its first line."""
+    text = (ROOT / source).read_text()
+    for match in re.finditer(f"{JAVA_TEXT}|{JAVA_COMMENT}", text, re.DOTALL):
+        if match[0][0] == "/":
+            yield text.count("\n", 0, match.start()) + 1, re.sub(r"\n\s*\*", "\n", match[0])
+
+
 def _dotted(module: Path) -> str:
     parts = module.with_suffix("").parts[1:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -417,6 +425,7 @@ def test_variables_say_what_they_hold() -> None:
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\s]*\)", re.DOTALL)
+JAVA_CODE = re.compile(r"\{@(?:code|link) [^}]*\}|<code>.*?</code>|`[^`\n]*`|@param \w+", re.DOTALL)
 ALLOWED_PHRASES = re.compile(r"(?:state|key)[ _]director(?:y|ies)|INSERT DIRECTORY", re.IGNORECASE)
 """Directories that are called so: where state is kept, and where the local key service keeps its keys."""
 ALLOWED_NAMES = frozenset(
@@ -487,6 +496,16 @@ def test_texts_use_the_words_of_the_glossary() -> None:
             if isinstance(node.value, str) and " " in node.value and node.value not in RECORDED:
                 prose = ALLOWED_PHRASES.sub("", CODE.sub("", node.value.replace("``", "`"))).replace("passed_over", "")
                 found += [f"{module}:{node.lineno}: {match[0]}" for match in _ruled_out().finditer(prose)]
+    assert found == []
+
+
+def test_comments_of_the_jar_use_the_words_of_the_glossary() -> None:
+    """No comment of a Java source has a word that the glossary rules out, outside of code quotes."""
+    found = []
+    for source in JAVA_SOURCES:
+        for line, comment in _java_comments(source):
+            prose = ALLOWED_PHRASES.sub("", JAVA_CODE.sub("", comment))
+            found += [f"{source}:{line}: {match[0]}" for match in _ruled_out().finditer(prose)]
     assert found == []
 
 

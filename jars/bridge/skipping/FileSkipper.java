@@ -62,14 +62,14 @@ final class FileSkipper {
   }
 
   /**
-   * Returns the files to open, in their directories; null if all of them must be opened.
+   * Returns the files to open, in their partitions; null if all of them must be opened.
    *
-   * @param directories Spark's listing, each with partition values and files
+   * @param partitions Spark's listing, each with partition values and files
    */
-  List<Object> keepFiles(List<Object> directories, List<Expression> filters) {
+  List<Object> keepFiles(List<Object> partitions, List<Expression> filters) {
     int listed = 0;
-    for (Object directory : directories) {
-      listed += Calls.list(Calls.call(directory, "files")).size();
+    for (Object partition : partitions) {
+      listed += Calls.list(Calls.call(partition, "files")).size();
     }
     skippedFiles.set(Wire.object());
     ObjectNode noted = Wire.object().put("table", table.name()).put("listed", listed).put("opened", listed);
@@ -80,9 +80,9 @@ final class FileSkipper {
         outcome = noted.put("why", why);
         return null;
       }
-      JsonNode answer = ask(directories, predicate);
+      JsonNode answer = ask(partitions, predicate);
       Set<Integer> skipped = skippedNumbers(answer, listed);
-      List<Object> kept = skipped.isEmpty() ? null : without(directories, skipped);
+      List<Object> kept = skipped.isEmpty() ? null : without(partitions, skipped);
       outcome = note(noted, answer, listed - skipped.size());
       skippedFiles.set(answer.path("by"));
       return kept;
@@ -96,7 +96,7 @@ final class FileSkipper {
     }
   }
 
-  private JsonNode ask(List<Object> directories, ArrayNode predicate) {
+  private JsonNode ask(List<Object> partitions, ArrayNode predicate) {
     Configuration conf = policy.hadoopConf();
     SessionConf session = new SessionConf(conf);
     ObjectNode request = session.request("skip_files", new Path(table.folder()));
@@ -106,7 +106,7 @@ final class FileSkipper {
     request.put("schema", table.schema().json()).set("types", forms.types());
     read.forEach(request.putArray("read")::add);
     request.set("predicate", predicate);
-    List<Path> paths = addFiles(request, directories);
+    List<Path> paths = addFiles(request, partitions);
     JsonNode answer = Helper.ask(request);
     if (!answer.path("undecided").isEmpty()) {
       ReaderDecision.sample(conf, paths, null).forEach(request.putArray("key_metadata")::add);
@@ -118,12 +118,12 @@ final class FileSkipper {
     return StoreParts.judge(policy.sparkContext(), table.name(), request, answer);
   }
 
-  private static List<Path> addFiles(ObjectNode request, List<Object> directories) {
+  private static List<Path> addFiles(ObjectNode request, List<Object> partitions) {
     Map<Path, Integer> folders = new LinkedHashMap<>();
     List<Path> paths = new ArrayList<>();
     ArrayNode files = request.putArray("files");
-    for (Object directory : directories) {
-      for (Object listed : Calls.list(Calls.call(directory, "files"))) {
+    for (Object partition : partitions) {
+      for (Object listed : Calls.list(Calls.call(partition, "files"))) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) listed;
         Path path = file.getPath();
         int folder = folders.computeIfAbsent(path.getParent(), unused -> folders.size());
@@ -146,11 +146,11 @@ final class FileSkipper {
     return found;
   }
 
-  private static List<Object> without(List<Object> directories, Set<Integer> skipped) {
+  private static List<Object> without(List<Object> partitions, Set<Integer> skipped) {
     List<Object> found = new ArrayList<>();
     int number = 0;
-    for (Object directory : directories) {
-      Object files = Calls.call(directory, "files");
+    for (Object partition : partitions) {
+      Object files = Calls.call(partition, "files");
       List<Object> kept = new ArrayList<>();
       for (Object file : Calls.list(files)) {
         if (!skipped.contains(number++)) {
@@ -158,7 +158,7 @@ final class FileSkipper {
         }
       }
       if (!kept.isEmpty()) {
-        found.add(Calls.copy(directory, files, Calls.scalaList(kept)));
+        found.add(Calls.copy(partition, files, Calls.scalaList(kept)));
       }
     }
     return found;
