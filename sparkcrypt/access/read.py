@@ -69,7 +69,7 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
         ConfigError: there is no such folder.
         StorageError: it cannot be read.
     """
-    _existing(folder)
+    _require_folder(folder)
     report = AccessReport(column, day.isoformat())
     grouped: dict[tuple[object, ...], Record] = {}
     seen: set[tuple[object, object]] = set()
@@ -116,7 +116,7 @@ def read_declassified(folder: Path, columns: Iterable[str], tags: Collection[str
     wanted = sorted(columns)
     found: dict[tuple[str, str, str], int] = {}
     seen: set[tuple[object, object]] = set()
-    for record in _records(_files_below(_existing(folder)), lambda _: None):
+    for record in _records(_files_below(_require_folder(folder)), lambda _: None):
         once = (record.get("process"), record.get("number"))
         if record["kind"] != ACCESS or record["outcome"] != "declassified" or once in seen:
             continue
@@ -131,7 +131,7 @@ def read_declassified(folder: Path, columns: Iterable[str], tags: Collection[str
     return found
 
 
-def _existing(folder: Path) -> Path:
+def _require_folder(folder: Path) -> Path:
     if not folder.is_dir():
         raise ConfigError(
             f"access log {folder}: is no folder on this machine; allowed: the folder of the policy's access_log, on "

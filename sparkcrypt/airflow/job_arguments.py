@@ -36,10 +36,10 @@ class JobArguments:
         Raises:
             AirflowException: neither tables nor a folder are given, or both; or an option is reserved for the task.
         """
-        tables, databases, options = _several(self.table), _several(self.database), _further(self.options)
+        tables, databases, options = _list_names(self.table), _list_names(self.database), _check_options(self.options)
         if (not self.path) == (not tables and not databases):
             raise AirflowException("give table or database, or else path; after templating there is none, or both")
-        line = [*_each("--table", tables), *_each("--database", databases)]
+        line = [*_repeat_option("--table", tables), *_repeat_option("--database", databases)]
         line += ["--path", self.path] if self.path else []
         line += ["--policy", self.policy]
         line += ["--where", self.where] if self.where else []
@@ -69,8 +69,13 @@ def list_rotation(
     """
     if not key:
         raise AirflowException("key is empty; name the master key; after templating there may be none")
-    line = ["--key", key, *_each("--table", _several(table)), *_each("--database", _several(database))]
-    return [*line, "--policy", policy, *_further(options)]
+    line = [
+        "--key",
+        key,
+        *_repeat_option("--table", _list_names(table)),
+        *_repeat_option("--database", _list_names(database)),
+    ]
+    return [*line, "--policy", policy, *_check_options(options)]
 
 
 def list_shredding(
@@ -103,12 +108,17 @@ def list_shredding(
         raise AirflowException("reason is empty; say why keys are shredded; after templating there may be none")
     line = [
         "apply" if applies else "plan",
-        *_each("--table", _several(table)),
-        *_each("--database", _several(database)),
+        *_repeat_option("--table", _list_names(table)),
+        *_repeat_option("--database", _list_names(database)),
     ]
-    line += [*_each("--key", _several(key)), *_each("--head", _several(head)), "--policy", policy]
+    line += [
+        *_repeat_option("--key", _list_names(key)),
+        *_repeat_option("--head", _list_names(head)),
+        "--policy",
+        policy,
+    ]
     line += ["--yes", "--reason", str(reason)] if applies else []
-    return [*line, *_further(options, "--yes", "--reason")]
+    return [*line, *_check_options(options, "--yes", "--reason")]
 
 
 def list_indexing(*, policy: str, table: str, columns: Iterable[str] = (), options: Iterable[str] = ()) -> list[str]:
@@ -125,12 +135,19 @@ def list_indexing(*, policy: str, table: str, columns: Iterable[str] = (), optio
     """
     if not table:
         raise AirflowException("table is empty; name one; after templating there may be none")
-    wanted = _several(columns)
-    line = ["create" if wanted else "refresh", "--table", table, *_each("--column", wanted), "--policy", policy]
-    return [*line, *_further(options, "--table", "--column", "--path")]
+    wanted = _list_names(columns)
+    line = [
+        "create" if wanted else "refresh",
+        "--table",
+        table,
+        *_repeat_option("--column", wanted),
+        "--policy",
+        policy,
+    ]
+    return [*line, *_check_options(options, "--table", "--column", "--path")]
 
 
-def _further(options: Iterable[str], *more: str) -> list[str]:
+def _check_options(options: Iterable[str], *more: str) -> list[str]:
     further = [str(option) for option in options]
     own = {"--report", "--dry-run", *more} & {option.partition("=")[0] for option in further}
     if own:
@@ -138,10 +155,10 @@ def _further(options: Iterable[str], *more: str) -> list[str]:
     return further
 
 
-def _several(names: str | Iterable[str] | None) -> list[str]:
+def _list_names(names: str | Iterable[str] | None) -> list[str]:
     """Return names as a list, without empty ones, to which templates may be rendered."""
     return [name for name in ([names] if isinstance(names, str) else names or ()) if name]
 
 
-def _each(option: str, values: Iterable[str]) -> list[str]:
+def _repeat_option(option: str, values: Iterable[str]) -> list[str]:
     return [part for value in values for part in (option, value)]

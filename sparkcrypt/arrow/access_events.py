@@ -61,7 +61,7 @@ class ProcessLog:
             StorageError: it could not be written, and the log is required.
         """
         with self._lock:
-            records = [*self._kept, *self._lost_ones(), self._record(event)]
+            records = [*self._kept, *self._make_lost_record(), self._record(event)]
             try:
                 self._log.append(records, durable=self.rule.required)
             except StorageError as error:
@@ -78,7 +78,7 @@ class ProcessLog:
         known = {"application": self._application, "route": ROUTE, "number": next(self._numbers)}
         return make_record({**event, **known}, process=self._process)
 
-    def _lost_ones(self) -> Iterable[Record]:
+    def _make_lost_record(self) -> Iterable[Record]:
         if self._lost:
             now = _now()
             yield self._record({"kind": LOST, "count": self._lost, "first_ms": now, "last_ms": now})

@@ -40,7 +40,7 @@ class DeniedLeaves:
         here = {number for number, values in enumerate(self.partitions) if values.items() <= file.partition.items()}
         return denied_below(leaf.path for leaf in self.leaves if leaf.partitions is None or leaf.partitions & here)
 
-    def everywhere(self) -> dict[str, Denied]:
+    def find_denied_everywhere(self) -> dict[str, Denied]:
         """Return column -> its leaves that are denied in every file."""
         return denied_below(leaf.path for leaf in self.leaves if leaf.partitions is None)
 
@@ -87,7 +87,7 @@ def decide_denied(
     decisions = opened_key_service(reader.policy.key_service).decisions
     told = {**request, "policy": reader.policy.canonical(), "principal": reader.principal, "on_denied": said}
     answer = decide(told, decisions)
-    partitions = _distinct(files, answer["partition_columns"])
+    partitions = _list_distinct_values(files, answer["partition_columns"])
     if partitions:
         told["partitions"] = [dict(values) for values in partitions]
         answer = decide(told, decisions)
@@ -102,7 +102,7 @@ def _is_asked(policy: Policy, said: OnDenied | None) -> bool:
     return said == "mask" or (said is None and any(rule.on_denied == "mask" for rule in policy.tags))
 
 
-def _distinct(files: Sequence[DataFile], names: Sequence[str]) -> tuple[Mapping[str, str], ...]:
+def _list_distinct_values(files: Sequence[DataFile], names: Sequence[str]) -> tuple[Mapping[str, str], ...]:
     """Return the distinct values of the named partition columns, which key templates use."""
     found = {tuple((name, value) for name, value in file.partition.items() if name in names) for file in files if names}
     return tuple(dict(values) for values in sorted(found) if values)

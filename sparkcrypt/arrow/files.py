@@ -71,7 +71,7 @@ def find_files(folders: Sequence[str], settings: Settings) -> tuple[DataFile, ..
         VerificationError: a file is a symbolic link.
     """
     found: list[DataFile] = []
-    for folder in map(_absolute, folders):
+    for folder in map(_make_absolute, folders):
         listed = list_files(folder, settings)
         if not listed:
             raise ConfigError(f"{folder}: holds no data files; name a data file, or a folder of them")
@@ -147,7 +147,7 @@ _TYPES: tuple[tuple[pa.DataType, Callable[[str], Any]], ...] = (
 )
 
 
-def _absolute(folder: str) -> str:
+def _make_absolute(folder: str) -> str:
     """Return an absolute path or URI, which can be compared with locations in policies."""
     scheme, _, _ = split_path(folder)
     return folder if scheme is not None else str(FilePath(folder).absolute())

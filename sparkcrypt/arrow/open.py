@@ -14,7 +14,7 @@ from sparkcrypt.arrow.denied import DeniedLeaves, decide_denied
 from sparkcrypt.arrow.file_keys import Reader, encode
 from sparkcrypt.arrow.files import DataFile, find_files, partition_columns, table_folder
 from sparkcrypt.arrow.judge import Judge
-from sparkcrypt.arrow.shape import SPARK_SCHEMA, nullable, spark_json
+from sparkcrypt.arrow.shape import SPARK_SCHEMA, make_nullable, spark_json
 from sparkcrypt.arrow.table import GuardedTable, begin_events, dropped_columns, read_schema
 from sparkcrypt.errors import ConfigError, show
 from sparkcrypt.native.open_places import Settings
@@ -160,7 +160,7 @@ def _file_schema(schema: pa.Schema, partitions: Sequence[str], file: DataFile, *
             f"{file.path}: column {', '.join(both)} is in the file and in the names of its folders; read the table "
             "with Spark, which takes the folders' values"
         )
-    return pa.schema([nullable(field) for field in schema if field.name not in partitions])
+    return pa.schema([make_nullable(field) for field in schema if field.name not in partitions])
 
 
 def _mark_masked(schema: pa.Schema, denied: DeniedLeaves) -> pa.Schema:

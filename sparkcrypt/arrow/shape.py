@@ -38,21 +38,21 @@ def _type(kind: pa.DataType) -> Any:
     return "string"
 
 
-def nullable(field: pa.Field) -> pa.Field:
+def make_nullable(field: pa.Field) -> pa.Field:
     """Return a nullable field with nullable children, since a file may lack it or this reader its key."""
     return pa.field(field.name, _nullable_type(field.type), nullable=True)
 
 
 def _nullable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct([nullable(field) for field in kind])
+        return pa.struct([make_nullable(field) for field in kind])
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(nullable(kind.value_field), kind.list_size)
+        return pa.list_(make_nullable(kind.value_field), kind.list_size)
     if is_list(kind):
         make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return make(nullable(kind.value_field))
+        return make(make_nullable(kind.value_field))
     if pa.types.is_map(kind):
-        return pa.map_(_nullable_type(kind.key_type), nullable(kind.item_field))
+        return pa.map_(_nullable_type(kind.key_type), make_nullable(kind.item_field))
     return kind
 
 

@@ -214,7 +214,7 @@ class GuardedTable:
             settings=self.settings,
             requested=spark_json(pa.schema(fields)) if fields else None,
             columns=frozenset(path for field in self.file_schema for path in leaves_of(field.type, (field.name,))),
-            needed=lambda path: _readable(fields, self.denied.of_file(by_path[path])),
+            needed=lambda path: _list_readable_leaves(fields, self.denied.of_file(by_path[path])),
         )
 
     def _dataset(
@@ -272,7 +272,7 @@ class GuardedTable:
             yield from rows.select(wanted).to_batches()
 
 
-def _readable(fields: Sequence[pa.Field], denied: Mapping[str, Denied]) -> frozenset[Path]:
+def _list_readable_leaves(fields: Sequence[pa.Field], denied: Mapping[str, Denied]) -> frozenset[Path]:
     """Return the logical paths of the readable leaves of columns."""
     kept = ((field.name, kept_type(field.type, denied.get(field.name, {}))) for field in fields)
     return frozenset(leaf for name, kind in kept if kind is not None for leaf in leaves_of(kind, (name,)))
@@ -280,7 +280,7 @@ def _readable(fields: Sequence[pa.Field], denied: Mapping[str, Denied]) -> froze
 
 def dropped_columns(file_schema: pa.Schema, denied: DeniedLeaves) -> frozenset[str]:
     """Return the top-level columns that have no readable leaf in any file."""
-    everywhere = denied.everywhere()
+    everywhere = denied.find_denied_everywhere()
     return frozenset(
         field.name
         for field in file_schema

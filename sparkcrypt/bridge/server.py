@@ -65,7 +65,7 @@ class Server:
         except SparkcryptError as error:
             self._respond_error(number, type(error).__name__, str(error))
         except Exception as error:  # noqa: BLE001  # answered as BridgeError: the caller must not wait
-            self._respond_error(number, BridgeError.__name__, _unforeseen(str(request.get("op")), error))
+            self._respond_error(number, BridgeError.__name__, _describe_unforeseen(str(request.get("op")), error))
 
     def _respond_error(self, number: object, kind: str, message: str) -> None:
         self._respond({"id": number, "error": {"type": kind, "message": message}})
@@ -78,7 +78,7 @@ class Server:
                 end_process(0)  # the other end is closed: no caller waits for this answer
 
 
-def _unforeseen(operation: str, error: Exception) -> str:
+def _describe_unforeseen(operation: str, error: Exception) -> str:
     """Log an unexpected error, and return a message without its text if that could contain key bytes."""
     frames = "".join(traceback.format_tb(error.__traceback__))
     sys.stderr.write(f"sparkcrypt helper: {type(error).__name__} in {operation}\n{frames}")

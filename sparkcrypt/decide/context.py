@@ -187,12 +187,12 @@ def refuse_unknown(properties: Mapping[str, str]) -> None:
         if not known and name.startswith((names.PREFIX, "parquet.encryption.")):
             allowed = _KNOWN if name.startswith(names.PREFIX) else _UPSTREAM
             near = [f"{prefix}<column>" for prefix in _BY_COLUMN if _resembles(name, prefix)]
-            near = near or _nearest(name, allowed)
+            near = near or _find_similar_name(name, allowed)
             hint = f"; did you mean {near[0]}?" if near else f"; allowed: {', '.join(allowed)}"
             raise ConfigError(f"option {name} is not known, and a misspelt option would leave data in clear{hint}")
 
 
-def _nearest(name: str, allowed: tuple[str, ...]) -> list[str]:
+def _find_similar_name(name: str, allowed: tuple[str, ...]) -> list[str]:
     """Return the allowed name whose part after the common prefix is most similar, if one is."""
     start = names.PREFIX if name.startswith(names.PREFIX) else "parquet.encryption."
     by_own_part = {entry.removeprefix(start): entry for entry in allowed}

@@ -58,7 +58,7 @@ def _field(path: Path, below: _Tree, guide: Node | None) -> _Field:
 
 
 def _repeated_element(path: Path, below: _Tree, guide: Node | None) -> _Field:
-    name, inside = _only(path, below, "list")
+    name, inside = _get_only_child(path, below, "list")
     element = guide.children[0] if guide is not None else None
     if len(inside) != 1 or name in ("array", f"{path[-1]}_tuple"):
         return _field((*path, name), inside, element) | {"repetition": "repeated"}
@@ -69,7 +69,7 @@ def _repeated_element(path: Path, below: _Tree, guide: Node | None) -> _Field:
 
 
 def _repeated_pair(path: Path, below: _Tree, guide: Node | None) -> _Field:
-    name, inside = _only(path, below, "map")
+    name, inside = _get_only_child(path, below, "map")
     nodes = guide.children if guide is not None else (None, None)
     if len(inside) != len(nodes):
         raise _not_as_read(path, "map")
@@ -78,7 +78,7 @@ def _repeated_pair(path: Path, below: _Tree, guide: Node | None) -> _Field:
     return _make_field((*path, name), "group", children) | {"repetition": "repeated"}
 
 
-def _only(path: Path, below: _Tree, kind: str) -> tuple[str, _Tree]:
+def _get_only_child(path: Path, below: _Tree, kind: str) -> tuple[str, _Tree]:
     if len(below) != 1:
         raise _not_as_read(path, kind)
     return next(iter(below.items()))

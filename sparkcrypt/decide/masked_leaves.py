@@ -40,7 +40,7 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
         KeyServiceUnavailableError: the key service does not answer.
     """
     context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
-    columns = _maskable(context, request) if context.rule.enforce else []
+    columns = _list_maskable(context, request) if context.rule.enforce else []
     fixed = [column for column in columns if column.key is not None and not column.key.columns]
     rendered = _render_keys([column for column in columns if column not in fixed], _partitions(request))
     asked = [column.key.text for column in fixed if column.key] + [key for keys in rendered.values() for key in keys]
@@ -67,7 +67,7 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
     }
 
 
-def _maskable(context: TableContext, request: Mapping[str, Any]) -> list[ColumnPlan]:
+def _list_maskable(context: TableContext, request: Mapping[str, Any]) -> list[ColumnPlan]:
     """Return the columns that may be masked: the session or a tag asks for it, and no tag forbids it."""
     said = optional_text(request, "on_denied")
     if said is not None and said not in ON_DENIED:

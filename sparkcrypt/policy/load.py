@@ -72,7 +72,7 @@ def policy_from_text(text: str, *, where: str, base: str) -> Policy:
         ConfigError: one line for each problem.
     """
     document, reader = _parse_yaml(text, where)
-    return policy_from_document(document, locate=reader.locate, resolve=lambda relative: _absolute(relative, base))
+    return policy_from_document(document, locate=reader.locate, resolve=lambda relative: _make_absolute(relative, base))
 
 
 def rules_from_text(text: str, *, where: str, base: str) -> tuple[TableRule, ...]:
@@ -87,7 +87,7 @@ def rules_from_text(text: str, *, where: str, base: str) -> tuple[TableRule, ...
         ConfigError: one line for each problem.
     """
     document, reader = _parse_yaml(text, where)
-    return rules_from_document(document, locate=reader.locate, resolve=lambda relative: _absolute(relative, base))
+    return rules_from_document(document, locate=reader.locate, resolve=lambda relative: _make_absolute(relative, base))
 
 
 def _parse_yaml(text: str, where: str) -> tuple[Any, _Reader]:
@@ -105,7 +105,7 @@ def _parse_yaml(text: str, where: str) -> tuple[Any, _Reader]:
         raise ConfigError(f"{where}{line}: not YAML: {reason}; see the examples in conf/") from error
 
 
-def _absolute(relative: str, base: str) -> str:
+def _make_absolute(relative: str, base: str) -> str:
     """Make a path of the policy absolute; URIs are unchanged, and a base that is a URI gives a URI."""
     if _URI.match(relative) or relative.startswith("/"):
         return relative

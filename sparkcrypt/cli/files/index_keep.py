@@ -115,7 +115,7 @@ def create_index(
             plan = plan_store(desk.data, Wanted(tuple(kinds), *pairs, kinds, most_values, false_positives))
             folder, record = desk.folder(plan.table_uuid), desk.generation(plan.table_uuid)
             keys = desk.keys({name: column.key for name, column in plan.columns.items() if column.key is not None})
-            built = create_store(folder, plan, keys, generation=record.read(), read=_told_reader(str(path)))
+            built = create_store(folder, plan, keys, generation=record.read(), read=_make_reader(str(path)))
             record.keep(built.sidecar.generation)
             built_at(folder.uri, built, path=path)
     built_at.show(as_json=as_json)
@@ -151,14 +151,14 @@ def refresh_index(
             store = find_known_store(workplace, str(path), to, policy)
             known = store.record.read()
             opened = store.open(known)
-            keys, read = store.desk.keys_of(opened), _told_reader(str(path))
+            keys, read = store.desk.keys_of(opened), _make_reader(str(path))
             built = refresh_store(store.folder, store.desk.data, opened, keys, generation=known, read=read)
             store.record.keep(built.sidecar.generation)
             built_at(store.folder.uri, built, path=path)
     built_at.show(as_json=as_json)
 
 
-def _told_reader(path: str) -> RowReader:
+def _make_reader(path: str) -> RowReader:
     return ToldReader(read_rows, path, progress_on_stderr(_WORK))
 
 

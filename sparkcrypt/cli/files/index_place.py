@@ -56,7 +56,7 @@ class Desk:
             ConfigError: its location is unknown, or it overlaps the files' folder.
         """
         uri = self.to if self.to is not None else self._by_policy(table_uuid)
-        uri = _absolute(uri)
+        uri = _make_absolute(uri)
         if is_within(uri, self.data.path) or is_within(self.data.path, uri):
             raise ConfigError(f"{uri}: is the data's folder, inside or above it; give the store a folder of its own")
         return open_folder(uri, self.data.settings)
@@ -121,7 +121,7 @@ def open_desk(workplace: Workplace, path: str, to: str | None, policy: str) -> D
             f"{', '.join(f'{name}:' for name in WEB_HDFS)}"
         )
     retrieve = policy_keys(loaded)
-    data = DataFolder(_absolute(path), retrieve, _checker(loaded))
+    data = DataFolder(_make_absolute(path), retrieve, _checker(loaded))
     return Desk(workplace, loaded, data, to, open_key_service(loaded.key_service), retrieve)
 
 
@@ -171,5 +171,5 @@ def _checker(policy: Policy) -> Callable[[str, FileSummary], None]:
     return check
 
 
-def _absolute(uri: str) -> str:
+def _make_absolute(uri: str) -> str:
     return str(Path(local_path(uri)).absolute()) if is_local(uri) else uri.rstrip("/")

@@ -68,7 +68,7 @@ def rewrite(
     files = data_files(source, settings)
     _refuse_taken(target, settings)
     making = Orders.of(loaded, column_keys, decrypt=decrypt, settings=settings)
-    orders = [making.order(_below(source, file), _below(target, file)) for file in files]
+    orders = [making.order(_join_below(source, file), _join_below(target, file)) for file in files]
     outcomes = _run(source, orders, loaded, settings, workers)
     _report(outcomes, as_json=as_json)
 
@@ -122,7 +122,7 @@ def _refuse_taken(target: str, settings: Settings) -> None:
     raise ConfigError(f"{target}: is there already, with {count_of(len(taken), 'data file')}; name a new place")
 
 
-def _below(root: str, file: str) -> str:
+def _join_below(root: str, file: str) -> str:
     return f"{root.rstrip('/')}/{file}" if file else root
 
 

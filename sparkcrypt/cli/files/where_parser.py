@@ -56,7 +56,7 @@ def parse_where(text: str, types: Mapping[str, str]) -> Predicate:
         click.UsageError: the text is not a predicate of this form.
     """
     parser = _Parser(_tokens(text), types)
-    found = parser.either(0)
+    found = parser.parse_or(0)
     if parser.next:
         parser.fail("the end")
     return found
@@ -93,7 +93,7 @@ class _Parser:
         where = "at its end" if token is None else f"at token {self._at + 1}, {token.kind}"
         raise click.UsageError(f"--where {where}: expected {expected}")
 
-    def took(self, *words: str) -> bool:
+    def accept(self, *words: str) -> bool:
         """Consume these keywords or signs if they come next, and tell whether they did."""
         there = [token.word for token in self._tokens[self._at : self._at + len(words)]]
         if there != list(words):
@@ -102,51 +102,51 @@ class _Parser:
         return True
 
     def need(self, word: str) -> None:
-        if not self.took(word):
+        if not self.accept(word):
             self.fail(word)
 
-    def either(self, depth: int) -> Predicate:
+    def parse_or(self, depth: int) -> Predicate:
         """Parse a disjunction, which has the lowest precedence."""
         if depth > MAX_DEPTH:
             self.fail(f"at most {MAX_DEPTH} levels")
-        parts = [self._both(depth)]
-        while self.took("OR"):
-            parts.append(self._both(depth))
+        parts = [self._parse_and(depth)]
+        while self.accept("OR"):
+            parts.append(self._parse_and(depth))
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
-    def _both(self, depth: int) -> Predicate:
-        parts = [self._one(depth)]
-        while self.took("AND"):
-            parts.append(self._one(depth))
+    def _parse_and(self, depth: int) -> Predicate:
+        parts = [self._parse_not(depth)]
+        while self.accept("AND"):
+            parts.append(self._parse_not(depth))
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
-    def _one(self, depth: int) -> Predicate:
+    def _parse_not(self, depth: int) -> Predicate:
         negated = False
-        while self.took("NOT"):
+        while self.accept("NOT"):
             negated = not negated
-        if self.took("("):
-            found = self.either(depth + 1)
+        if self.accept("("):
+            found = self.parse_or(depth + 1)
             self.need(")")
         else:
-            found = self._leaf()
+            found = self._parse_leaf()
         return Not(found) if negated else found
 
-    def _leaf(self) -> Predicate:
+    def _parse_leaf(self) -> Predicate:
         column, kind = self._column()
-        if self.took("IS"):
-            negated = self.took("NOT")
+        if self.accept("IS"):
+            negated = self.accept("NOT")
             self.need("NULL")
             found: Predicate = IsNull(column) if kind else Unsupported()
             return Not(found) if negated else found
-        negated = self.took("NOT")
-        if self.took("IN"):
-            found = self._in(column, kind)
-        elif self.took("BETWEEN"):
+        negated = self.accept("NOT")
+        if self.accept("IN"):
+            found = self._parse_in(column, kind)
+        elif self.accept("BETWEEN"):
             least = self._literal()
             self.need("AND")
             found = And((_compare(column, kind, ">=", least), _compare(column, kind, "<=", self._literal())))
-        elif self.took("LIKE"):
-            found = _like(column, kind, self._literal())
+        elif self.accept("LIKE"):
+            found = _translate_like(column, kind, self._literal())
         elif negated:
             self.fail("IN, BETWEEN or LIKE")
         else:
@@ -162,10 +162,10 @@ class _Parser:
             return _compare(column, kind, token.word, self._literal())
         return Not(_compare(column, kind, "=", self._literal()))
 
-    def _in(self, column: str, kind: str) -> Predicate:
+    def _parse_in(self, column: str, kind: str) -> Predicate:
         self.need("(")
         literals = [self._literal()]
-        while self.took(","):
+        while self.accept(","):
             literals.append(self._literal())
         self.need(")")
         values = [_value(literal, kind) for literal in literals]
@@ -182,12 +182,12 @@ class _Parser:
         return self._types.get(name.lower(), (name, ""))
 
     def _literal(self) -> _Literal:
-        if self.took("NULL"):
+        if self.accept("NULL"):
             return _Literal("null", "")
         for word in ("TRUE", "FALSE"):
-            if self.took(word):
+            if self.accept(word):
                 return _Literal("boolean", word)
-        typed = next((word.lower() for word in ("DATE", "TIMESTAMP") if self.took(word)), "")
+        typed = next((word.lower() for word in ("DATE", "TIMESTAMP") if self.accept(word)), "")
         token = self.next
         if token is None or token.kind not in ("text", "number") or (typed and token.kind != "text"):
             self.fail("a literal")
@@ -201,7 +201,7 @@ def _compare(column: str, kind: str, operator: Any, literal: _Literal) -> Predic
     return Unsupported() if isinstance(value, Unsupported) else Compare(column, operator, value)
 
 
-def _like(column: str, kind: str, literal: _Literal) -> Predicate:
+def _translate_like(column: str, kind: str, literal: _Literal) -> Predicate:
     prefix = literal.text[:-1]
     simple = kind == "string" and literal.kind == "text" and literal.text.endswith("%")
     return StartsWith(column, prefix) if simple and not set(prefix) & set("%_\\") else Unsupported()

@@ -32,7 +32,7 @@ def named_files(workplace: Workplace, paths: tuple[str, ...]) -> list[NamedFile]
     """
     found: list[NamedFile] = []
     for path in paths:
-        here = list(_local(path) if is_local(path) else _remote(workplace, path))
+        here = list(_list_local(path) if is_local(path) else _list_remote(workplace, path))
         if not here:
             raise ConfigError(f"{path}: holds no data files; name a data file, or a folder of them")
         found.extend(here)
@@ -59,11 +59,11 @@ def policy_keys(policy: Policy) -> RetrieveKey:
     return retrieve
 
 
-def _local(path: str) -> Iterator[NamedFile]:
+def _list_local(path: str) -> Iterator[NamedFile]:
     place = local_path(path)
     if not place.exists():
         raise ConfigError(f"{path}: is not there; name a data file, or a folder of them")
-    for file in _below(place) if place.is_dir() else [place]:
+    for file in _list_below(place) if place.is_dir() else [place]:
         yield NamedFile(str(file), _opener(file))
 
 
@@ -77,18 +77,18 @@ def _opener(file: Path) -> Callable[[], Any]:
     return open_file
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _list_below(folder: Path) -> Iterator[Path]:
     """Yield the files that Spark reads below a folder, without names that begin with ``.``, or ``_`` without ``=``."""
     for entry in sorted(folder.iterdir()):
         if is_hidden(entry.name):
             continue
         if entry.is_dir():
-            yield from _below(entry)
+            yield from _list_below(entry)
         else:
             yield entry
 
 
-def _remote(workplace: Workplace, path: str) -> Iterator[NamedFile]:
+def _list_remote(workplace: Workplace, path: str) -> Iterator[NamedFile]:
     from sparkcrypt.spark.files.hadoop import HadoopFiles
 
     files = HadoopFiles(workplace.spark)

@@ -20,7 +20,7 @@ _SHOWN = 20
 def pass_text(done: PassReport) -> str:
     """Return a line for the pass, a line for each table, and all failures, warnings and notes."""
     totals = done.totals()
-    lines = [f"{done.outcome}: {_whole(done, totals)}"]
+    lines = [f"{done.outcome}: {_describe_pass(done, totals)}"]
     if done.tables:
         head = ("table", "outcome", "files", "to do", "bytes", "what") if done.dry_run else _HEAD
         rows = [_plan_row(table) if done.dry_run else _run_row(table) for table in done.tables]
@@ -32,7 +32,7 @@ def pass_text(done: PassReport) -> str:
 _HEAD = ("table", "outcome", "files", "rewritten", "bytes", "left", "run")
 
 
-def _whole(done: PassReport, totals: Mapping[str, int]) -> str:
+def _describe_pass(done: PassReport, totals: Mapping[str, int]) -> str:
     tables = count_of(totals["tables"], "table")
     if done.dry_run:
         amount = (
@@ -115,14 +115,14 @@ def _texts(done: PassReport) -> Iterator[str]:
         for warning in _select_warnings(report.warnings, dry_run=done.dry_run):
             yield f"warning: {report.table}: {warning}"
     yield from (f"warning: {warning}" for warning in done.warnings)
-    yield from _awaiting(done.tables)
+    yield from _describe_awaiting(done.tables)
     if done.unchanged:
         yield f"unchanged since the last pass: {', '.join(done.unchanged)}"
     for table, reason in done.passed_over.items():
         yield f"skipped: {table}: {reason}"
 
 
-def _awaiting(reports: Iterable[Report]) -> Iterator[str]:
+def _describe_awaiting(reports: Iterable[Report]) -> Iterator[str]:
     for report in reports:
         files, total = report.plaintext_awaiting
         if files:

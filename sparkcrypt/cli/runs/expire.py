@@ -60,7 +60,7 @@ def expire(
       sparkcrypt backfill expire --table sales.customers --policy policy.yaml --dry-run
       sparkcrypt backfill expire --database sales --policy policy.yaml --older-than 7d
     """
-    text = tables[0] if len(tables) == 1 and not databases and path is None and not _many(tables[0]) else None
+    text = tables[0] if len(tables) == 1 and not databases and path is None and not _names_many(tables[0]) else None
     if not (tables or databases or path):
         raise click.UsageError("give --table, --database or --path", context)
     if run_id is not None and text is None:
@@ -88,7 +88,7 @@ def expire(
     context.exit(VerificationError.exit_code if found.failed or stays else 0)
 
 
-def _many(table: str) -> bool:
+def _names_many(table: str) -> bool:
     return any(sign in table for sign in "*?[") or (table.count("-") == 4 and "." not in table)
 
 

@@ -197,10 +197,10 @@ def check_uuid(spark: SparkSession, table: str) -> str:
         PlanError: another table has it, as after CREATE TABLE LIKE.
     """
     from sparkcrypt.spark.tables.catalog import Catalog
-    from sparkcrypt.spark.tables.identity import shared_text, sharing
+    from sparkcrypt.spark.tables.identity import find_sharing_tables, shared_text
 
     found = Catalog(spark).table(table)
-    others = sharing(spark, found)
+    others = find_sharing_tables(spark, found)
     if others:
         raise PlanError(shared_text(found, others))
     return found.uuid or "none yet"

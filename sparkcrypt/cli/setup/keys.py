@@ -160,7 +160,7 @@ def export_keys(file: Path, key_ids: tuple[str, ...], recipients: tuple[str, ...
     Examples:
       sparkcrypt keys export /backup/keys-2026-11-22.age --recipient age1ql3z… --policy policy.yaml
     """
-    exported = _backed_up(_service(policy)).export_keys(key_ids)
+    exported = _require_local_service(_service(policy)).export_keys(key_ids)
     if not exported:
         raise ConfigError(f"there are no keys to back up; {file} was not written")
     content = encrypt_backup(exported, recipients)
@@ -202,7 +202,7 @@ def import_keys(
     Examples:
       sparkcrypt keys import /backup/keys-2026-11-22.age --identity recovery.txt --dry-run --policy policy.yaml
     """
-    service = _backed_up(_service(policy))
+    service = _require_local_service(_service(policy))
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -223,7 +223,7 @@ def import_keys(
     show([entry.to_dict() for entry in imported], text, as_json=as_json)
 
 
-def _backed_up(service: KeyService) -> LocalKeyService:
+def _require_local_service(service: KeyService) -> LocalKeyService:
     if not isinstance(service, LocalKeyService):
         raise ConfigError(
             f"this policy's key service ({type(service).__name__}) gives no key away; back it up with its own tools "

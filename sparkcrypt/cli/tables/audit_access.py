@@ -68,7 +68,7 @@ def _text(report: AccessReport) -> str:
         lines.append(f"warning: {count_of(report.lost, 'event')}, of any column, could not be recorded")
     if report.unreadable:
         lines.append(f"warning: {count_of(report.unreadable, 'line')} cannot be read:")
-        lines += [f"  {_printable(place)}" for place in report.unreadable_at]
+        lines += [f"  {_make_printable(place)}" for place in report.unreadable_at]
     return "\n".join(lines)
 
 
@@ -80,9 +80,9 @@ def _row(access: Record) -> tuple[object, ...]:
         *(f"{access['outcome']} ({why})" if why else access["outcome"], columns, access["key"], access["count"]),
         *(access["application"], access["execution"], access["route"], digest and str(digest)[:_DIGEST_CHARACTERS]),
     )
-    return tuple(None if cell is None else _printable(str(cell)) for cell in cells)
+    return tuple(None if cell is None else _make_printable(str(cell)) for cell in cells)
 
 
-def _printable(text: str) -> str:
+def _make_printable(text: str) -> str:
     """Return an untrusted text of the log without characters that would control a terminal."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -162,11 +162,11 @@ def _plan_of_schema(
         schema = schema_from_spark(text, leave_out=partition_columns)
         tagged = unite_tags(schemas=[schema_from_spark(text)], avro=[avro], overlay=overlay)
     else:
-        schema, tagged = _without(avro, partition_columns), unite_tags(avro=[avro], overlay=overlay)
+        schema, tagged = _leave_out_columns(avro, partition_columns), unite_tags(avro=[avro], overlay=overlay)
     return build_plan(schema, tagged, policy, table=table, partition_columns=partition_columns)
 
 
-def _without(schema: Schema | None, names: tuple[str, ...]) -> Schema:
+def _leave_out_columns(schema: Schema | None, names: tuple[str, ...]) -> Schema:
     left_out = {name.lower() for name in names}
     return Schema(tuple(node for node in (schema.fields if schema else ()) if node.name.lower() not in left_out))
 
