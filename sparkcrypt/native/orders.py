@@ -58,7 +58,7 @@ class EncryptionOrder:
             values["key_values"],
         )
 
-    def unmet(self, found: FileSummary, dark: Mapping[Path, str] = _NONE) -> str | None:
+    def describe_difference(self, found: FileSummary, dark: Mapping[Path, str] = _NONE) -> str | None:
         """Return a description of how a file differs from the order, or None.
 
         Args:

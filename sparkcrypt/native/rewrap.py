@@ -94,7 +94,7 @@ def rewrap_order(
     kept = kept_keys(before.columns or (), order.dark, keep_key)
     try:
         summary = prove_rewrapped(before, source, order.target, target, retrieve_key, order.dark, kept)
-        unmet = None if order.encryption is None else order.encryption.unmet(summary, order.dark)
+        unmet = None if order.encryption is None else order.encryption.describe_difference(summary, order.dark)
         if unmet:
             raise VerificationError(f"{order.target}: {unmet}; it was ordered otherwise")
     except BaseException:
@@ -218,7 +218,7 @@ def prove_rewrapped(
             raise VerificationError(f"{name}: the key metadata of column {join_dotted(path)} is not what was ordered")
     if before.metadata is None or after.metadata is None:
         raise VerificationError(f"{name}: a footer is not revealed, so it is not proven")
-    if _less_keys(before, before.metadata, dark) != _less_keys(after, after.metadata, dark):
+    if _strip_keys(before, before.metadata, dark) != _strip_keys(after, after.metadata, dark):
         raise VerificationError(f"{name}: its footer says something else than that of {before.file}")
     with open_source(source) as first, open_source(target) as second:
         if before.offset != after.offset or not _is_equal(first, second, before.offset):
@@ -234,7 +234,7 @@ def _is_equal(source: Input, target: Input, length: int) -> bool:
     return True
 
 
-def _less_keys(
+def _strip_keys(
     footer: Footer, metadata: FileMetaData, dark: Collection[Path]
 ) -> tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]]:
     """Return a footer's content without its key metadata and without this package's own key-values.

@@ -65,7 +65,7 @@ def rewrite(order: Order, keys: KeySettings, settings: Settings) -> FileOutcome:
     try:
         if order.source == order.target:  # an attempt first removes a target left by an earlier one
             raise ConfigError(f"{order.source}: is both source and target; a file is never rewritten in its place")
-        return _carried_out(order, keys, settings)
+        return _carry_out_with_retries(order, keys, settings)
     except UnsupportedFileError as error:
         return FileOutcome(order.source, order.target, refused=str(error))
     except ImportError:
@@ -74,7 +74,7 @@ def rewrite(order: Order, keys: KeySettings, settings: Settings) -> FileOutcome:
         return failure(order, error)
 
 
-def _carried_out(order: Order, keys: KeySettings, settings: Settings) -> FileOutcome:
+def _carry_out_with_retries(order: Order, keys: KeySettings, settings: Settings) -> FileOutcome:
     try:
         source, target = place(order.source, settings), place(order.target, settings)
         _see_reachable(source, target, order)
@@ -82,12 +82,12 @@ def _carried_out(order: Order, keys: KeySettings, settings: Settings) -> FileOut
         raise UnsupportedFileError(str(error)) from error
     for pause in PAUSES:
         try:
-            return _rewritten(order, source, target, keys)
+            return _rewrite_file(order, source, target, keys)
         except (StorageError, OSError):
             if isinstance(source, str) and isinstance(target, str):
                 raise
         time.sleep(pause)
-    return _rewritten(order, source, target, keys)
+    return _rewrite_file(order, source, target, keys)
 
 
 def failure(order: Order, error: BaseException) -> FileOutcome:
@@ -122,7 +122,7 @@ def _see_reachable(source: Place, target: Place, order: Order) -> None:
         raise UnsupportedFileError(f"{order.source}: {too_large(most)}")
 
 
-def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) -> FileOutcome:
+def _rewrite_file(order: Order, source: Place, target: Place, keys: KeySettings) -> FileOutcome:
     worker, digest_key = _worker(keys.to_json()), os.urandom(32)  # digests are only compared here, never stored
     if isinstance(order, OrcOrder):
         return rewrite_orc_order(order, source, target, worker.retrieve, worker.maker)
@@ -156,7 +156,7 @@ def _rewritten(order: Order, source: Place, target: Place, keys: KeySettings) ->
         )
         notes = result.notes
     try:
-        after = _proven(order, target, worker, before, digest_key)
+        after = _prove_equal(order, target, worker, before, digest_key)
     except BaseException:
         remove_file(target)
         raise
@@ -178,7 +178,9 @@ def _list_unauthenticated(before: Verification, after: Verification) -> tuple[st
     return (*of_target, *(f"source: {what}" for what in of_source if what not in of_target))
 
 
-def _proven(order: FileOrder, target: Place, worker: _Worker, before: Verification, digest_key: bytes) -> Verification:
+def _prove_equal(
+    order: FileOrder, target: Place, worker: _Worker, before: Verification, digest_key: bytes
+) -> Verification:
     """Check that the target's content equals the source's, and that it is encrypted as ordered.
 
     Raises:
@@ -196,7 +198,7 @@ def _proven(order: FileOrder, target: Place, worker: _Worker, before: Verificati
         raise VerificationError(f"{order.target}: the rewritten file cannot be read back: {error}") from error
     if order.action == "decrypt" and summary.footer != "plaintext":
         raise VerificationError(f"{order.target}: its footer is {summary.footer}; it was ordered in plaintext")
-    unmet = None if order.encryption is None else order.encryption.unmet(summary)
+    unmet = None if order.encryption is None else order.encryption.describe_difference(summary)
     if unmet:
         raise VerificationError(f"{order.target}: {unmet}; it was ordered otherwise")
     return after
@@ -296,12 +298,12 @@ def _make_room(target: Place, source: Place, *, replace: bool) -> None:
     if make_folder is None:
         filesystem.create_dir(folder, recursive=True)
     else:
-        make_folder(folder, _narrowest(source, folder))
+        make_folder(folder, _find_narrowest_mode(source, folder))
     if replace and filesystem.get_file_info(name).type != FileType.NotFound:
         filesystem.delete_file(name)
 
 
-def _narrowest(source: Place, folder: str) -> int:
+def _find_narrowest_mode(source: Place, folder: str) -> int:
     """Return the mode for a target's new folders: what the source's folders of the same names all allow."""
     mode_of = None if isinstance(source, str) else getattr(getattr(source[0], "handler", None), "mode_of", None)
     if mode_of is None or isinstance(source, str):

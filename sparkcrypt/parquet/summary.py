@@ -15,7 +15,7 @@ from sparkcrypt.parquet.file.footer import Footer, Mode, read_footer
 from sparkcrypt.parquet.file.keys import RetrieveKey, VerifyAad
 from sparkcrypt.parquet.file.schema import Path
 from sparkcrypt.parquet.file.source import Source
-from sparkcrypt.parquet.pages.leniency import told_rows
+from sparkcrypt.parquet.pages.leniency import read_row_total
 from sparkcrypt.schema import join_dotted
 
 
@@ -134,7 +134,7 @@ def summarise(footer: Footer) -> FileSummary:
         aad_prefix=footer.aad_prefix,
         supply_aad_prefix=footer.supply_aad_prefix,
         aad_file_unique=footer.aad_file_unique,
-        rows=None if metadata is None else told_rows(metadata),
+        rows=None if metadata is None else read_row_total(metadata),
         row_groups=None if metadata is None else len(metadata.row_groups),
         columns=None if columns is None else {column.path: _column(column, own, footer_key) for column in columns},
         wrappings=tuple(sorted({wrapping_of(material) for material in materials})),

@@ -71,7 +71,7 @@ class ReadStream(io.RawIOBase):
         view = view[: max(0, min(len(view), self._size - self._position))]
         done = 0
         while done < len(view):
-            done += self._some(view[done:])
+            done += self._read_some(view[done:])
         return done
 
     def read(self, size: int = -1) -> bytes:
@@ -86,7 +86,7 @@ class ReadStream(io.RawIOBase):
         self._leave()
         super().close()
 
-    def _some(self, view: memoryview) -> int:
+    def _read_some(self, view: memoryview) -> int:
         """Read at least one byte; if a DataNode fails, retry with another, and then once more with any of them."""
         failures: list[OSError | UnsupportedFileError] = []
         for excluded in (False, True, False):

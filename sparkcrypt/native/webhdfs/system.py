@@ -56,7 +56,7 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
         try:
-            return list(self._below(selector.base_dir.rstrip("/"), selector.recursive))
+            return list(self._list_below(selector.base_dir.rstrip("/"), selector.recursive))
         except FileNotFoundError:
             if not selector.allow_not_found:
                 raise
@@ -103,7 +103,7 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
         try:
-            found = self._below(path, recursive=False)
+            found = self._list_below(path, recursive=False)
         except FileNotFoundError:
             if not missing_dir_ok:
                 raise
@@ -126,14 +126,14 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
         except FileNotFoundError:
             return FileInfo(path, FileType.NotFound)
 
-    def _below(self, folder: str, recursive: bool) -> list[FileInfo]:
+    def _list_below(self, folder: str, recursive: bool) -> list[FileInfo]:
         listed = self._hdfs.ask("GET", "LISTSTATUS", folder or "/")["FileStatuses"]["FileStatus"]
         found = []
         for status in listed:
             path = f"{folder}/{status['pathSuffix']}"
             found.append(_file_info(path, status))
             if recursive and status["type"] == "DIRECTORY":
-                found += self._below(path, recursive)
+                found += self._list_below(path, recursive)
         return found
 
     def _status(self, path: str) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Message:
         Raises:
             FormatError: it occurs twice, has another type, or has more bits.
         """
-        value = self._single(number, VARINT)
+        value = self._find_single(number, VARINT)
         if value is None:
             return default
         if not isinstance(value, int) or value >> bits:
@@ -66,7 +66,7 @@ class Message:
         Raises:
             FormatError: the field occurs twice, or has another type.
         """
-        value = self._single(number, BYTES)
+        value = self._find_single(number, BYTES)
         return value if isinstance(value, bytes) else None
 
     def text(self, number: int) -> str | None:
@@ -169,7 +169,7 @@ class Message:
                 out += value
         return bytes(out)
 
-    def _single(self, number: int, wire: int) -> Value | None:
+    def _find_single(self, number: int, wire: int) -> Value | None:
         found: Value | None = None
         for key, value in self.fields:
             if key >> 3 == number:

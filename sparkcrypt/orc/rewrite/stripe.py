@@ -193,7 +193,9 @@ class StripeWriter:
     def _describe_variant(
         self, footer: StripeFooter, variant: AnyVariant, described: Sequence[Sequence[Message]]
     ) -> bytes:
-        encodings = [self._source.encoding(footer, column.number) for column in _below(self._tail.columns, variant)]
+        encodings = [
+            self._source.encoding(footer, column.number) for column in _columns_of(self._tail.columns, variant)
+        ]
         return message(
             "a variant",
             *((VARIANT_STREAMS, stream.encode()) for stream in described[variant.number + 1]),
@@ -203,7 +205,7 @@ class StripeWriter:
     def _mask(self, footer: StripeFooter, streams: Sequence[Stream], variant: TargetVariant) -> list[MaskStream]:
         """Return the streams in clear of an encrypted column."""
         stripe, stride = footer.stripe, self._tail.stride
-        columns = _below(self._tail.columns, variant)
+        columns = _columns_of(self._tail.columns, variant)
         indexed = [stream.column for stream in streams if stream.kind == ROW_INDEX]
         groups = -(-stripe.rows // stride) if stride else 0
         extent = self._extent(footer, streams, variant.root, groups)
@@ -250,7 +252,7 @@ class StripeWriter:
         return decode(raw, str(stream), max_fields=max(MAX_FIELDS, self._source.file.size)).messages(1, "an entry")
 
 
-def _below(columns: Sequence[Column], variant: AnyVariant) -> Sequence[Column]:
+def _columns_of(columns: Sequence[Column], variant: AnyVariant) -> Sequence[Column]:
     return columns[variant.root.number : variant.root.last + 1]
 
 

@@ -50,7 +50,7 @@ class ContentDigest:
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key
-        self._parts = {part: self._fresh() for part in DIGEST_PARTS}
+        self._parts = {part: self._new_digest() for part in DIGEST_PARTS}
         self._fingerprints = {
             part: None if key is None else SecretFingerprint(hmac.digest(key, _FINGERPRINT + part.encode(), "sha256"))
             for part in STREAM_PARTS
@@ -58,9 +58,9 @@ class ContentDigest:
 
     def open_stream(self, part: str) -> StreamDigest:
         """Return the digest of the next stream of a part, which is one of `STREAM_PARTS`."""
-        return StreamDigest(self._fresh(), self._fingerprints[part])
+        return StreamDigest(self._new_digest(), self._fingerprints[part])
 
-    def _fresh(self) -> hmac.HMAC:
+    def _new_digest(self) -> hmac.HMAC:
         return hmac.new(self._key or b"sparkcrypt orc", digestmod=hashlib.sha256)
 
     def add(self, part: str, *values: bytes | int | str) -> None:

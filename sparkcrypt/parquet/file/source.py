@@ -64,7 +64,7 @@ class Input:
             while len(data) < length and (more := self._file.read(length - len(data))):
                 data += more
         except OSError as error:
-            raise _unreachable(error, offset) from error
+            raise _make_unreachable_error(error, offset) from error
         if len(data) != length:
             raise FormatError(
                 f"ends at offset {offset + len(data)}; expected {self.size} bytes, so it changed while it was read"
@@ -87,7 +87,7 @@ class Input:
             while done < len(target) and (count := read(target[done:])):
                 done += count
         except OSError as error:
-            raise _unreachable(error, offset) from error
+            raise _make_unreachable_error(error, offset) from error
         if done != len(target):
             raise FormatError(
                 f"ends at offset {offset + done}; expected {self.size} bytes, so it changed while it was read"
@@ -115,7 +115,7 @@ def open_source(source: Source) -> Iterator[Input]:
             path = os.fspath(source)
             yield Input(file, path, size, descriptor, access_of(descriptor), beside_path(path))
     elif isinstance(source, tuple):
-        with _opened_on(*source) as native:
+        with _open_on(*source) as native:
             try:
                 size = native.size()
             except OSError as error:
@@ -150,7 +150,7 @@ def _open_path(path: str) -> BinaryIO:
         raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error.strerror or error)}") from error
 
 
-def _opened_on(filesystem: FileSystem, path: str) -> Any:
+def _open_on(filesystem: FileSystem, path: str) -> Any:
     try:
         return filesystem.open_input_file(path)
     except (OSError, ValueError) as error:
@@ -185,5 +185,5 @@ def _is_folder(filesystem: FileSystem, path: str) -> bool:
 _MAY_BE_RIGHT = "cannot be reached: {}; that says nothing of the file: see that its storage answers and lets you read"
 
 
-def _unreachable(error: OSError, offset: int) -> StorageError:
+def _make_unreachable_error(error: OSError, offset: int) -> StorageError:
     return StorageError(f"at offset {offset} it {_MAY_BE_RIGHT.format(error)}")

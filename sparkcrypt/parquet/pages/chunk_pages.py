@@ -79,7 +79,7 @@ class ChunkPages:
         if metadata.dictionary_page_offset and first == start:
             raise FormatError(f"{self._name}: has a dictionary_page_offset but no dictionary; expected both")
 
-    def fitting(
+    def select_fitting_indexes(
         self, read_offsets: Callable[[], Struct | None], read_bounds: Callable[[], Struct | None]
     ) -> tuple[Struct | None, Struct | None, FormatError | None]:
         """Return the offset index and the column index, each None if missing, and an error if both must be dropped.

@@ -50,7 +50,7 @@ _HEADER_BYTES = 64 * 1024
 _WRITER = re.compile(r"parquet-mr(?: version (\d+)\.(\d+)\.(\d+))?")
 
 
-def told_rows(metadata: FileMetaData) -> int:
+def read_row_total(metadata: FileMetaData) -> int:
     """Return a footer's number of rows, or the sum of its row groups' if that is 0."""
     return metadata.num_rows or sum(max(0, row_group.num_rows) for row_group in metadata.row_groups)
 

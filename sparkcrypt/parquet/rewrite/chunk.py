@@ -32,7 +32,7 @@ class Notes:
         """Note something that the target has lost, or a reader that cannot read it."""
         self.told[what] = None
 
-    def gap(self, what: str) -> None:
+    def note_gap(self, what: str) -> None:
         """Note a part of the source that nothing authenticated."""
         self.gaps[what] = None
 
@@ -101,7 +101,7 @@ def _convert(
             pages.add(page.start, page.end - page.start, page.head.values, page.head.rows)
         writer.write(page)
     for gap in sorted(reader.unauthenticated):
-        notes.gap(f"{'pages' if gap == 'page' else 'levels of V2 pages'} of column {join_dotted(source.path)}")
+        notes.note_gap(f"{'pages' if gap == 'page' else 'levels of V2 pages'} of column {join_dotted(source.path)}")
     pages.check(source.metadata, source.range()[0])
     metadata = target.metadata
     first = writer.places[0].start if writer.places else None
@@ -131,7 +131,9 @@ def _take_indexes(target: TargetChunk, pages: ChunkPages, places: list[PagePlace
         found[module] = data = source.index(module)
         return None if data is None else decode_struct(data)[0]
 
-    offsets, _, refused = pages.fitting(lambda: read(ModuleType.OFFSET_INDEX), lambda: read(ModuleType.COLUMN_INDEX))
+    offsets, _, refused = pages.select_fitting_indexes(
+        lambda: read(ModuleType.OFFSET_INDEX), lambda: read(ModuleType.COLUMN_INDEX)
+    )
     if refused is not None:
         notes.tell(f"{source.name}: its indexes do not fit its pages, and were left out")
         return

@@ -147,7 +147,7 @@ def open_target(target: Target, access: FileAccess | None = None) -> Iterator[Ou
         yield output
 
 
-def _hidden(path: str) -> str:
+def _make_hidden_name(path: str) -> str:
     folder, name = posixpath.split(path)
     return posixpath.join(folder, f".{name}.{uuid.uuid4().hex}.partial")
 
@@ -155,7 +155,7 @@ def _hidden(path: str) -> str:
 @contextmanager
 def _local(path: str, access: FileAccess | None) -> Iterator[Output]:
     _refuse_existing(os.path.lexists(path), path)
-    partial = _hidden(path)
+    partial = _make_hidden_name(path)
     try:
         # pathlib would cost as much as a small file; closed below, before the file gets its name
         file = open(partial, "xb", buffering=0, opener=None if access is None else open_private)  # noqa: SIM115
@@ -226,7 +226,7 @@ def _on_file_system(filesystem: FileSystem, path: str, access: FileAccess | None
         return bool(filesystem.get_file_info(path).type != FileType.NotFound)
 
     _refuse_existing(exists(), path)
-    partial, local = _hidden(path), filesystem.type_name == "local"
+    partial, local = _make_hidden_name(path), filesystem.type_name == "local"
     try:
         if local and access is not None:  # pyarrow opens an existing file and keeps its mode
             os.close(open_private(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY))

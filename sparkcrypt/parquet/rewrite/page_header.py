@@ -80,7 +80,7 @@ class PageHead:
             raise FormatError(f"a page header has field {rest_id} twice or of another type; expected that of its page")
         self._rest_id, self._kind, self._rest = rest_id, kind, rest
 
-    def _like(self, other: PageHead) -> None:
+    def _copy_facts(self, other: PageHead) -> None:
         self._rest_id, self._kind, self._rest = other._rest_id, other._kind, other._rest
         self.values, self.rows, self.levels, self.encoding = other.values, other.rows, other.levels, other.encoding
 
@@ -119,7 +119,7 @@ def read_head(data: bytes, position: int, before: PageHead | None, origin: int) 
     field = data[rest_at]
     rest_id = (_SIZE_ID if head.crc is None else _CRC_ID) + (field >> 4)
     if before is not None and head.continues_as(before, data, rest_at + 1, rest_id, field & 15):
-        head._like(before)
+        head._copy_facts(before)
         _check_sizes(head)
         return head, rest_at + 1 + before.rest_bytes
     struct, end = decode_struct(data, start=position, origin=origin)

@@ -11,7 +11,7 @@ from sparkcrypt.parquet.file.modules import LENGTH_BYTES, NONCE_BYTES, ModuleTyp
 from sparkcrypt.parquet.file.source import Input
 from sparkcrypt.parquet.pages.chunk import ChunkKey, check_crc
 from sparkcrypt.parquet.rewrite.page_header import PageHead, read_head
-from sparkcrypt.parquet.thrift.compact import Struct, decode_struct, ran_out
+from sparkcrypt.parquet.thrift.compact import Struct, decode_struct, has_run_out
 from sparkcrypt.parquet.thrift.metadata import PageType
 from sparkcrypt.schema import join_dotted
 
@@ -104,7 +104,7 @@ class Bytes:
             try:
                 head, length = read_head(window, 0, before, self.position)
             except FormatError as error:
-                if wanted >= min(self.left, MAX_HEADER_BYTES) or not ran_out(error):
+                if wanted >= min(self.left, MAX_HEADER_BYTES) or not has_run_out(error):
                     raise
                 wanted = min(wanted * 16, MAX_HEADER_BYTES)
                 continue

@@ -86,7 +86,7 @@ def decode_struct(data: bytes, *, start: int = 0, origin: int = 0, max_values: i
         ) from error
 
 
-def ran_out(error: FormatError) -> bool:
+def has_run_out(error: FormatError) -> bool:
     """Return whether `decode_struct` failed because its bytes ended, so that it may succeed with more bytes."""
     return isinstance(error.__cause__, IndexError)
 

@@ -29,7 +29,7 @@ class Kind(Generic[T]):
     convert: Callable[[Any], T]
 
 
-def _same(value: Any) -> Any:
+def _keep_as_is(value: Any) -> Any:
     return value
 
 
@@ -37,14 +37,14 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8")
 
 
-BOOL: Kind[bool] = Kind(thrift.BOOL, _same)
-I16: Kind[int] = Kind(thrift.I16, _same)
-I32: Kind[int] = Kind(thrift.I32, _same)
-I64: Kind[int] = Kind(thrift.I64, _same)
-DOUBLE: Kind[bytes] = Kind(thrift.DOUBLE, _same)
-BINARY: Kind[bytes] = Kind(thrift.BINARY, _same)
+BOOL: Kind[bool] = Kind(thrift.BOOL, _keep_as_is)
+I16: Kind[int] = Kind(thrift.I16, _keep_as_is)
+I32: Kind[int] = Kind(thrift.I32, _keep_as_is)
+I64: Kind[int] = Kind(thrift.I64, _keep_as_is)
+DOUBLE: Kind[bytes] = Kind(thrift.DOUBLE, _keep_as_is)
+BINARY: Kind[bytes] = Kind(thrift.BINARY, _keep_as_is)
 TEXT: Kind[str] = Kind(thrift.BINARY, _text)
-STRUCT: Kind[Struct] = Kind(thrift.STRUCT, _same)
+STRUCT: Kind[Struct] = Kind(thrift.STRUCT, _keep_as_is)
 
 
 def struct_of(view: type[V]) -> Kind[V]:

@@ -77,7 +77,7 @@ class ChunkCheck:
         shared.digest.column(place.row_group, place.column, self._chunk.struct, self._meta_data.struct)
         self._read_pages()
         chunk = self._chunk
-        offset_index, column_index, _ = self._pages.fitting(
+        offset_index, column_index, _ = self._pages.select_fitting_indexes(
             lambda: self._index(ModuleType.OFFSET_INDEX, chunk.offset_index_offset, chunk.offset_index_length),
             lambda: self._index(ModuleType.COLUMN_INDEX, chunk.column_index_offset, chunk.column_index_length),
         )
@@ -106,7 +106,7 @@ class ChunkCheck:
         place, shared = self._place, self._shared
         if offset is None and length is None:
             return None
-        what = self._what(module)
+        what = self._name_module(module)
         if offset is None or length is None:
             raise FormatError(f"{what} has an offset or a length; expected both")
         data = shared.file.read(offset, length, what)
@@ -116,7 +116,7 @@ class ChunkCheck:
         with naming(what):
             return decode_struct(data, origin=offset if place.key is None else 0)[0]
 
-    def _what(self, module: ModuleType) -> str:
+    def _name_module(self, module: ModuleType) -> str:
         return f"the {module.name.lower().replace('_', ' ')} of {self._place.name}"
 
     def check_bloom_filter(self, offset: int, length: int | None) -> None:

@@ -140,7 +140,7 @@ class ContentDigest:
 
     def __init__(self, key: bytes | None = None) -> None:
         self._key = key
-        self._hashes = {part: self._new(part) for part in DIGEST_PARTS}
+        self._hashes = {part: self._new_hash(part) for part in DIGEST_PARTS}
         self._pages = self._hashes["pages"].update
         self._fingerprint = None if key is None else SecretFingerprint(hmac.digest(key, _FINGERPRINT, "sha256"))
 
@@ -158,22 +158,28 @@ class ContentDigest:
 
     def column(self, row_group: int, column: int, chunk: Struct, meta_data: Struct) -> None:
         """Add a chunk's ``ColumnChunk`` and its decrypted ``ColumnMetaData``."""
-        self._add("columns", row_group, column, _less(chunk, _CHUNK_LESS), _less(meta_data, _META_DATA_LESS))
+        self._add(
+            "columns",
+            row_group,
+            column,
+            _encode_without(chunk, _CHUNK_LESS),
+            _encode_without(meta_data, _META_DATA_LESS),
+        )
 
     def column_index(self, row_group: int, column: int, index: Struct) -> None:
         """Add a chunk's column index."""
-        self._add("column_indexes", row_group, column, _less(index))
+        self._add("column_indexes", row_group, column, _encode_without(index))
 
     def offset_index(self, row_group: int, column: int, index: Struct) -> None:
         """Add a chunk's offset index."""
         locations = index.get(_LOCATIONS)
         found = locations if isinstance(locations, List) else ()
-        rest = [_less(entry, _LOCATION_LESS) for entry in found if isinstance(entry, Struct)]
-        self._add("offset_indexes", row_group, column, _less(index, frozenset({_LOCATIONS})), *rest)
+        rest = [_encode_without(entry, _LOCATION_LESS) for entry in found if isinstance(entry, Struct)]
+        self._add("offset_indexes", row_group, column, _encode_without(index, frozenset({_LOCATIONS})), *rest)
 
     def bloom_filter(self, row_group: int, column: int, header: Struct, bitset: bytes | memoryview) -> None:
         """Add a chunk's Bloom filter."""
-        self._add("bloom_filters", row_group, column, _less(header), bitset)
+        self._add("bloom_filters", row_group, column, _encode_without(header), bitset)
 
     def footer(self, metadata: FileMetaData, rows: int) -> None:
         """Add the footer and its row groups, without their column chunks.
@@ -183,12 +189,12 @@ class ContentDigest:
             rows: the file's number of rows, since a footer's ``num_rows`` may be 0 over row groups with rows.
         """
         struct = Struct({**metadata.struct, FileMetaData.num_rows.key: rows})
-        self._add("footer", 0, 0, _less(struct, _FOOTER_LESS))
+        self._add("footer", 0, 0, _encode_without(struct, _FOOTER_LESS))
         self._add("schema", 0, 0, *_encode_structs(struct.get(FileMetaData.schema.key)))
         entries = _encoded_key_values(struct.get(FileMetaData.key_value_metadata.key))
         self._add("key_value_metadata", 0, 0, *sorted(entries))
         for index, row_group in enumerate(metadata.row_groups):
-            self._add("row_groups", index, 0, _less(row_group.struct, _ROW_GROUP_LESS))
+            self._add("row_groups", index, 0, _encode_without(row_group.struct, _ROW_GROUP_LESS))
             if order := row_group.struct.get(RowGroup.sorting_columns.key):
                 self._add("sorting_columns", index, 0, *_encode_structs(order))
 
@@ -207,7 +213,7 @@ class ContentDigest:
             update(pack("<Q", len(piece)))
             update(piece)
 
-    def _new(self, part: str) -> _Hash:
+    def _new_hash(self, part: str) -> _Hash:
         return _hash(self._key, f"sparkcrypt content 1 {part}\n".encode())
 
 
@@ -221,12 +227,12 @@ def _hash(key: bytes | None, begin: bytes) -> _Hash:
     return hashlib.sha256(begin) if key is None else hmac.new(key, begin, "sha256")
 
 
-def _less(struct: Struct, keys: frozenset[int] = frozenset()) -> bytes:
+def _encode_without(struct: Struct, keys: frozenset[int] = frozenset()) -> bytes:
     return encode_struct(Struct({key: struct[key] for key in sorted(struct) if key not in keys}))
 
 
 def _encode_structs(value: Value | None) -> list[bytes]:
-    return [_less(entry) for entry in value if isinstance(entry, Struct)] if isinstance(value, List) else []
+    return [_encode_without(entry) for entry in value if isinstance(entry, Struct)] if isinstance(value, List) else []
 
 
 def _encoded_key_values(entries: Value | None) -> list[bytes]:
@@ -236,5 +242,5 @@ def _encoded_key_values(entries: Value | None) -> list[bytes]:
         name = entry.get(KeyValue.key.key) if isinstance(entry, Struct) else None
         ours = isinstance(name, bytes) and (name.startswith(own) or name == original)
         if isinstance(entry, Struct) and not ours:
-            found.append(_less(entry))
+            found.append(_encode_without(entry))
     return found

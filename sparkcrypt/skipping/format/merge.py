@@ -56,9 +56,13 @@ def merge_parts(parts: Sequence[StorePart]) -> Store | None:
         first.labels,
         tuple(name for part in parts for name in part.objects),
         tuple(
-            (column, _values(column, parts)) for column in _once(description.partitions for _, description in described)
+            (column, _values(column, parts))
+            for column in _remove_repeats(description.partitions for _, description in described)
         ),
-        tuple(_merge_entries(index, parts) for index in _once(description.indexes for _, description in described)),
+        tuple(
+            _merge_entries(index, parts)
+            for index in _remove_repeats(description.indexes for _, description in described)
+        ),
         sum(count > 1 for count in counts.values()),
     )
 
@@ -76,7 +80,7 @@ def _agree_on_description(described: Sequence[tuple[StorePart, Description]]) ->
     return first
 
 
-def _once(groups: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+def _remove_repeats(groups: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(entry for group in groups for entry in group))
 
 

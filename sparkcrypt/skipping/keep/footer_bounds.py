@@ -69,7 +69,7 @@ def find_bounds(data: DataFile, column: FileColumn, kind: str) -> Bounds | str:
         statistics = chunk.metadata.statistics
         if not chunk.metadata.num_values or (statistics and statistics.null_count == chunk.metadata.num_values):
             continue
-        raw = _raw(chunk.metadata, statistics, element, typed)
+        raw = _read_raw_bounds(chunk.metadata, statistics, element, typed)
         if isinstance(raw, str):
             return raw
         side = _side(convert(raw[0]), convert(raw[1]), kind in FLOATS, statistics)
@@ -100,7 +100,7 @@ def _is_typed(metadata: FileMetaData, at: int) -> bool:
     return orders is not None and at < len(orders) and _TYPE_ORDER in orders[at]
 
 
-def _raw(
+def _read_raw_bounds(
     metadata: ColumnMetaData, statistics: Statistics | None, element: SchemaElement, typed: bool
 ) -> tuple[Raw, Raw] | str:
     if statistics is None:
@@ -110,10 +110,10 @@ def _raw(
         least, greatest = statistics.min, statistics.max
     if least is None or greatest is None:
         return "its footer has no bounds in an order that is known"
-    return _plain(least, element), _plain(greatest, element)
+    return _decode_plain(least, element), _decode_plain(greatest, element)
 
 
-def _plain(data: bytes, element: SchemaElement) -> Raw:
+def _decode_plain(data: bytes, element: SchemaElement) -> Raw:
     kind = element.type or 0
     try:
         if kind == BOOLEAN:

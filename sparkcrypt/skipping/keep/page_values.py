@@ -114,7 +114,7 @@ def _decode_chunk(
             found = pc.unique(batch.column(0))
             if len(found) - found.null_count > most:
                 raise _UnknownValuesError(f"it has more than {most:,} distinct values")
-            yield _to_raw(found)
+            yield _to_raw_values(found)
     except MemoryError:
         raise
     except (pa.ArrowException, OSError) as error:
@@ -125,7 +125,7 @@ def _decode_chunk(
         raise FormatError(f"{chunk.name}: pages hold {rows} rows; expected {chunk.rows}, as the row group says")
 
 
-def _to_raw(found: pa.Array) -> list[Raw]:
+def _to_raw_values(found: pa.Array) -> list[Raw]:
     import pyarrow as pa
 
     whole: Any = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found

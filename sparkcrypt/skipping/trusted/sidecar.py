@@ -144,7 +144,7 @@ def claimed_generation(data: bytes) -> int:
     Raises:
         FormatError: the bytes are no sidecar.
     """
-    return _outside(data)[1]
+    return _read_clear_part(data)[1]
 
 
 def open_sidecar(data: bytes, retrieve_key: RetrieveKey, is_footer_key: Callable[[str], bool]) -> Sidecar:
@@ -160,7 +160,7 @@ def open_sidecar(data: bytes, retrieve_key: RetrieveKey, is_footer_key: Callable
         VerificationError: it does not authenticate, or is under another master key.
         KeyServiceError: the key service did not open its key.
     """
-    table_uuid, generation, outside = _outside(data)
+    table_uuid, generation, outside = _read_clear_part(data)
     key, box = outside.get("key"), outside.pop("box", None)
     if not isinstance(key, str) or not isinstance(box, str) or not key.isascii():
         raise FormatError(f"{SIDECAR}: lacks its key or its box; expected both")
@@ -185,7 +185,7 @@ def _aad(table_uuid: str | None, generation: int, key: str) -> bytes:
     return _AAD + json.dumps([table_uuid, generation, key]).encode()
 
 
-def _outside(data: bytes) -> tuple[str | None, int, dict[str, Any]]:
+def _read_clear_part(data: bytes) -> tuple[str | None, int, dict[str, Any]]:
     outside = _object(_json(data[: MAX_BYTES + 1]))
     if len(data) > MAX_BYTES or (outside.get("format"), outside.get("version")) != (_FORMAT, _VERSION):
         raise FormatError(f"{SIDECAR}: is no sidecar of version {_VERSION}; expected one: index the table again")

@@ -211,7 +211,7 @@ def open_writer(folder: StoreFolder, shape: Store, keys: StoreKeys, identity: St
     with ExitStack() as stack:
         with _naming(folder):
             stack.enter_context(folder.lock())
-            writer = StoreWriter(folder, shape, keys, identity, _standing(folder, identity))
+            writer = StoreWriter(folder, shape, keys, identity, _list_replaced_files(folder, identity))
         try:
             yield writer
         except Exception:
@@ -275,7 +275,7 @@ def _data_keys(how: FileEncryption) -> list[DataKey]:
     return [how.footer, *(key for key in how.columns.values() if isinstance(key, DataKey))]
 
 
-def _standing(folder: StoreFolder, identity: StoreIdentity) -> list[str]:
+def _list_replaced_files(folder: StoreFolder, identity: StoreIdentity) -> list[str]:
     """Return the files that a new store replaces: those of this table's stores, including leftovers of killed writers.
 
     Raises:

@@ -40,7 +40,7 @@ def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
     local = local_path(folder)
     if local is not None:
         try:
-            return tuple(sorted(_local(local.rstrip("/") or "/"), key=lambda entry: entry.path))
+            return tuple(sorted(_list_local(local.rstrip("/") or "/"), key=lambda entry: entry.path))
         except OSError as error:
             raise SparkcryptError(f"cannot list {folder}: {error.strerror}: {error.filename}") from error
     listing = files.listed_in_jvm(folder, FOLDER_LISTING_CLASS)
@@ -51,7 +51,7 @@ def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
     return tuple(sorted(made, key=lambda entry: entry.path))
 
 
-def _local(folder: str) -> Iterator[DataFile]:
+def _list_local(folder: str) -> Iterator[DataFile]:
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
@@ -60,7 +60,7 @@ def _local(folder: str) -> Iterator[DataFile]:
             if entry.is_symlink():
                 raise VerificationError(refused_link(entry.path))
             if entry.is_dir():
-                yield from _local(entry.path)
+                yield from _list_local(entry.path)
             else:
                 status = entry.stat()
                 yield DataFile(f"file:{entry.path}", status.st_size, status.st_mtime_ns // 1_000_000)

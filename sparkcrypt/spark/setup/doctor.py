@@ -60,7 +60,7 @@ def jar_of_session(spark: SparkSession) -> str:
     version = _version_in(path)
     if version != sparkcrypt.__version__:
         raise BridgeError(f"{path} is of version {version or 'unknown'}, this package of {sparkcrypt.__version__}")
-    stale = _stale(path)
+    stale = _find_stale_modules(path)
     if stale:
         raise BridgeError(f"{path} holds other code than this package, first in {stale[0]} ({len(stale)} in all)")
     bring_jar(spark)
@@ -77,7 +77,7 @@ def _version_in(path: Path) -> str | None:
     return lines[0] if lines else None
 
 
-def _stale(path: Path) -> list[str]:
+def _find_stale_modules(path: Path) -> list[str]:
     """Return the names of modules in the jar that differ from the installed ones."""
     package = Path(str(package_files("sparkcrypt")))
     with zipfile.ZipFile(path) as archive:

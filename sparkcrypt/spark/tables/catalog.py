@@ -187,7 +187,7 @@ class Catalog:
             self._spark.sql(f"ALTER TABLE {table.quoted} SET TBLPROPERTIES ({pairs})")
             self._spark.catalog.refreshTable(table.quoted)
 
-    def holding(self, text: str) -> Iterator[Table]:
+    def find_tables_with_text(self, text: str) -> Iterator[Table]:
         """Yield the tables whose catalog entries contain a text; a database without any costs one query."""
         external = self._catalog.externalCatalog()
         for database in self.databases():

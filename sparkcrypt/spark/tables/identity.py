@@ -56,7 +56,7 @@ def new_identity(spark: SparkSession, table: Table) -> Mapping[str, str]:
     fresh = {TABLE_UUID: str(uuid.uuid4())}
     if not table.uuid:
         return fresh
-    others = sharing(spark, table)
+    others = find_sharing_tables(spark, table)
     if not others:
         return {}
     bound = [other for other in others if _has_bound_files(spark, other, table.uuid)]
@@ -68,11 +68,11 @@ def new_identity(spark: SparkSession, table: Table) -> Mapping[str, str]:
     return {} if oldest and not bound else fresh
 
 
-def sharing(spark: SparkSession, table: Table) -> tuple[Table, ...]:
+def find_sharing_tables(spark: SparkSession, table: Table) -> tuple[Table, ...]:
     """Return the other tables that have a table's UUID; none if a mark shows that the table owns its UUID."""
     if not table.uuid or table.properties.get(TABLE_MARK) == mark_of(table):
         return ()
-    found = Catalog(spark).holding(table.uuid)
+    found = Catalog(spark).find_tables_with_text(table.uuid)
     return tuple(other for other in found if other.uuid == table.uuid and other.quoted != table.quoted)
 
 

@@ -89,7 +89,7 @@ def rule_change(
     if wanted.tags or wanted.require_encryption:
         refuse_formats_without_keys(table, policy)
     laid, required_by_rule = _read_mark(table)
-    present = _present(spark, table)
+    present = _read_present_tags(spark, table)
     overlay = {join_dotted(path): tags for path, tags in resolved_paths(table, dict(wanted.tags)).items()}
     tags, now_laid = _tags_to_add(overlay, present, laid)
     taken = _tags_to_remove(overlay, present, laid) if prune else {}
@@ -153,7 +153,7 @@ def rule_changes(
     absent = tuple(name for name in named if not catalog.exists(name))
     tables = {catalog.table(name).quoted: rule for name, rule in named.items() if name not in absent}
     if prune:
-        for table in catalog.holding(RULE_MARK):
+        for table in catalog.find_tables_with_text(RULE_MARK):
             tables.setdefault(table.quoted, TableRule(table.full_name))
     changes = (rule_change(spark, catalog.table(name), rule, policy, prune=prune) for name, rule in tables.items())
     return tuple(change for change in changes if change.is_needed), absent
@@ -173,7 +173,7 @@ def _read_mark(table: Table) -> tuple[dict[str, tuple[str, ...]], bool]:
         ) from error
 
 
-def _present(spark: SparkSession, table: Table) -> dict[str, tuple[str, ...]]:
+def _read_present_tags(spark: SparkSession, table: Table) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for column in tags_of_table(spark, table):
         for path in resolved_paths(table, {join_dotted(column.path): column.tags}, lenient=True):

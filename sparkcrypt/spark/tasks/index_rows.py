@@ -66,7 +66,7 @@ def _read_rows(
         some, read = files[start : start + FILES_A_TASK * tasks], _Answers({}, 0)
         if len(files) > FEW:
             with suppress(ConfigError):
-                read = _read_in_tasks(spark, key_service, wanted, some, partial(_further, told, start))
+                read = _read_in_tasks(spark, key_service, wanted, some, partial(_report_files, told, start))
         tasks = count_tasks(len(some), read.bytes)
         for number, file in enumerate(some, start=start + 1):
             found = read.files.pop(data.path_of(file.name), None)
@@ -86,7 +86,7 @@ def count_tasks(files: int, size: int) -> int:
     return max(1, min(TASKS_A_JOB, most // FILES_A_TASK))
 
 
-def _further(told: Told, start: int, tasks: int) -> None:
+def _report_files(told: Told, start: int, tasks: int) -> None:
     told(start + tasks * FILES_A_TASK)
 
 

@@ -50,7 +50,7 @@ def rewrite_in_tasks(
         tasks = share_out([lengths[order.source] for order in some])
         # A range has a partition for each number, and Spark never coalesces them.
         numbers = spark.range(0, len(tasks), 1, len(tasks))
-        further = partial(_further, told, start, len(some) / len(tasks))
+        further = partial(_report_orders, told, start, len(some) / len(tasks))
         with translated_failure(), watch_tasks(spark, further):
             work = rewriter([some[task.start : task.stop] for task in tasks], keys, settings)
             rows = numbers.mapInArrow(work, OUTCOME_SCHEMA).collect()
@@ -58,7 +58,7 @@ def rewrite_in_tasks(
     return outcomes
 
 
-def _further(told: Told, start: int, orders_a_task: float, tasks: int) -> None:
+def _report_orders(told: Told, start: int, orders_a_task: float, tasks: int) -> None:
     told(start + int(tasks * orders_a_task))
 
 

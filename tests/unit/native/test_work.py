@@ -27,7 +27,7 @@ def test_there_and_back(bench: Bench) -> None:
     assert (done.error, done.refused, done.rows, done.unauthenticated) == (None, None, 3, ())
     retrieve = work._worker(bench.keys.to_json()).retrieve
     summary = inspect_file(order.target, retrieve_key=retrieve)
-    assert order.encryption is not None and order.encryption.unmet(summary) is None
+    assert order.encryption is not None and order.encryption.describe_difference(summary) is None
     copied = rewrite(bench, FileOrder(order.target, str(bench.folder / "copy"), "copy", None, b"-/out.parquet\0", GCM))
     assert copied.error is None
     assert Path(copied.target).read_bytes() == Path(order.target).read_bytes()
