@@ -152,7 +152,7 @@ def verify_table(
         for scanned in scan_target(spark, target, policy, where=where, retrieve_key=keys, tell_shredded=tell_shredded):
             drift.extend(scanned.drift)
             count += len(scanned.unit.files)
-            lacking.extend(_lacking(scanned, target.plan))
+            lacking.extend(_find_lacking_files(scanned, target.plan))
             rows += sum(summary.rows or 0 for summary in scanned.summaries.values())
             for folder in scanned.unit.folders:
                 for file in folder.files:
@@ -176,19 +176,19 @@ def verify_table(
         authenticated="partial" if partial or drift else "all",
         plan=target.plan,
         manifest=held,
-        lacks_tagged_columns=_known_by(held, lacking),
+        lacks_tagged_columns=_mark_listed(held, lacking),
     )
 
 
-def _lacking(scanned: ScannedUnit, plan: EncryptionPlan) -> Iterator[LackingFile]:
+def _find_lacking_files(scanned: ScannedUnit, plan: EncryptionPlan) -> Iterator[LackingFile]:
     for path, summary in scanned.summaries.items():
         if summary.columns is not None:
-            columns, every = scanned.columns[path].lacking(plan)
+            columns, every = scanned.columns[path].find_lacking_columns(plan)
             if columns:
                 yield LackingFile(path, columns, every)
 
 
-def _known_by(manifest: ManifestCheck | None, lacking: Iterable[LackingFile]) -> tuple[LackingFile, ...]:
+def _mark_listed(manifest: ManifestCheck | None, lacking: Iterable[LackingFile]) -> tuple[LackingFile, ...]:
     """Return the files with `listed` set: a file that a run put into use is merely older than the columns it lacks."""
     if manifest is None:
         return tuple(lacking)

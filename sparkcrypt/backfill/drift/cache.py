@@ -39,7 +39,7 @@ class FooterCache:
 
         A file with external key material is read again, since that may have changed without the file.
         """
-        kept = self._newest(unit)
+        kept = self._read_newest(unit)
         if kept is None:
             return {}
         stamps, facts = kept
@@ -59,7 +59,7 @@ class FooterCache:
         folders = {name.rpartition("/")[0] for name in self._store.list(f"{self._folder}/")}
         for folder in sorted(folders):
             for content in LatestRecord(self._store, f"{folder}/").read():
-                kept = _understood(content)
+                kept = _parse_record(content)
                 if kept is not None:
                     unit, stamps, facts = kept
                     known = {
@@ -81,9 +81,9 @@ class FooterCache:
         record = {"version": VERSION, "unit": unit, "stamps": stamps, "packed": pack(facts)}
         self._record(unit).replace(json.dumps(record).encode())
 
-    def _newest(self, unit: str) -> tuple[dict[str, list[int]], dict[str, Found]] | None:
+    def _read_newest(self, unit: str) -> tuple[dict[str, list[int]], dict[str, Found]] | None:
         for content in self._record(unit).read():
-            kept = _understood(content)
+            kept = _parse_record(content)
             if kept is not None and kept[0] == unit:
                 return kept[1], kept[2]
         return None
@@ -96,7 +96,7 @@ def _is_external(found: Found) -> bool:
     return isinstance(found, FooterFacts) and found.summary.external_material
 
 
-def _understood(content: bytes) -> tuple[str, dict[str, list[int]], dict[str, Found]] | None:
+def _parse_record(content: bytes) -> tuple[str, dict[str, list[int]], dict[str, Found]] | None:
     """Return the contents of a record; None if it is damaged or of another version: its files are then read again."""
     with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
         record = json.loads(content)

@@ -107,7 +107,7 @@ def drift_of_file(
         *_file_drift(summary, plan, table_uuid),
         *(found for column in judged for found in _column_drift(summary, plan, column, wanted, matched)),
     )
-    if _only_keys(summary, plan, wanted, drift):
+    if _needs_only_keys(summary, plan, wanted, drift):
         return tuple(replace(difference, only_keys=True) for difference in drift)
     return drift
 
@@ -150,7 +150,7 @@ def _keeps_roots(summary: FileSummary, wanted: Mapping[Path, str | None]) -> boo
     return all(len(found) == 1 for found in keys.values())
 
 
-def _only_keys(
+def _needs_only_keys(
     summary: FileSummary, plan: EncryptionPlan, wanted: Mapping[Path, str | None], drift: Iterable[Drift]
 ) -> bool:
     """Return whether new key metadata is enough: each column has its own data key if the plan wants one.
@@ -230,7 +230,7 @@ def is_purged(summary: FileSummary, column: Path, key_id: str | None, plan: Encr
     return under_footer and key_id is not None and summary.purged.get(column) == key_id
 
 
-def unreadable(file: str, error: Exception) -> Drift:
+def drift_of_unreadable(file: str, error: Exception) -> Drift:
     """Return the drift of a file whose footer cannot be read."""
     return Drift("unreadable", file, None, f"{type(error).__name__}: {error}")
 
@@ -243,7 +243,7 @@ def drift_by_file(drift: Iterable[Drift]) -> dict[str, list[Drift]]:
     return found
 
 
-def missing_folder(location: str) -> Drift:
+def drift_of_missing_folder(location: str) -> Drift:
     """Return the drift of a unit whose folder does not exist, so that it is unknown which rows were in it."""
     detail = (
         "the metastore points there, and there is no such folder, so its rows read as none; restore it, or point the "

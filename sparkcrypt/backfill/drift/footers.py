@@ -64,11 +64,11 @@ class DriverFooters:
     def read(self, sources: Sequence[SourceFile]) -> Mapping[str, Found]:
         """Return path -> facts or error."""
         with ThreadPoolExecutor(_READERS) as pool:
-            return dict(pool.map(self._one, sources))
+            return dict(pool.map(self._read_footer, sources))
 
-    def _one(self, source: SourceFile) -> tuple[str, Found]:
+    def _read_footer(self, source: SourceFile) -> tuple[str, Found]:
         found = self._facts(source.path)
-        if _passing(found):  # one broken connection must not fail a unit
+        if _is_transient(found):  # one broken connection must not fail a unit
             time.sleep(PAUSE_SECONDS)
             found = self._facts(source.path)
         return source.path, found
@@ -107,18 +107,18 @@ class TaskFooters:
             )
         except ConfigError:  # executors lack what tasks need; only the native engine requires it
             return self.driver.read(sources)
-        unreached = [source for source in sources if _elsewhere(found.get(source.path))]
+        unreached = [source for source in sources if _should_ask_driver(found.get(source.path))]
         return found | dict(self.driver.read(unreached)) if unreached else found
 
 
-def _passing(found: Found | None) -> bool:
+def _is_transient(found: Found | None) -> bool:
     """Return whether a retry may help: the storage failed, or the cause is unknown."""
     return isinstance(found, StorageError) or type(found) is SparkcryptError
 
 
-def _elsewhere(found: Found | None) -> bool:
+def _should_ask_driver(found: Found | None) -> bool:
     """Return whether the driver may be able to read a footer that a task could not."""
-    return found is None or isinstance(found, ConfigError) or _passing(found)
+    return found is None or isinstance(found, ConfigError) or _is_transient(found)
 
 
 def own_keys(config: KeyServiceConfig) -> RetrieveKey:

@@ -45,7 +45,7 @@ class FileColumns:
         """Return the file's own name of each column -> former keys, or plaintext, that readers still accept for it."""
         return {join_dotted(path): column.history for path, column in self.planned.items()}
 
-    def lacking(self, plan: EncryptionPlan) -> tuple[tuple[str, ...], bool]:
+    def find_lacking_columns(self, plan: EncryptionPlan) -> tuple[tuple[str, ...], bool]:
         """Return the encrypted columns with a tag that the file lacks, and whether it lacks all of them.
 
         ADD COLUMNS leaves such files, and an attacker may add a file in which nothing needs a key.

@@ -51,7 +51,7 @@ class Rotation:
         oldest = min(stale)
         return (*drift, replace(self._describe(summary.path, oldest, len(stale)), only_keys=only_keys))
 
-    def under(self, keks: Iterable[WrappedKek]) -> Rotation:
+    def with_keks(self, keks: Iterable[WrappedKek]) -> Rotation:
         """Return the rotation for files wrapped by these KEKs, of which there is one for each master key."""
         told = {kek.master_key_id: wrapping_of_kek(kek.master_key_id, kek.kek_id, kek.wrapped_kek) for kek in keks}
         return replace(self, wrapping=told.get(self.key_id, self.wrapping))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.drift.dark import TellShredded, find_dark, find_dark_drift, tell_none
-from sparkcrypt.backfill.drift.difference import Drift, drift_of_file, missing_folder, unreadable
+from sparkcrypt.backfill.drift.difference import Drift, drift_of_file, drift_of_missing_folder, drift_of_unreadable
 from sparkcrypt.backfill.drift.footers import (
     DriverFooters,
     FooterReader,
@@ -133,7 +133,7 @@ class Scanner:
                 purge=self._purge,
             )
             if not unit.files and not self._files.exists(unit.location):
-                scanned = replace(scanned, drift=(missing_folder(unit.location),))
+                scanned = replace(scanned, drift=(drift_of_missing_folder(unit.location),))
             yield scanned
 
     def _look_up(self, unit: Unit) -> Mapping[str, Found]:
@@ -223,7 +223,7 @@ def _find_drift(scanned: ScannedUnit, errors: Mapping[str, SparkcryptError], tar
         values = partition_of(scanned.unit, folder)
         for file in folder.files:
             if file.path in errors:
-                drift.append(unreadable(file.path, errors[file.path]))
+                drift.append(drift_of_unreadable(file.path, errors[file.path]))
                 continue
             summary = scanned.summaries[file.path]
             differing = drift_of_file(

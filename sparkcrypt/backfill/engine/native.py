@@ -134,7 +134,7 @@ class NativeStager:
             tuple(notes),
             {order.target: order.carried for order in orders if order.carried},
             {order.target: order.purged for order in orders if order.purged},
-            rotation=None if scanned.rotation is None else scanned.rotation.under(keys.keks),
+            rotation=None if scanned.rotation is None else scanned.rotation.with_keks(keys.keks),
         )
 
     def _orders(self, scanned: ScannedUnit, staged: str) -> list[Order]:

@@ -98,7 +98,7 @@ class SparkWork:
         """Authenticate every module, and compare the rows with the source's; see `StagedWork`."""
         files, target = self._stager.files, self._target
         verified = verify_footers(files, self._unit, folders, target.plan, retrieve_key, target.uuid)
-        after = self._stager.digest(self._unit.at(self._staged, folders))
+        after = self._stager.digest(self._unit.relocate(self._staged, folders))
         rows = compare_rows(self._unit, self._before, after)
         return Proof(verified, rows, row_digests=self._before)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.html.page import load_template
-from sparkcrypt.backfill.html.text import visible
+from sparkcrypt.backfill.html.text import make_visible
 
 if TYPE_CHECKING:
     from sparkcrypt.backfill.many.lineage import Lineage
@@ -99,5 +99,5 @@ def _curve(start: tuple[Box, int], end: tuple[Box, int]) -> str:
 
 
 def _cut(text: str) -> str:
-    shown = visible(text)
+    shown = make_visible(text)
     return shown if len(shown) <= _LONGEST else "…" + shown[-_LONGEST + 1 :]

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from sparkcrypt.backfill.html import pictures, tables, view
-from sparkcrypt.backfill.html.text import visible
+from sparkcrypt.backfill.html.text import make_visible
 
 _PAGE, _STYLE = "backfill.html.j2", "backfill.css"
 
@@ -43,20 +43,20 @@ def _sections(report: Mapping[str, Any]) -> dict[str, Any]:
         "figures": view.figures(report),
         "problems": view.cut(list(view.problems_of(report))),
         "warnings": view.cut(view.warnings_of(report)),
-        "coverage": tables.coverage(view.many(report, "tables")),
-        "throughput": pictures.throughput(view.many(report, "throughput")),
-        "remains": tables.remains(report),
+        "coverage": tables.coverage(view.read_list(report, "tables")),
+        "throughput": pictures.throughput(view.read_list(report, "throughput")),
+        "remains": tables.list_remainders(report),
         "tables": tables.table_rows(report),
         "details": tables.details(report),
         "units": tables.unit_rows(report),
         "planned": tables.unit_rows(report, "planned"),
-        "unchanged": view.cut([visible(name) for name in report.get("unchanged") or []]),
+        "unchanged": view.cut([make_visible(name) for name in report.get("unchanged") or []]),
         "passed_over": view.cut(view.reasons_of(report, "passed_over")),
     }
 
 
 def _identifiers(report: Mapping[str, Any]) -> dict[str, str]:
-    return {name: visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")}
+    return {name: make_visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")}
 
 
 def load_template(name: str) -> Template:

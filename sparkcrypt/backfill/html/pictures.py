@@ -57,14 +57,14 @@ def throughput(points: Sequence[Mapping[str, Any]]) -> Throughput | None:
     Args:
         points: ``seconds`` since the start and ``bytes`` done by then; the start itself may be omitted.
     """
-    done = _cumulative(points)
+    done = _sum_points(points)
     seconds, total = done[-1]
     if not seconds or not total:
         return None
     rates = _rates(done)
     mean, peak = total / seconds, max(rates)
     scale, unit = next(((scale, unit) for scale, unit in _RATES if peak >= scale), (1.0, "B/s"))
-    top, y_step = _nice(peak / scale)
+    top, y_step = _choose_axis(peak / scale)
     xs = [_x(index / len(rates)) for index in range(len(rates) + 1)]
     ys = [_y(rate / scale / top) for rate in rates]
     corners = [f"{x:.1f},{y:.1f}" for index, y in enumerate(ys) for x in (xs[index], xs[index + 1])]
@@ -85,7 +85,7 @@ def throughput(points: Sequence[Mapping[str, Any]]) -> Throughput | None:
     )
 
 
-def _cumulative(points: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+def _sum_points(points: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     """Return (seconds, bytes) from (0, 0) on; bytes never decrease, and seconds strictly increase."""
     done = [(0.0, 0.0)]
     for point in sorted(points, key=lambda measured: float(measured.get("seconds") or 0)):
@@ -124,7 +124,7 @@ def _y(share: float) -> float:
     return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
 
-def _nice(most: float) -> tuple[float, float]:
+def _choose_axis(most: float) -> tuple[float, float]:
     """Return the top of an axis and its step, as round numbers, so that there are three to six steps."""
     rough = most / 4
     power = 10.0 ** math.floor(math.log10(rough))
@@ -139,7 +139,7 @@ def _decimals(step: float) -> int:
 
 def _time_ticks(seconds: float) -> tuple[Tick, ...]:
     if seconds < 4:
-        step = _nice(seconds)[1]
+        step = _choose_axis(seconds)[1]
     else:
         days = 86400 * math.ceil(seconds / 86400 / 8)
         step = next((candidate for candidate in _SECONDS if seconds / candidate <= 8), days)

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkcrypt.backfill.html.advice import Command, commands
-from sparkcrypt.backfill.html.text import change, duration, moment, percent, visible
+from sparkcrypt.backfill.html.text import change, duration, make_visible, moment, percent
 from sparkcrypt.backfill.html.view import (
     MOST_NAMES,
     Cut,
     Values,
-    amount,
     cut,
     icon_of,
-    many,
     outcome_of,
+    read_list,
+    read_number,
     tone_of,
 )
 from sparkcrypt.text import count_of, size_of
@@ -116,7 +116,7 @@ def coverage(tables: Sequence[Values]) -> tuple[CoverageGroup, ...]:
     having = [table for table in tables if table.get("coverage")]
     groups = [CoverageGroup("All tables" if len(having) > 1 else "", _coverage_rows(having))] if having else []
     if 1 < len(having) <= FEW_TABLES:
-        groups += [CoverageGroup(visible(table["table"]), _coverage_rows([table])) for table in having]
+        groups += [CoverageGroup(make_visible(table["table"]), _coverage_rows([table])) for table in having]
     return tuple(groups)
 
 
@@ -126,9 +126,9 @@ def _coverage_rows(tables: Iterable[Values]) -> Cut:
         for tag, found in table["coverage"].items():
             row = sums.setdefault(tag, defaultdict(float))
             for name in ("files", "bytes"):
-                row[name] += amount(found, name)
-                row[f"{name}_0"] += amount(found.get("before") or {}, name)
-                row[f"{name}_1"] += amount(found.get("after") or {}, name)
+                row[name] += read_number(found, name)
+                row[f"{name}_0"] += read_number(found.get("before") or {}, name)
+                row[f"{name}_1"] += read_number(found.get("after") or {}, name)
     shown = cut(list(sums.items()), MOST_TAGS)
     return Cut([_coverage_row(tag, row) for tag, row in shown.rows], shown.more)
 
@@ -136,7 +136,7 @@ def _coverage_rows(tables: Iterable[Values]) -> Cut:
 def _coverage_row(tag: str, row: Mapping[str, float]) -> CoverageRow:
     by = "bytes" if row["bytes"] else "files"
     return CoverageRow(
-        tag=visible(tag),
+        tag=make_visible(tag),
         before=_share(row[f"{by}_0"], row[by]),
         after=_share(row[f"{by}_1"], row[by]),
         before_text=percent(row[f"{by}_0"], row[by]),
@@ -146,65 +146,71 @@ def _coverage_row(tag: str, row: Mapping[str, float]) -> CoverageRow:
     )
 
 
-def remains(report: Values) -> Cut:
+def list_remainders(report: Values) -> Cut:
     """Return the remaining work, largest first: units that wait or are quarantined, then tables not worked on."""
-    tables = [table for table in many(report, "tables") if amount(table, "units_left") or table.get("quarantined")]
-    rows = [_remainder(table) for table in sorted(tables, key=lambda table: -amount(table, "bytes_left"))]
+    tables = [
+        table for table in read_list(report, "tables") if read_number(table, "units_left") or table.get("quarantined")
+    ]
+    rows = [_remainder(table) for table in sorted(tables, key=lambda table: -read_number(table, "bytes_left"))]
     for kind, name in (("failed", "failed"), ("refused", "refused")):
-        rows += [Remainder(visible(table.get("table")), 0, 0, 0, kind, "", "", "") for table in many(report, name)]
+        rows += [
+            Remainder(make_visible(table.get("table")), 0, 0, 0, kind, "", "", "") for table in read_list(report, name)
+        ]
     return cut(rows, MOST_NAMES)
 
 
 def _remainder(table: Values) -> Remainder:
-    finished, left = len(many(table, "units")), amount(table, "units_left")
-    held = len(many(table, "quarantined"))
+    finished, left = len(read_list(table, "units")), read_number(table, "units_left")
+    held = len(read_list(table, "quarantined"))
     left = max(left, held)
     waiting, whole = left - held, finished + left
     parts = [f"{waiting:,.0f} waiting"] if waiting else []
     parts += [f"{held:,} quarantined"] if held else []
     return Remainder(
-        table=visible(table.get("table")),
+        table=make_visible(table.get("table")),
         done=_share(finished, whole),
         waiting=_share(waiting, whole),
         quarantined=_share(held, whole),
         state=", ".join(parts),
         units=f"{left:,.0f} of {count_of(whole, 'unit')}",
-        files=f"{amount(table, 'files_left'):,.0f}",
-        data=size_of(amount(table, "bytes_left")),
+        files=f"{read_number(table, 'files_left'):,.0f}",
+        data=size_of(read_number(table, "bytes_left")),
     )
 
 
 def table_rows(report: Values) -> Cut:
     """Return a row for each table, largest first."""
     tables = sorted(
-        many(report, "tables"), key=lambda table: -amount(table, "bytes_before") - amount(table, "bytes_left")
+        read_list(report, "tables"),
+        key=lambda table: -read_number(table, "bytes_before") - read_number(table, "bytes_left"),
     )
     shown = cut(tables)
     return Cut([_table_row(table) for table in shown.rows], shown.more)
 
 
 def _table_row(table: Values) -> TableRow:
-    outcome, before, after = outcome_of(table), amount(table, "bytes_before"), amount(table, "bytes_after")
-    left = amount(table, "units_left")
+    outcome, before, after = outcome_of(table), read_number(table, "bytes_before"), read_number(table, "bytes_after")
+    left = read_number(table, "units_left")
     return TableRow(
-        table=visible(table.get("table")),
+        table=make_visible(table.get("table")),
         outcome=outcome,
         tone=tone_of(outcome),
         icon=icon_of(outcome),
-        files=f"{amount(table, 'files_total'):,.0f}",
-        rewritten=f"{amount(table, 'files_rewritten'):,.0f}",
-        rows=f"{amount(table, 'rows'):,.0f}",
+        files=f"{read_number(table, 'files_total'):,.0f}",
+        rewritten=f"{read_number(table, 'files_rewritten'):,.0f}",
+        rows=f"{read_number(table, 'rows'):,.0f}",
         data=size_of(before) if before else "–",
         after=change(before, after) or "–",
-        seconds=duration(amount(table, "seconds")),
-        left=f"{count_of(left, 'unit')}, {size_of(amount(table, 'bytes_left'))}" if left else "–",
+        seconds=duration(read_number(table, "seconds")),
+        left=f"{count_of(left, 'unit')}, {size_of(read_number(table, 'bytes_left'))}" if left else "–",
     )
 
 
 def details(report: Values) -> Cut:
     """Return the details of each table's run, largest first."""
     tables = sorted(
-        many(report, "tables"), key=lambda table: -amount(table, "bytes_before") - amount(table, "bytes_left")
+        read_list(report, "tables"),
+        key=lambda table: -read_number(table, "bytes_before") - read_number(table, "bytes_left"),
     )
     shown = cut(tables, MOST_DETAILS)
     return Cut([_details(table) for table in shown.rows], shown.more)
@@ -213,58 +219,60 @@ def details(report: Values) -> Cut:
 def _details(table: Values) -> TableDetails:
     outcome, drift = outcome_of(table), table.get("drift") or {}
     before, after = drift.get("before") or {}, drift.get("after") or {}
-    columns = sorted((visible(path), visible(key)) for path, key in (table.get("columns") or {}).items())
+    columns = sorted((make_visible(path), make_visible(key)) for path, key in (table.get("columns") or {}).items())
     return TableDetails(
-        table=visible(table.get("table")),
+        table=make_visible(table.get("table")),
         outcome=outcome,
         tone=tone_of(outcome),
         icon=icon_of(outcome),
         facts=tuple(_facts(table)),
         columns=cut(columns, MOST_NAMES),
-        drift=tuple((visible(kind), before.get(kind, 0), after.get(kind, 0)) for kind in sorted({**before, **after})),
+        drift=tuple(
+            (make_visible(kind), before.get(kind, 0), after.get(kind, 0)) for kind in sorted({**before, **after})
+        ),
         commands=commands(table),
     )
 
 
 def _facts(table: Values) -> Iterator[tuple[str, str]]:
-    yield "Run", visible(table.get("run_id") or "none")
+    yield "Run", make_visible(table.get("run_id") or "none")
     audit = table.get("audit")
     if isinstance(audit, Mapping):
-        yield "Audit head", f"{visible(audit.get('number'))}:{visible(audit.get('digest'))}"
-    yield "Engine", visible(table.get("engine") or "none")
+        yield "Audit head", f"{make_visible(audit.get('number'))}:{make_visible(audit.get('digest'))}"
+    yield "Engine", make_visible(table.get("engine") or "none")
     if table.get("swap"):
-        yield "Swapped by", visible(table["swap"])
+        yield "Swapped by", make_visible(table["swap"])
     if table.get("units"):
         yield "Verified before the swap", "yes" if table.get("verified") else "NO"
-        yield "Old files", visible(table.get("old_location") or "none", 1_000)
+        yield "Old files", make_visible(table.get("old_location") or "none", 1_000)
 
 
 def unit_rows(report: Values, name: str = "units") -> Cut:
     """Return a row for each unit that was swapped in (``units``) or would be (``planned``), largest first."""
     order = "bytes_before" if name == "units" else "bytes"
-    units = [(table, unit) for table in many(report, "tables") for unit in many(table, name)]
-    shown = cut(sorted(units, key=lambda pair: -amount(pair[1], order)))
+    units = [(table, unit) for table in read_list(report, "tables") for unit in read_list(table, name)]
+    shown = cut(sorted(units, key=lambda pair: -read_number(pair[1], order)))
     return Cut([_unit_row(table, unit, order) for table, unit in shown.rows], shown.more)
 
 
 def _unit_row(table: Values, unit: Values, order: str) -> UnitRow:
-    before, after = amount(unit, order), amount(unit, "bytes_after")
-    actions = [f"{action} {amount(found, 'files'):,.0f}" for action, found in (unit.get("actions") or {}).items()]
+    before, after = read_number(unit, order), read_number(unit, "bytes_after")
+    actions = [f"{action} {read_number(found, 'files'):,.0f}" for action, found in (unit.get("actions") or {}).items()]
     drift = [f"{kind}: {number:,}" for kind, number in (unit.get("drift") or {}).items()]
     return UnitRow(
-        table=visible(table.get("table")),
-        unit=visible(unit.get("unit")),
-        files=f"{amount(unit, 'files'):,.0f}",
-        rows=f"{amount(unit, 'rows'):,.0f}",
+        table=make_visible(table.get("table")),
+        unit=make_visible(unit.get("unit")),
+        files=f"{read_number(unit, 'files'):,.0f}",
+        rows=f"{read_number(unit, 'rows'):,.0f}",
         before=size_of(before),
         after=size_of(after),
         change=change(before, after) or "–",
-        seconds=duration(amount(unit, "seconds")) if unit.get("seconds") is not None else "–",
+        seconds=duration(read_number(unit, "seconds")) if unit.get("seconds") is not None else "–",
         finished=moment(unit.get("finished")).removesuffix(" UTC") or "–",
-        engine=visible(", ".join(actions) or unit.get("engine") or "–"),
+        engine=make_visible(", ".join(actions) or unit.get("engine") or "–"),
         verified=bool(unit.get("verified")),
-        old_location=visible(unit.get("old_location") or unit.get("location") or ""),
-        notes=tuple(visible(note) for note in unit.get("notes") or drift),
+        old_location=make_visible(unit.get("old_location") or unit.get("location") or ""),
+        notes=tuple(make_visible(note) for note in unit.get("notes") or drift),
     )
 
 

@@ -51,13 +51,13 @@ def moment(text: object) -> str:
     try:
         when = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
-        return visible(text)
+        return make_visible(text)
     if when.tzinfo is None:
         return f"{when:%Y-%m-%d %H:%M:%S}"
     return f"{when.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def visible(text: object, limit: int = NAME_CHARACTERS) -> str:
+def make_visible(text: object, limit: int = NAME_CHARACTERS) -> str:
     """Return a name with invisible characters escaped, cut if it is very long."""
     whole = _UNSEEN.sub(_escape, str(text))
     return whole if len(whole) <= limit else f"{whole[: limit - 1]}…"
@@ -65,7 +65,7 @@ def visible(text: object, limit: int = NAME_CHARACTERS) -> str:
 
 def message(text: object) -> str:
     """Return a longer text with invisible characters escaped, cut if it is very long; its line breaks stay."""
-    return "\n".join(visible(line, MESSAGE_CHARACTERS) for line in str(text)[:MESSAGE_CHARACTERS].splitlines())
+    return "\n".join(make_visible(line, MESSAGE_CHARACTERS) for line in str(text)[:MESSAGE_CHARACTERS].splitlines())
 
 
 def shell_word(text: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.backfill.html.advice import REFUSED, next_step
-from sparkcrypt.backfill.html.text import change, duration, message, moment, visible
+from sparkcrypt.backfill.html.text import change, duration, make_visible, message, moment
 from sparkcrypt.text import count_of, size_of
 
 Values = Mapping[str, Any]
@@ -70,12 +70,12 @@ def cut(rows: Sequence[Any], most: int = MOST_ROWS) -> Cut:
     return Cut(rows[:most], max(0, len(rows) - most))
 
 
-def many(report: Values, name: str) -> list[Values]:
+def read_list(report: Values, name: str) -> list[Values]:
     """Return a list in a report; empty if it is absent, as in the report of a pass that failed."""
     return [element for element in report.get(name) or [] if isinstance(element, Mapping)]
 
 
-def amount(values: Values, name: str) -> float:
+def read_number(values: Values, name: str) -> float:
     """Return a number in a report; 0 if it is absent, null or NaN."""
     value = values.get(name)
     return value if isinstance(value, (int, float)) and value == value else 0
@@ -83,7 +83,7 @@ def amount(values: Values, name: str) -> float:
 
 def outcome_of(values: Values) -> str:
     """Return the outcome of a pass or a run."""
-    return visible(values.get("outcome") or "unknown")
+    return make_visible(values.get("outcome") or "unknown")
 
 
 def tone_of(outcome: str) -> str:
@@ -98,28 +98,28 @@ def icon_of(outcome: str) -> str:
 
 def totals(report: Values) -> dict[str, float]:
     """Return the sums over all tables: the report's own totals, or computed from its tables."""
-    tables, given = many(report, "tables"), report.get("totals") or {}
+    tables, given = read_list(report, "tables"), report.get("totals") or {}
     names = ("files_total", "files_rewritten", "files_left", "rows", "bytes_before", "bytes_after", "bytes_left")
-    sums = {name: sum(amount(table, name) for table in tables) for name in (*names, "units_left")}
+    sums = {name: sum(read_number(table, name) for table in tables) for name in (*names, "units_left")}
     counts = {
         "tables": float(len(tables)),
-        "units": float(sum(len(many(table, "units")) for table in tables)),
-        "quarantined": float(sum(len(many(table, "quarantined")) for table in tables)),
+        "units": float(sum(len(read_list(table, "units")) for table in tables)),
+        "quarantined": float(sum(len(read_list(table, "quarantined")) for table in tables)),
     }
-    return {name: amount(given, name) if name in given else value for name, value in {**sums, **counts}.items()}
+    return {name: read_number(given, name) if name in given else value for name, value in {**sums, **counts}.items()}
 
 
 def headline(report: Values) -> Headline:
     """Return the headline of the page."""
     outcome = outcome_of(report)
     known = [
-        ("Pass", visible(report.get("pass_id") or "")),
+        ("Pass", make_visible(report.get("pass_id") or "")),
         ("started", moment(report.get("started"))),
-        ("took", duration(amount(report, "seconds")) if report.get("seconds") is not None else ""),
+        ("took", duration(read_number(report, "seconds")) if report.get("seconds") is not None else ""),
     ]
     details = tuple(f"{name} {value}" for name, value in known if value)
     tone = tone_of(outcome)
-    if tone == "good" and any(waiting.get("beyond_grace") for waiting in _awaiting(report)):
+    if tone == "good" and any(waiting.get("beyond_grace") for waiting in _list_awaiting(report)):
         return Headline(outcome, "wait", "warning", _sentence(report, outcome) + _OVERDUE, details)
     return Headline(outcome, tone, icon_of(outcome), _sentence(report, outcome), details)
 
@@ -135,29 +135,29 @@ def _sentence(report: Values, outcome: str) -> str:
     if outcome == "dry run":
         found = f"{left} in {count_of(sums['units_left'], 'unit')} differ from their plan"
         found = found if sums["files_left"] else "No file that was looked at differs from its plan"
-        return f"{found}. Nothing was changed.{_looked_at(report)}"
+        return f"{found}. Nothing was changed.{_describe_problems(report)}"
     if outcome == "failed":
         return "The pass ended with an error. What it had swapped in by then stays, and nothing else was changed."
     if outcome == "incomplete":
-        return f"{what} rewritten.{_looked_at(report) or ' What is below must be looked at.'}"
+        return f"{what} rewritten.{_describe_problems(report) or ' What is below must be looked at.'}"
     return f"{what} rewritten, {left} left. The same command goes on where this pass stopped."
 
 
 _OVERDUE = " Old files in clear are still there beyond their grace: run `sparkcrypt backfill expire`."
 
 
-def _awaiting(report: Values) -> list[Values]:
+def _list_awaiting(report: Values) -> list[Values]:
     """Return each table's counts of old files that wait for expiry."""
-    found = (table.get("awaiting_expiry") for table in many(report, "tables"))
+    found = (table.get("awaiting_expiry") for table in read_list(report, "tables"))
     return [waiting for waiting in found if isinstance(waiting, Mapping)]
 
 
 def _plaintext(report: Values) -> tuple[Figure, ...]:
     """Return the amount of plaintext that waits for expiry; empty if an earlier release's report does not have it."""
-    found = _awaiting(report)
+    found = _list_awaiting(report)
     if not found:
         return ()
-    files, data = (sum(amount(waiting, f"plaintext_{name}") for waiting in found) for name in ("files", "bytes"))
+    files, data = (sum(read_number(waiting, f"plaintext_{name}") for waiting in found) for name in ("files", "bytes"))
     overdue = any(waiting.get("beyond_grace") for waiting in found)
     since = min((str(waiting["since"]) for waiting in found if waiting.get("since")), default="")
     if not files:
@@ -166,12 +166,12 @@ def _plaintext(report: Values) -> tuple[Figure, ...]:
     return (Figure("Plaintext awaiting expiry", count_of(files, "file"), note, "bad" if overdue else "wait"),)
 
 
-def _looked_at(report: Values) -> str:
+def _describe_problems(report: Values) -> str:
     """Return a sentence with the numbers of problems by kind, with a space before it; empty if there are none."""
     numbers = (
         (totals(report)["quarantined"], "quarantined unit"),
-        (len(many(report, "failed")), "failed table"),
-        (len(many(report, "refused")), "refused table"),
+        (len(read_list(report, "failed")), "failed table"),
+        (len(read_list(report, "refused")), "refused table"),
     )
     named = [count_of(number, noun) for number, noun in numbers if number]
     if not named:
@@ -185,13 +185,13 @@ def _looked_at(report: Values) -> str:
 
 def figures(report: Values) -> tuple[Figure, ...]:
     """Return the key figures; empty if the pass ended before its first table."""
-    if not many(report, "tables"):
+    if not read_list(report, "tables"):
         return ()
     sums = totals(report)
     files, tables = count_of(sums["files_total"], "file"), count_of(sums["tables"], "table")
     if outcome_of(report) == "dry run":
         return Figure("Looked at", files, f"in {tables}"), *_list_left(sums), *_plaintext(report)
-    before, after, seconds = sums["bytes_before"], sums["bytes_after"], amount(report, "seconds")
+    before, after, seconds = sums["bytes_before"], sums["bytes_after"], read_number(report, "seconds")
     rate = f"{size_of(before / seconds)}/s over the whole pass" if seconds and before else "for the whole pass"
     became = f"became {size_of(after)} ({change(before, after)})" if before else "no unit was swapped in"
     problems = sum(1 for _ in problems_of(report))
@@ -221,35 +221,35 @@ def problems_of(report: Values) -> Iterator[Problem]:
     if isinstance(error, Mapping):
         code = f" (exit code {error['exit_code']})" if "exit_code" in error else ""
         name = str(error.get("type") or "error")
-        text, whole = message(error.get("message", "")), visible(report.get("table") or "the whole pass")
-        yield Problem("pass failed", whole, "", visible(name) + code, text, next_step(name))
-    for failed_table in many(report, "failed"):
+        text, whole = message(error.get("message", "")), make_visible(report.get("table") or "the whole pass")
+        yield Problem("pass failed", whole, "", make_visible(name) + code, text, next_step(name))
+    for failed_table in read_list(report, "failed"):
         yield _problem("table failed", failed_table.get("table"), "", failed_table)
-    for table in many(report, "tables"):
-        for unit in many(table, "quarantined"):
+    for table in read_list(report, "tables"):
+        for unit in read_list(table, "quarantined"):
             yield _problem("unit quarantined", table.get("table"), unit.get("unit"), unit)
-        if many(table, "units") and not table.get("verified"):
+        if read_list(table, "units") and not table.get("verified"):
             text = "Files were swapped in that were not verified."
             step = "Run `sparkcrypt verify` on the table, and keep the old files until it passes."
-            yield Problem("not verified", visible(table.get("table")), "", "", text, step)
+            yield Problem("not verified", make_visible(table.get("table")), "", "", text, step)
     for table_name, reason in reasons_of(report, "refused"):
         yield Problem("table refused", table_name, "", "", reason, REFUSED)
 
 
 def reasons_of(report: Values, name: str) -> list[tuple[str, str]]:
     """Return (table, reason) for each table in a list of the report, such as ``refused``."""
-    return [(visible(table.get("table")), message(table.get("reason", ""))) for table in many(report, name)]
+    return [(make_visible(table.get("table")), message(table.get("reason", ""))) for table in read_list(report, name)]
 
 
 def warnings_of(report: Values) -> list[tuple[str, str]]:
     """Return (table, text) for each warning; those of the whole pass have no table."""
     found = [("", message(text)) for text in report.get("warnings") or []]
-    for table in many(report, "tables"):
-        found += [(visible(table.get("table")), message(text)) for text in table.get("warnings") or []]
+    for table in read_list(report, "tables"):
+        found += [(make_visible(table.get("table")), message(text)) for text in table.get("warnings") or []]
     return found
 
 
 def _problem(kind: str, table: object, unit: object, found: Values) -> Problem:
     name = str(found.get("error") or "")
     text = message(found.get("message", ""))
-    return Problem(kind, visible(table), visible(unit or ""), visible(name), text, next_step(name))
+    return Problem(kind, make_visible(table), make_visible(unit or ""), make_visible(name), text, next_step(name))

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.trust import TableTrust
-from sparkcrypt.backfill.drift.difference import missing_folder
+from sparkcrypt.backfill.drift.difference import drift_of_missing_folder
 from sparkcrypt.backfill.drift.unit_survey import count_calls
 from sparkcrypt.backfill.journal.journal import new_run_id
 from sparkcrypt.backfill.many.chosen_tables import Choice, Chosen, choose_tables
@@ -273,6 +273,6 @@ class _Pass:
 
 
 def _describe_lost(unit: Mapping[str, Any]) -> dict[str, str]:
-    gone = missing_folder(str(unit["location"]))
+    gone = drift_of_missing_folder(str(unit["location"]))
     message = f"{unit['unit']}: {gone.file}: {gone.detail}"
     return FailedUnit(str(unit["unit"]), VerificationError.__name__, message).to_dict()

@@ -134,7 +134,7 @@ def open_job(
         spark=spark,
         target=target,
         policy=policy,
-        options=options.under(policy, of_table=target.table is not None),
+        options=options.apply_policy(policy, of_table=target.table is not None),
         progress=progress,
         budget=budget or Budget(),
         others=others,

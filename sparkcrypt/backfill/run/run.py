@@ -67,7 +67,7 @@ def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: No
             job.trust.look_again()
             begun = begin_run(job, run_id, lock, so_far)
             ended = execute_run(job, begun, lock, so_far)
-            first = _why_again(job, begun, ended)
+            first = _explain_rerun(job, begun, ended)
             if first is not None:
                 ended = execute_run(job, Begun(new_run_id(), job.options, last_words=(first,)), lock, so_far)
             return job.old_files.report_open_problems(ended.report)
@@ -128,7 +128,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
         return _Ended(_report_run(job, begun, so_far, result), drifted_again)
 
 
-def _why_again(job: TableJob, begun: Begun, ended: _Ended) -> str | None:
+def _explain_rerun(job: TableJob, begun: Begun, ended: _Ended) -> str | None:
     """Return a note on the unfinished run that was finished first; None if no further run is needed."""
     report = ended.report
     elsewhere = begun.options.where != job.options.where and job.options.resume == "auto"

@@ -88,7 +88,7 @@ class RunLock:
         Raises:
             RunConflictError: it was released, it expired, or another run took the table over.
         """
-        newest = _highest(self._store.list(self._folder))
+        newest = _find_highest_token(self._store.list(self._folder))
         if newest is None or newest.token != self.token:
             raise self._describe_lost(f"another run took the table over{self._who(newest)}")
         if self._released or newest.released:
@@ -130,7 +130,7 @@ class RunLock:
             self._keeper.join()
         self._store.create(f"{self._folder}{self.token:08d}.released.json", encode_record(self._record))
         names = self._store.list(self._folder)
-        newest = _highest(names)
+        newest = _find_highest_token(names)
         if newest is not None and newest.token == self.token:
             last = f"{self._folder}{self.token:08d}"
             for name in names:
@@ -198,7 +198,7 @@ def acquire(
         name = f"{folder}{token:08d}.json"
         if not store.create(name, encode_record(record)):
             continue
-        newest = _highest(store.list(folder))
+        newest = _find_highest_token(store.list(folder))
         if newest is not None and newest.token == token:
             return RunLock(store, folder, token, record, lifetime_seconds, clock)
         store.delete(name)  # another run took and gave up this token after the listing
@@ -225,7 +225,7 @@ def _free_token(store: StateStore, folder: str, table_id: str, clock: Callable[[
         RunConflictError: the table is held.
     """
     now = clock()  # before the listing, which then contains every renewal that was written in time
-    newest = _highest(store.list(folder))
+    newest = _find_highest_token(store.list(folder))
     if newest is None:
         return 1
     if newest.released:
@@ -242,7 +242,7 @@ def _free_token(store: StateStore, folder: str, table_id: str, clock: Callable[[
     )
 
 
-def _highest(names: Iterable[str]) -> _Names | None:
+def _find_highest_token(names: Iterable[str]) -> _Names | None:
     """Return the highest token among the names of lock records; None if there are none.
 
     Raises:

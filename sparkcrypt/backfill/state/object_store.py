@@ -64,7 +64,7 @@ def open_object_store(uri: str, access: ObjectAccess) -> ObjectStateStore:
         )
     except (library.exceptions.BaseError, ValueError, OSError) as error:
         raise ConfigError(
-            f"run_state {uri}: cannot be opened: {_short(error)}; correct the credentials in this environment"
+            f"run_state {uri}: cannot be opened: {_shorten_answer(error)}; correct the credentials in this environment"
         ) from error
     return ObjectStateStore(library, store, access, uri.rstrip("/"))
 
@@ -239,7 +239,7 @@ class ObjectStateStore:
 
     def _failure(self, doing: str, error: Exception) -> SparkcryptError:
         """Return the error to raise: a StorageError if a retry may help, else a ConfigError."""
-        where = f"run_state {self._uri}: cannot {doing}: {_short(error)}"
+        where = f"run_state {self._uri}: cannot {doing}: {_shorten_answer(error)}"
         if _NO_BUCKET.search(str(error)):
             return ConfigError(f"{where}; make that bucket, or correct run_state of the policy")
         if "501 Not Implemented" in str(error):
@@ -259,7 +259,7 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _short(error: Exception) -> str:
+def _shorten_answer(error: Exception) -> str:
     """Return a store's answer without parts that may be secret: queries of URLs, and details of a refusal."""
     text = str(error).partition("\n\nDebug source")[0]
     answer = _ANSWER.search(text)

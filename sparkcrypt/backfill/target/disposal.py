@@ -96,7 +96,7 @@ class Disposal:
                 self._put_back(folder, taken)
             raise
         kept |= {folder: user + self._put_back(folder, going[folder]) for folder, user in used.items()}
-        for trash in {self._trash(folder) for folder in there}:
+        for trash in {self._name_trash_folder(folder) for folder in there}:
             self.files.delete_empty(trash)
         return kept
 
@@ -151,7 +151,7 @@ class Disposal:
         if not self.files.renames_at_once(folder) or urlsplit(folder)[:2] != urlsplit(self._base(folder))[:2]:
             return _Going(folder, self._list(folder))
         aside = self._place_aside(folder)
-        self.files.make_folder(self._trash(folder))
+        self.files.make_folder(self._name_trash_folder(folder))
         self.files.rename(folder, aside)
         return _Going(aside)
 
@@ -185,9 +185,10 @@ class Disposal:
         return aside if self.files.exists(aside) else None
 
     def _place_aside(self, folder: str) -> str:
-        return f"{self._trash(folder)}/{hashlib.sha256(comparable_path(folder).rstrip('/').encode()).hexdigest()[:16]}"
+        digest = hashlib.sha256(comparable_path(folder).rstrip("/").encode()).hexdigest()
+        return f"{self._name_trash_folder(folder)}/{digest[:16]}"
 
-    def _trash(self, folder: str) -> str:
+    def _name_trash_folder(self, folder: str) -> str:
         return f"{staging_folder(self._base(folder))}/trash-{self.run_id}"
 
     def _base(self, folder: str) -> str:

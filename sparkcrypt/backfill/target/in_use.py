@@ -76,15 +76,15 @@ class Places:
 
     def _uses(self, folder: str) -> Iterator[tuple[str, User]]:
         place = _place(folder)
-        for candidate in (place, *self._below(f"{place}/")):
+        for candidate in (place, *self._list_below(f"{place}/")):
             for user in self._users.get(candidate, ()):
                 yield candidate, user
-        for outer in _above(place):
+        for outer in _list_folders_above(place):
             for user in self._users.get(outer, ()):
                 if user.reads_below:
                     yield outer, user
 
-    def _below(self, outer: str) -> Iterator[str]:
+    def _list_below(self, outer: str) -> Iterator[str]:
         for number in range(bisect_left(self._ordered, outer), len(self._ordered)):
             if not self._ordered[number].startswith(outer):
                 return
@@ -192,7 +192,7 @@ def _place(folder: str) -> str:
     return comparable_path(folder).rstrip("/")
 
 
-def _above(place: str) -> Iterator[str]:
+def _list_folders_above(place: str) -> Iterator[str]:
     """Yield the folders above one, up to the first hidden folder, below which readers do not list files."""
     while "/" in place:
         place, _, name = place.rpartition("/")

@@ -62,7 +62,7 @@ def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, f
             for folder in sorted(others):
                 if own_folder == folder:
                     return f"{table.full_name} and {name} share the folder {folder}"
-                if _inside(own_folder, folder) or _inside(folder, own_folder):
+                if _is_inside(own_folder, folder) or _is_inside(folder, own_folder):
                     return f"{table.full_name} ({own_folder}) and {name} ({folder}) lie in one another"
     return None
 
@@ -91,13 +91,13 @@ def _folders(table: Table, partitions: Iterable[str]) -> frozenset[str]:
 
     After a RENAME such partitions are still below ``.sparkcrypt`` and the first name, which another table may have now.
     """
-    return _outermost([_folder(table.location), *(comparable_path(folder) for folder in partitions)])
+    return _find_outermost([_folder(table.location), *(comparable_path(folder) for folder in partitions)])
 
 
-def _outermost(folders: Iterable[str]) -> frozenset[str]:
+def _find_outermost(folders: Iterable[str]) -> frozenset[str]:
     kept: list[str] = []
     for folder in sorted(set(folders)):
-        if not (kept and _inside(folder, kept[-1])):
+        if not (kept and _is_inside(folder, kept[-1])):
             kept.append(folder)
     return frozenset(kept)
 
@@ -106,5 +106,5 @@ def _folder(location: str) -> str:
     return comparable_path(base_location(location))
 
 
-def _inside(inner: str, outer: str) -> bool:
+def _is_inside(inner: str, outer: str) -> bool:
     return inner.startswith(outer + "/")

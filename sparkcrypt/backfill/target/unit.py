@@ -85,7 +85,7 @@ class Unit:
         serde = self.partition.serde if self.partition else ""
         return "" if table_format in serde.rpartition(".")[2].lower() else serde
 
-    def at(self, location: str, folders: tuple[Folder, ...]) -> Unit:
+    def relocate(self, location: str, folders: tuple[Folder, ...]) -> Unit:
         """Return a copy of the unit with another location and other files."""
         return replace(self, location=location, folders=folders)
 

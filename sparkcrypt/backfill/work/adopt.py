@@ -86,8 +86,8 @@ def _prove(runner: Runner, unit: Unit, attempt: Attempt, old: str, new: str) -> 
     """
     run = runner.run
     try:
-        sources = unit.at(old, _find_listed(unit, list_folders(run.files, old), old))
-        found = unit.at(new, _find_made(attempt, new, list_folders(run.files, new)))
+        sources = unit.relocate(old, _find_listed(unit, list_folders(run.files, old), old))
+        found = unit.relocate(new, _find_made(attempt, new, list_folders(run.files, new)))
         if found.files and not sources.files:
             raise VerificationError(f"no files are left in {old} to compare with")
         proof, summaries = compare_content(run, sources, found, run.run_id if runner.swap.same_folder else None)

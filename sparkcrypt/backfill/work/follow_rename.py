@@ -115,7 +115,7 @@ def _write_place(runner: Runner, unit: Unit, state: UnitState, location: str) ->
     told = {"unit": unit.name, "from": unit.location, "files": len(unit.files), **places}
     head = append_audit(run, RELOCATE, "none", told, None, [])
     outcome = replace(before, old_location=old, new_location=new)
-    moved = unit.at(location, tuple(_place_folder(folder, unit.location, location) for folder in unit.folders))
+    moved = unit.relocate(location, tuple(_place_folder(folder, unit.location, location) for folder in unit.folders))
     run.journal.write(UnitRelocated(moved, run.target.base, outcome, head))
     run.trust.forget_audit()
     return state_of_units(run.journal.records)[unit.name]

@@ -59,15 +59,16 @@ def place_changes(
     made and ``path`` where it is now.
     """
 
-    def at(location: str, file: Mapping[str, Any], folder: str) -> str:
+    def move_path(location: str, file: Mapping[str, Any], folder: str) -> str:
         return f"{location.rstrip('/')}/{below(folder, str(file['path']))}"
 
     return [
         {
             **change,
-            "sources": [{**file, "kept": at(old_location, file, unit.location)} for file in change["sources"]],
+            "sources": [{**file, "kept": move_path(old_location, file, unit.location)} for file in change["sources"]],
             "targets": [
-                {**file, "staged": file["path"], "path": at(new_location, file, staged)} for file in change["targets"]
+                {**file, "staged": file["path"], "path": move_path(new_location, file, staged)}
+                for file in change["targets"]
             ],
         }
         for change in changes

@@ -100,7 +100,7 @@ class RunOptions:
             "purge": self.purge,
         }
 
-    def under(self, policy: Policy, *, of_table: bool) -> RunOptions:
+    def apply_policy(self, policy: Policy, *, of_table: bool) -> RunOptions:
         """Return these options as a policy changes them: with a grace of zero, a table's old files are moved."""
         return replace(self, move_old=self.move_old or (of_table and policy.grace_seconds == 0))
 

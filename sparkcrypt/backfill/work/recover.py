@@ -109,7 +109,7 @@ def _in_effect(runner: Runner, attempt: Attempt, now: Mapping[str, str]) -> bool
         runner.run.disposal.restore(attempt.staged)
         return True
     if swap.same_folder:
-        unit = unit.at(place_now(runner, attempt.staged, unit.location), unit.folders)
+        unit = unit.relocate(place_now(runner, attempt.staged, unit.location), unit.folders)
         if not _is_same_place(here, unit.location):
             return False  # the table was moved
     return swap.in_effect(unit, attempt.staged)
@@ -140,13 +140,13 @@ def _guess_attempt(runner: Runner, unit: Unit) -> Attempt:
     if runner.swap.same_folder:
         before, staged = unit, unit.staging(base, attempt_folder(run.run_id, run.lock.token))
     else:
-        before, staged = unit.at(f"{base}/{unit.partition_path}".rstrip("/"), ()), unit.location
+        before, staged = unit.relocate(f"{base}/{unit.partition_path}".rstrip("/"), ()), unit.location
     old = locate_old_files(runner.run, runner.swap, before, base)
     folders = tuple(
         Folder(folder.relative, tuple(_place_file(file, old, before.location) for file in folder.files))
         for folder in list_folders(run.files, old)
     )
-    return Attempt(unit.name, UnitListed(before.at(before.location, folders), staged))
+    return Attempt(unit.name, UnitListed(before.relocate(before.location, folders), staged))
 
 
 def _place_file(file: Any, here: str, there: str) -> Any:

@@ -41,4 +41,4 @@ def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
         mac=trust.mac(),
     )
     made = Rotation(options.rotate_key, version, None, options.rotate_from)
-    return made if kek is None else made.under([kek])
+    return made if kek is None else made.with_keks([kek])

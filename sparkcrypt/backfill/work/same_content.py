@@ -56,7 +56,7 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
     if pairs is None:
         return _compare_rows(run, sources, targets), before
     made = _keep_files(targets, pairs)
-    after = _summaries(run, targets.at(targets.location, made), run.fresh_keys)
+    after = _summaries(run, targets.relocate(targets.location, made), run.fresh_keys)
     dark = {target: find_dark(after[target], run.trust.shredded.select) for target in pairs}
     purged = {
         target: known for target, source in pairs.items() if (known := _find_purged(run, before[source], after[target]))

@@ -19,8 +19,8 @@ from sparkcrypt.backfill.html.pictures import (
     throughput,
 )
 from sparkcrypt.backfill.html.tables import coverage as coverage_groups
-from sparkcrypt.backfill.html.tables import remains
-from sparkcrypt.backfill.html.text import change, duration, moment, percent, shell_word, visible
+from sparkcrypt.backfill.html.tables import list_remainders
+from sparkcrypt.backfill.html.text import change, duration, make_visible, moment, percent, shell_word
 from sparkcrypt.text import count_of, size_of
 from tests.unit.backfill.pass_reports import MEGABYTE, coverage, incomplete, points, quarantined, report, table
 
@@ -141,7 +141,7 @@ def test_coverage_of_nothing_and_of_odd_numbers_is_a_share(
 
 def test_what_remains_adds_up_to_all_units() -> None:
     """Done, waiting and quarantined units are shares of one whole; tables that were not worked on have none."""
-    rows = {row.table: row for row in remains(incomplete()).rows}
+    rows = {row.table: row for row in list_remainders(incomplete()).rows}
     assert set(rows) == {"sales.orders", "sales.ledger", "sales.mirror"}
     orders = rows["sales.orders"]
     assert (orders.done, orders.waiting, orders.quarantined) == (60.0, 20.0, 20.0)
@@ -153,7 +153,7 @@ def test_what_remains_adds_up_to_all_units() -> None:
 def test_more_quarantined_units_than_are_left_do_not_overflow() -> None:
     """A report whose numbers do not agree still makes bars of at most their track."""
     held = [quarantined(f"p={number}", "FormatError", "") for number in range(5)]
-    row = remains(report(table(count=0, units_left=2, quarantined=held))).rows[0]
+    row = list_remainders(report(table(count=0, units_left=2, quarantined=held))).rows[0]
     assert row.done + row.waiting + row.quarantined == 100.0
 
 
@@ -238,5 +238,5 @@ def test_numbers_and_names_read_well() -> None:
         "−10.0 %",
         "±0.0 %",
     )
-    assert visible("x" * 400) == "x" * 299 + "…"
+    assert make_visible("x" * 400) == "x" * 299 + "…"
     assert (shell_word("db.t"), shell_word("a b"), shell_word("a\tb")) == ("db.t", "'a b'", "$'a\\u0009b'")

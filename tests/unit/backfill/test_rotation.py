@@ -85,11 +85,11 @@ def test_unit_is_left_alone_or_refused_where_it_is_another_runs() -> None:
 def test_rotation_looks_for_the_kek_that_was_used() -> None:
     """What is proven after staging is that the KEK of the orders wraps, whatever was known before."""
     kek = WrappedKek("pii", "id", "local:v2:AAAA")
-    asked = replace(ROTATION, wrapping=None).under([WrappedKek("footer", "id", "x"), kek])
+    asked = replace(ROTATION, wrapping=None).with_keks([WrappedKek("footer", "id", "x"), kek])
     assert asked.wrapping is not None
     assert (asked.wrapping.key_id, asked.wrapping.version) == ("pii", 2)
     assert asked.drift_of(file(asked.wrapping), ()) == ()
-    assert replace(ROTATION, wrapping=None).under([]).wrapping is None
+    assert replace(ROTATION, wrapping=None).with_keks([]).wrapping is None
 
 
 def test_a_resumed_run_stays_a_rotation() -> None:
