@@ -60,9 +60,9 @@ def rewrite_orc_order(
         dark=order.carried,
         purged=order.purged,
     )
-    made = _carry_out(order, source, target, retrieve_source, maker)
+    outcome = _carry_out(order, source, target, retrieve_source, maker)
     try:
-        after = _prove_equal(order, target, retrieve_key, before, made, digest_key)
+        after = _prove_equal(order, target, retrieve_key, before, outcome, digest_key)
     except BaseException:
         remove_file(target)
         raise
@@ -76,7 +76,7 @@ def rewrite_orc_order(
         bytes_before=size_of(source),
         bytes_after=size_of(target),
         unauthenticated=tuple(weak),
-        notes=made.notes,
+        notes=outcome.notes,
     )
 
 
@@ -131,10 +131,10 @@ def _carry_out(order: OrcOrder, source: Place, target: Place, retrieve_key: Retr
             key, wrapped = maker.make(master, is_footer_key=False, file_identity=order.identity)
             columns[path] = OrcKey(key, wrapped, master)
         encryption = OrcEncryption(columns)
-    made = rewrite_orc(
+    outcome = rewrite_orc(
         source, target, retrieve_key=retrieve_key, encryption=encryption, dark=order.carried, purge=order.purged
     )
-    return _Made.of(made)
+    return _Made.of(outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _prove_equal(
     target: Place,
     retrieve_key: RetrieveKey,
     before: OrcVerification,
-    made: _Made,
+    outcome: _Made,
     digest_key: bytes,
 ) -> OrcVerification:
     """Check that the target's content equals the source's, and that it is encrypted as ordered.
@@ -192,7 +192,7 @@ def _prove_equal(
     Raises:
         VerificationError: it differs.
     """
-    left_out = {"user_metadata"} if made.left_out else set()
+    left_out = {"user_metadata"} if outcome.left_out else set()
     identity = order.source_identity if order.action == "copy" else order.identity
     retrieve_target = _refuse_others(order.target, identity, retrieve_key, "was ordered")
     ordered = before.columns if order.action == "copy" else {**order.columns, **order.carried}

@@ -260,8 +260,8 @@ class KeySettings:
         """Return the settings as canonical JSON."""
         keks = [_list_kek(kek) for kek in self.keks]
         again = [[*_list_kek(kek.before), kek.wrapped_kek] for kek in self.rewrapped]
-        told = [self.key_service, self.data_key_bits, keks, again]
-        return json.dumps(told, ensure_ascii=True, separators=(",", ":"))
+        fields = [self.key_service, self.data_key_bits, keks, again]
+        return json.dumps(fields, ensure_ascii=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> KeySettings:

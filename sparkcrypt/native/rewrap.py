@@ -71,12 +71,12 @@ def rewrap_order(
     Raises:
         FormatError, VerificationError: the source is not valid or not as listed, or the target is not as ordered.
     """
-    seen: list[Footer] = []
+    footers: list[Footer] = []
 
     def check_footer(footer: Footer) -> None:
         order.refuse_algorithm(footer.algorithm)
         refuse_other_keys(order, footer)
-        seen.append(footer)
+        footers.append(footer)
 
     key_values = None if order.encryption is None else order.encryption.key_values
     result = rewrap_file(
@@ -90,7 +90,7 @@ def rewrap_order(
         keep_key=keep_key,
         check_footer=check_footer,
     )
-    (before,) = seen
+    (before,) = footers
     kept = kept_keys(before.columns or (), order.dark, keep_key)
     try:
         summary = prove_rewrapped(before, source, order.target, target, retrieve_key, order.dark, kept)
@@ -176,10 +176,10 @@ def refuse_other_keys(order: FileOrder, footer: Footer) -> None:
     """
     found = summarise(footer).columns or {}
     for path, key_id in order.dark.items():
-        known = found[path].key_id if path in found else None
-        if known != key_id:
+        held = found[path].key_id if path in found else None
+        if held != key_id:
             raise VerificationError(
-                f"{order.source}: column {join_dotted(path)} is under {known!r}, and was under the shredded {key_id!r} "
+                f"{order.source}: column {join_dotted(path)} is under {held!r}, and was under the shredded {key_id!r} "
                 "when it was listed; someone replaced the file"
             )
 

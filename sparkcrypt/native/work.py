@@ -93,14 +93,14 @@ def _carry_out_with_retries(order: Order, keys: KeySettings, settings: Settings)
 def failure(order: Order, error: BaseException) -> FileOutcome:
     """Return the outcome of an order that ended in an error, so that the work on other files continues."""
     if isinstance(error, SparkcryptError):
-        said = type(error).__name__, str(error)
+        error_text = type(error).__name__, str(error)
     elif isinstance(error, OSError):
-        said = StorageError.__name__, f"{order.source}: {error}"
+        error_text = StorageError.__name__, f"{order.source}: {error}"
     else:
         _LOG.error("%s: unforeseen error", order.source, exc_info=error)
         what = f"{type(error).__name__}: {error}"
-        said = SparkcryptError.__name__, f"{order.source}: {what}; nothing foresaw this: report it with the log"
-    return FileOutcome(order.source, order.target, error=said)
+        error_text = SparkcryptError.__name__, f"{order.source}: {what}; nothing foresaw this: report it with the log"
+    return FileOutcome(order.source, order.target, error=error_text)
 
 
 def _see_reachable(source: Place, target: Place, order: Order) -> None:

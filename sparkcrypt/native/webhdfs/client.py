@@ -186,8 +186,8 @@ def _parse_error(status: int, data: bytes, where: str) -> OSError:
     if kind == "StandbyException" or "StandbyException" in message:
         return _StandbyError(f"{where} is on standby")
     # The message may continue with the server's stack trace.
-    said = (message.splitlines() or [f"HTTP status {status}"])[0][:_SAID_CHARACTERS]
-    return _ERRORS.get(kind, OSError)(f"{where} says: {kind + ': ' if kind else ''}{said}")
+    first_line = (message.splitlines() or [f"HTTP status {status}"])[0][:_SAID_CHARACTERS]
+    return _ERRORS.get(kind, OSError)(f"{where} says: {kind + ': ' if kind else ''}{first_line}")
 
 
 def _body(response: HTTPResponse) -> bytes:

@@ -67,13 +67,13 @@ class LocalKeys:
         Raises:
             FormatError: its length is not that of the variant's algorithm.
         """
-        known = self._keys.get((variant.number, wrapped))
-        if known is None:
+        local_key = self._keys.get((variant.number, wrapped))
+        if local_key is None:
             key = self._retrieve_key(KeyRequest(self._file, variant.root.path, wrapped))
             if len(key) != variant.key.key_bytes:
                 raise FormatError(
                     f"the local key of variant {variant.number} has {len(key)} bytes; expected "
                     f"{variant.key.key_bytes} for {variant.key.algorithm}"
                 )
-            known = self._keys[variant.number, wrapped] = LocalKey(key)
-        return known
+            local_key = self._keys[variant.number, wrapped] = LocalKey(key)
+        return local_key

@@ -82,5 +82,7 @@ class ChunkCheck:
             FormatError: it did not.
         """
         if self._rest or self._stored:
-            told = f"{len(self._rest)} bytes after its chunks" if self._rest else f"{self._stored} bytes are missing"
-            raise FormatError(f"{self._what}: {told}; expected whole ones")
+            difference = (
+                f"{len(self._rest)} bytes after its chunks" if self._rest else f"{self._stored} bytes are missing"
+            )
+            raise FormatError(f"{self._what}: {difference}; expected whole ones")

@@ -126,12 +126,12 @@ def _check_encodings(
 
 def _check_variants(tail: Tail, streams: Iterable[Stream], what: str) -> None:
     """Check that no stream occurs twice, since both would share an IV, and that each is of a column of its variant."""
-    seen = set()
+    places = set()
     for stream in streams:
         place = (stream.variant, stream.column, stream.kind)
-        if place in seen:
+        if place in places:
             raise FormatError(f"{what} has {stream} twice; expected it once")
-        seen.add(place)
+        places.add(place)
         if stream.variant is not None and tail.encryption is not None:
             variant = tail.encryption.variants[stream.variant]
             if not variant.covers(stream.column):

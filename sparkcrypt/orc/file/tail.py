@@ -226,6 +226,6 @@ def _check_apart(stripes: Sequence[Stripe], limit: int) -> None:
 
 def _check_statistics(encryption: Encryption | None, length: int) -> None:
     variants = () if encryption is None else encryption.variants
-    said = sum(size for variant in variants for _, size in variant.stripe_statistics)
-    if said != length:
-        raise FormatError(f"the variants' stripe statistics have {said} bytes; expected the postscript's {length}")
+    total = sum(size for variant in variants for _, size in variant.stripe_statistics)
+    if total != length:
+        raise FormatError(f"the variants' stripe statistics have {total} bytes; expected the postscript's {length}")

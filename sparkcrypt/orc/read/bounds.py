@@ -90,10 +90,10 @@ def known_of(column: ReadColumn, statistics: Message, writer: WriterFacts) -> li
     above, below = field >= least, field <= most
     if may_be_null:  # added to each bound, since pyarrow cannot use "both bounds, or null"
         above, below = above | field.is_null(), below | field.is_null()
-    known = [above & below]
+    conditions = [above & below]
     if column.kind in ("float", "double"):  # statistics leave NaN out
-        known.append(field == pa.scalar(math.nan, column.type))
-    return known
+        conditions.append(field == pa.scalar(math.nan, column.type))
+    return conditions
 
 
 def _integers(statistics: Message, column: ReadColumn, writer: WriterFacts) -> Bounds:

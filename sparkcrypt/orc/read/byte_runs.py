@@ -47,10 +47,10 @@ class ByteRuns:
         Raises:
             FormatError: there are fewer.
         """
-        parts, left = [self._rest], count - len(self._rest)
-        while left > 0:
+        parts, missing = [self._rest], count - len(self._rest)
+        while missing > 0:
             parts.append(self._read_run())
-            left -= len(parts[-1])
+            missing -= len(parts[-1])
         found = b"".join(parts)
         self._rest = found[count:]
         return found[:count]

@@ -47,7 +47,7 @@ def kept_groups(
     if not streams.stripe.rows:
         return []
     indexes = [(column, index) for column in columns if (index := streams.row_index(column)) is not None]
-    names, known = [], []
+    names, bounds = [], []
     for group in range(streams.groups if indexes else 0):
         of_columns = []
         for column, index in indexes:
@@ -55,10 +55,10 @@ def kept_groups(
             of_columns.append([] if statistics is None else known_of(column, statistics, writer))
         for alternative in _combine(of_columns):
             names.append(str(group))
-            known.append(alternative)
+            bounds.append(alternative)
     if not indexes:
         return list(range(streams.groups))
-    return sorted({int(name) for name in _left_over(names, known, condition, schema)})
+    return sorted({int(name) for name in _left_over(names, bounds, condition, schema)})
 
 
 def join_runs(groups: Iterable[int]) -> Iterator[tuple[int, int]]:

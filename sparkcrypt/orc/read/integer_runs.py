@@ -55,10 +55,10 @@ class IntegerRuns:
         Raises:
             FormatError: there are fewer, or a run violates the specification.
         """
-        parts, left = [self._rest], count - len(self._rest)
-        while left > 0:
+        parts, missing = [self._rest], count - len(self._rest)
+        while missing > 0:
             parts.append(self._read_run())
-            left -= len(parts[-1])
+            missing -= len(parts[-1])
         found = np.concatenate(parts) if len(parts) > 1 else self._rest
         self._rest = found[count:]
         return found[:count]

@@ -109,10 +109,10 @@ def variants_read(tail: Tail, columns: Sequence[ReadColumn], hidden: Collection[
 def _read_stripe(streams: StripeStreams, tail: Tail, order: RowsOrder) -> Iterator[pa.RecordBatch]:
     stripe, groups = streams.stripe, list(range(streams.groups))
     if order.condition is not None:
-        told = [column for column in order.columns if column.number in order.counted]
-        told = [column for column in told if column.number not in order.hidden]
+        counted = [column for column in order.columns if column.number in order.counted]
+        counted = [column for column in counted if column.number not in order.hidden]
         writer = read_writer(tail, streams.timezone)
-        groups = kept_groups(streams, told, writer, order.condition, order.schema)
+        groups = kept_groups(streams, counted, writer, order.condition, order.schema)
     order.count.seen += streams.groups
     order.count.read += len(groups)
     if not groups or not stripe.rows:
@@ -122,10 +122,10 @@ def _read_stripe(streams: StripeStreams, tail: Tail, order: RowsOrder) -> Iterat
     for start, end in join_runs(groups):
         for reader in readers:
             reader.seek(start, end)
-        left = _rows_of(stripe, tail.stride, start, end)
-        while left > 0:
-            count = min(left, most)
-            left -= count
+        rows_left = _rows_of(stripe, tail.stride, start, end)
+        while rows_left > 0:
+            count = min(rows_left, most)
+            rows_left -= count
             yield from _filter(_read_batch(readers, order.schema, count), order.condition)
 
 

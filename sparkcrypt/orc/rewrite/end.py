@@ -60,7 +60,7 @@ _LEAKING_WORDS = ("hoodie", "hudi")
 def write_end(
     source: OrcSource,
     variants: Sequence[AnyVariant],
-    known: Statistics,
+    source_statistics: Statistics,
     stripes: Sequence[bytes],
     filled: Collection[tuple[int, int]],
     output: Output,
@@ -70,7 +70,7 @@ def write_end(
     Args:
         source: the file that is rewritten.
         variants: of the target.
-        known: the statistics of all columns as readers with the keys see them.
+        source_statistics: the statistics of all columns as readers with the keys see them.
         stripes: the footer entries of the stripes that were written.
         filled: (stripe, root) of the masks that have a null.
         output: the target, of which only the stripes are written so far.
@@ -79,14 +79,14 @@ def write_end(
     described = [
         _keep_variant(source, variant, output)
         if isinstance(variant, DarkVariant)
-        else _write_variant(tail, variant, known, output)
+        else _write_variant(tail, variant, source_statistics, output)
         for variant in variants
     ]
     statistics_length = output.position - content
-    shown = _mask_statistics(tail.columns, variants, known, len(tail.stripes), filled)
+    shown = _mask_statistics(tail.columns, variants, source_statistics, len(tail.stripes), filled)
     metadata = message(
         "the metadata",
-        *((1, message("a stripe", *((1, told) for told in stripe)).encode()) for stripe in shown.stripes),
+        *((1, message("a stripe", *((1, statistics) for statistics in stripe)).encode()) for stripe in shown.stripes),
     )
     raw = tail.compression.deflate(metadata.encode()) if shown.stripes else b""
     output.write(raw)
@@ -121,21 +121,25 @@ def write_footer(tail: Tail, footer: Message, output: Output, *, metadata_length
     output.write(end + bytes((len(end),)))
 
 
-def _write_variant(tail: Tail, variant: TargetVariant, known: Statistics, output: Output) -> Message:
+def _write_variant(tail: Tail, variant: TargetVariant, source_statistics: Statistics, output: Output) -> Message:
     """Write a variant's stripe statistics; return its footer entry, without the number of its key."""
     root, last = variant.root.number, variant.root.last
     streams = []
     for column in range(root, last + 1):
-        told = message("statistics of a column", *((1, stripe[column]) for stripe in known.stripes))
+        stripes_message = message(
+            "statistics of a column", *((1, stripe[column]) for stripe in source_statistics.stripes)
+        )
         cipher = variant.key.stream(column, STRIPE_STATISTICS_KIND, tail.footer_id)
-        data = cipher.update(tail.compression.deflate(told.encode()))
+        data = cipher.update(tail.compression.deflate(stripes_message.encode()))
         output.write(data)
         streams.append(
             message(
                 "a stream", (STREAM_KIND, STRIPE_STATISTICS_KIND), (STREAM_COLUMN, column), (STREAM_LENGTH, len(data))
             )
         )
-    of_file = message("file statistics", *((1, told) for told in known.file[root : last + 1]))
+    of_file = message(
+        "file statistics", *((1, stripes_message) for stripes_message in source_statistics.file[root : last + 1])
+    )
     cipher = variant.key.stream(root, FILE_STATISTICS_KIND, tail.footer_id)
     return message(
         "a variant",
@@ -183,8 +187,8 @@ def _encryption(variants: Sequence[AnyVariant], described: Sequence[Message]) ->
         (ENCRYPTION_MASK, mask.encode()),
         *((ENCRYPTION_KEY, describe_key(*key)) for key in keys),
         *(
-            (ENCRYPTION_VARIANTS, told.replace_field(VARIANT_KEY, [keys.index(name)]).encode())
-            for name, told in zip(names, described, strict=True)
+            (ENCRYPTION_VARIANTS, described_variant.replace_field(VARIANT_KEY, [keys.index(name)]).encode())
+            for name, described_variant in zip(names, described, strict=True)
         ),
         (ENCRYPTION_PROVIDER, 0),
     ).encode()
@@ -204,12 +208,12 @@ def describe_key(name: str, version: int, algorithm: int) -> bytes:
 def _mask_statistics(
     columns: Sequence[Column],
     variants: Sequence[AnyVariant],
-    known: Statistics,
+    source_statistics: Statistics,
     stripes: int,
     filled: Collection[tuple[int, int]],
 ) -> Statistics:
     """Return the statistics in clear: those of nulls for encrypted columns, the source's for dark ones."""
-    of_file, of_stripes = list(known.file), [list(stripe) for stripe in known.stripes]
+    of_file, of_stripes = list(source_statistics.file), [list(stripe) for stripe in source_statistics.stripes]
     for variant in variants:
         if isinstance(variant, DarkVariant):
             continue

@@ -80,15 +80,15 @@ def rewrite_orc(
 
 def _write(source: OrcSource, variants: Sequence[AnyVariant], output: Output) -> tuple[list[str], list[str]]:
     """Write the whole target; return notes on what it lost, and the names of user metadata that was left out."""
-    tail, known = source.tail, source.statistics()
-    if variants and (not known.file or len(known.stripes) != len(tail.stripes)):
+    tail, statistics = source.tail, source.statistics()
+    if variants and (not statistics.file or len(statistics.stripes) != len(tail.stripes)):
         raise UnsupportedFileError(
             "has no statistics of its columns, which encrypted columns must have; use the Spark engine"
         )
     output.write(MAGIC)
-    writer = StripeWriter(source, variants, known.stripes, output)
+    writer = StripeWriter(source, variants, statistics.stripes, output)
     entries = _entries(tail, writer)
-    left_out = write_end(source, variants, known, entries, writer.masked.filled, output)
+    left_out = write_end(source, variants, statistics, entries, writer.masked.filled, output)
     notes = [
         f"the Bloom filter of {join_dotted(path)} was left out: ORC writers leave it in clear, where values of an "
         "encrypted column can be probed"

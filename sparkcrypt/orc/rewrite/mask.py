@@ -109,9 +109,9 @@ def mask_streams(
 def _row_index(column: Column, first: Sequence[tuple[int, ...]], has_null: bool, compression: Compression) -> bytes:
     more = int(compression.codec != "none")
     rest = sum(count + more for _, count in _SHAPES[column.kind][1] if count)
-    told = empty_statistics(column, has_null=has_null)
+    statistics = empty_statistics(column, has_null=has_null)
     entries = [
-        message("an entry", (1, encode_packed((*positions, *[0] * rest)) or None), (2, told)).encode()
+        message("an entry", (1, encode_packed((*positions, *[0] * rest)) or None), (2, statistics)).encode()
         for positions in first
     ]
     return compression.deflate(message("a row index", *((1, entry) for entry in entries)).encode())

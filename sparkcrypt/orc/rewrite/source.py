@@ -100,8 +100,8 @@ class OrcSource:
             key = self._key(variant, variant.encrypted_key)
             found = variant_statistics(self.file, self.tail, variant, key, start)
             of_file[first:end] = found.file
-            for stripe, told in zip(of_stripes, found.stripes, strict=True):
-                stripe[first:end] = told
+            for stripe, replacement in zip(of_stripes, found.stripes, strict=True):
+                stripe[first:end] = replacement
         return Statistics(tuple(of_file), tuple(map(tuple, of_stripes)))
 
     def dark_statistics(self, variant: Variant) -> bytes:
@@ -149,9 +149,9 @@ def check_supported(source: OrcSource, *, encrypts: bool) -> None:
         return
     version = tail.postscript.integers(PS_VERSION)
     if version not in _VERSIONS:
-        said = ".".join(map(str, version)) or "not told"
+        version_text = ".".join(map(str, version)) or "not told"
         raise UnsupportedFileError(
-            f"its version is {said}, and masks are made for 0.11 and 0.12 alone; use the Spark engine"
+            f"its version is {version_text}, and masks are made for 0.11 and 0.12 alone; use the Spark engine"
         )
     if tail.columns[0].kind != "struct":
         raise UnsupportedFileError("its root is no struct, and the root is never encrypted; use the Spark engine")

@@ -221,11 +221,11 @@ class _Check:
             if len(clear.file) != len(self.tail.columns) or len(clear.stripes) != len(self.tail.stripes):
                 raise FormatError("statistics in clear are missing; expected those of the masked values")
         for column in range(len(self.tail.columns)):
-            known = self._variant(column)
-            closed = self._is_dark(known)
+            column_variant = self._variant(column)
+            closed = self._is_dark(column_variant)
             found, at = clear, column
-            if known is not None and not closed:
-                found, at = of_variants[known.number], column - known.root.number
+            if column_variant is not None and not closed:
+                found, at = of_variants[column_variant.number], column - column_variant.root.number
             for data in (*found.file[at : at + 1], *(stripe[at] for stripe in found.stripes)):
                 decode(data, "column statistics")
                 self.nulls.check_statistics(column, data)
@@ -295,12 +295,12 @@ class _Check:
 
     def _part(self, stream: Stream, *, closed: bool) -> str | None:
         """Return the part of the digests that a stream belongs to; None if a rewrite may change or omit the stream."""
-        seen, is_filter = self._variant(stream.column), stream.kind in BLOOM_FILTERS
+        variant, is_filter = self._variant(stream.column), stream.kind in BLOOM_FILTERS
         if is_filter and stream.column in self.loses_filters and not closed:
             return None
-        if self._is_dark(seen):
+        if self._is_dark(variant):
             return "unopened"
-        if (None if seen is None else seen.number) != stream.variant:
+        if (None if variant is None else variant.number) != stream.variant:
             return None
         return "bloom_filters" if is_filter else "streams"
 

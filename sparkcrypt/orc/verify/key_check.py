@@ -45,7 +45,7 @@ def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys, dark: Collec
         VerificationError: a wrapped key is under another master key than the file names, or one local key encrypts
             two variants, or two stripes of the same id: different data would be encrypted with the same key stream.
     """
-    seen: dict[LocalKey, Variant] = {}
+    variants: dict[LocalKey, Variant] = {}
     for variant in encryption.variants:
         uses = [
             (variant.encrypted_key, tail.footer_id),
@@ -64,12 +64,12 @@ def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys, dark: Collec
             if variant.number in dark:
                 continue
             key = keys.open(variant, wrapped)
-            if key in seen:
+            if key in variants:
                 raise VerificationError(
-                    f"variants {seen[key].number} and {variant.number} have one local key; expected one for each: "
+                    f"variants {variants[key].number} and {variant.number} have one local key; expected one for each: "
                     "write the file again"
                 )
-            seen[key] = variant
+            variants[key] = variant
 
 
 def check_key_name(variant: Variant, wrapped: bytes) -> KeyMaterial | None:

@@ -69,9 +69,9 @@ def _check_null(
     file: Input, tail: Tail, variant: Variant, stripe: int, in_clear: Mapping[int, list[Stream]], clear: Statistics
 ) -> None:
     first, end = variant.root.number, variant.root.last + 1
-    known = [*clear.file[first:end], *clear.stripes[stripe][first:end]]
+    statistics = [*clear.file[first:end], *clear.stripes[stripe][first:end]]
     streams = [stream for column in range(first, end) for stream in in_clear.get(column, ())]
-    if all(map(tells_nothing, known)) and all(_is_null(file, tail, variant, stream) for stream in streams):
+    if all(map(tells_nothing, statistics)) and all(_is_null(file, tail, variant, stream) for stream in streams):
         return
     raise VerificationError(
         f"stripe {stripe}: {join_dotted(variant.root.path)} is said to be nullified, and values of it stand in clear; "

@@ -219,16 +219,16 @@ def _identify_keys(place: _Place, mode: Mode, algorithm: EncryptionAlgorithm, ke
 
 def _agreed_prefix(place: _Place, stored: bytes | None, supply: bool) -> bytes | None:
     """Return the file's AAD prefix: empty if it has none, None if it must be supplied and is not."""
-    given = place.aad_prefix
-    if given is not None and stored is None and not supply:
+    expected = place.aad_prefix
+    if expected is not None and stored is None and not supply:
         raise VerificationError(
             "an AAD prefix is given, but the file was encrypted without one; it is not the file that is expected here"
         )
-    if given is not None and stored is not None and given != stored:
+    if expected is not None and stored is not None and expected != stored:
         raise VerificationError(
             "the AAD prefix stored in the file is not the given one; it is not the file that is expected here"
         )
-    prefix = given if stored is None else stored
+    prefix = expected if stored is None else stored
     if place.verify_aad is not None:
         if prefix is None:
             raise VerificationError(

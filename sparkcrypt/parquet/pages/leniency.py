@@ -77,13 +77,13 @@ def order_row_groups(metadata: FileMetaData, *, encrypted: bool) -> Iterator[tup
     Raises:
         FormatError: two row groups of an encrypted file have the same one, so pages of one would pass for the other's.
     """
-    seen: set[int] = set()
+    ordinals: set[int] = set()
     for index, row_group in enumerate(metadata.row_groups):
         ordinal = row_group.ordinal if encrypted else index
         ordinal = index if ordinal is None else ordinal
-        if ordinal in seen:
+        if ordinal in ordinals:
             raise FormatError(f"row group {index} has ordinal {ordinal}, as another has; expected each once")
-        seen.add(ordinal)
+        ordinals.add(ordinal)
         yield row_group, ordinal
 
 
@@ -158,8 +158,8 @@ def _may_leave_out_headers(writer: str | None) -> bool:
 
 def _missing_bytes(file: Input, start: int, end: int, most: int, values: int) -> int:
     """Return the number of bytes by which the last page of a chunk with a dictionary exceeds the chunk's end."""
-    at, left, dictionary = start, values, False
-    while at < end and left > 0:
+    at, values_left, dictionary = start, values, False
+    while at < end and values_left > 0:
         try:
             struct, length = decode_struct(file.read(at, min(_HEADER_BYTES, most - at), "a page header"), origin=at)
             header = PageHeader(struct)
@@ -170,6 +170,6 @@ def _missing_bytes(file: Input, start: int, end: int, most: int, values: int) ->
         if size < 0 or (at == start) != (kind == PageType.DICTIONARY_PAGE):
             return 0
         dictionary = True
-        left -= v1.num_values if v1 is not None else v2.num_values if v2 is not None else 0
+        values_left -= v1.num_values if v1 is not None else v2.num_values if v2 is not None else 0
         at += length + size
     return at - end if dictionary and end < at <= most else 0

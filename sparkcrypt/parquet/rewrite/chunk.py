@@ -25,12 +25,12 @@ _LOCATION_SIZE = PageLocation.compressed_page_size.key
 class Notes:
     """The notes of a rewrite, each once, in the order of first occurrence."""
 
-    told: dict[str, None] = field(default_factory=dict)
+    texts: dict[str, None] = field(default_factory=dict)
     gaps: dict[str, None] = field(default_factory=dict)
 
     def tell(self, what: str) -> None:
         """Note something that the target has lost, or a reader that cannot read it."""
-        self.told[what] = None
+        self.texts[what] = None
 
     def note_gap(self, what: str) -> None:
         """Note a part of the source that nothing authenticated."""

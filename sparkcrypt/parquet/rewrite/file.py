@@ -254,5 +254,5 @@ class _Rewrite:
             columns={path: cipher is not None for path, cipher in zip(self.paths, encrypted, strict=True)},
             source_authenticated="none" if self.footer.mode == "plaintext" else "partial" if gaps else "all",
             unauthenticated=gaps,
-            notes=tuple(self.notes.told),
+            notes=tuple(self.notes.texts),
         )
