@@ -68,7 +68,7 @@ def write(folder: Path, count: int, kind: str) -> None:
         for number, entries in enumerate(_entries(count, indexes)):
             name = f"{make_path(number)}#{MODIFIED_MS + number}"
             writer.add(Row(name, (), entries), ObjectFacts(LENGTH, "ab" * 16, "cd" * 16))
-        writer.finish(digest_key=new_digest_key(), given={})
+        writer.finish(digest_key=new_digest_key(), fixed_values={})
 
 
 def _entries(count: int, indexes: tuple[Index, ...]) -> Iterator[tuple[Entry, ...]]:

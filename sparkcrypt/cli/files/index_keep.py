@@ -59,7 +59,7 @@ _WORK = "index"
 )
 @click.option(
     "--value",
-    "given",
+    "values",
     multiple=True,
     metavar="COL=VALUE",
     help="With --path: a partition value of all files that no folder tells.",
@@ -76,7 +76,7 @@ def create_index(
     most_values: int,
     false_positives: float,
     types: tuple[str, ...],
-    given: tuple[str, ...],
+    values: tuple[str, ...],
     report: str | None,
 ) -> None:
     """Write a store over a table's files: bounds of columns, lists of their values, or Bloom filters.
@@ -98,7 +98,7 @@ def create_index(
 --policy policy.yaml
     """
     check_names(table, path, to)
-    if table is not None and (types or given):
+    if table is not None and (types or values):
         raise click.UsageError("--partition and --value go with --path; a table's are those of the catalog")
     kinds = read_kinds(columns)
     with reporting(report, table or path, launch) as (workplace, built_at):
@@ -111,7 +111,7 @@ def create_index(
             desk = open_desk(workplace, str(path), to, policy)
             if to is not None:
                 desk.folder(None)
-            pairs = _read_pairs("--partition", types), _read_pairs("--value", given)
+            pairs = _read_pairs("--partition", types), _read_pairs("--value", values)
             plan = plan_store(desk.data, Wanted(tuple(kinds), *pairs, kinds, most_values, false_positives))
             folder, record = desk.folder(plan.table_uuid), desk.generation(plan.table_uuid)
             keys = desk.keys({name: column.key for name, column in plan.columns.items() if column.key is not None})
@@ -149,10 +149,10 @@ def refresh_index(
             built_at(found.store.folder.uri, found.refresh(progress_on_stderr(_WORK)), table=found.table.full_name)
         else:
             store = find_known_store(workplace, str(path), to, policy)
-            known = store.record.read()
-            opened = store.open(known)
+            generation = store.record.read()
+            opened = store.open(generation)
             keys, read = store.desk.keys_of(opened), _make_reader(str(path))
-            built = refresh_store(store.folder, store.desk.data, opened, keys, generation=known, read=read)
+            built = refresh_store(store.folder, store.desk.data, opened, keys, generation=generation, read=read)
             store.record.keep(built.sidecar.generation)
             built_at(store.folder.uri, built, path=path)
     built_at.show(as_json=as_json)

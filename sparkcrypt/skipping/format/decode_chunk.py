@@ -174,16 +174,16 @@ def _hybrid(data: bytes, at: int, width: int, count: int) -> list[int]:
     octets, mask = (width + 7) // 8, (1 << width) - 1
     while len(found) < count:
         head, at = _varint(data, at)
-        left = count - len(found)
+        missing = count - len(found)
         if not head >> 1:
             raise FormatError("a run of no numbers; expected one or more")
         if not head & 1:
             if at + octets > len(data):
                 raise IndexError
-            found.extend([int.from_bytes(data[at : at + octets], "little")] * min(head >> 1, left))
+            found.extend([int.from_bytes(data[at : at + octets], "little")] * min(head >> 1, missing))
             at += octets
             continue
-        groups = min(head >> 1, -(-left // 8))
+        groups = min(head >> 1, -(-missing // 8))
         if at + groups * width > len(data):
             raise IndexError
         for start in range(at, at + groups * width, width):

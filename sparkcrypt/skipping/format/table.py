@@ -124,12 +124,12 @@ def _arrow_type(kind: str) -> pa.DataType:
     match = _DECIMAL.fullmatch(kind)
     if match is not None:
         return pa.decimal128(int(match[1]), int(match[2]))
-    known: dict[str, Callable[[], pa.DataType]] = {
+    makers: dict[str, Callable[[], pa.DataType]] = {
         **{"boolean": pa.bool_, "byte": pa.int8, "short": pa.int16, "integer": pa.int32, "long": pa.int64},
         **{"float": pa.float32, "double": pa.float64, "string": pa.string, "binary": pa.binary, "date": pa.date32},
         "timestamp": lambda: pa.timestamp("us", tz="UTC"),
         "timestamp_ntz": lambda: pa.timestamp("us"),
     }
-    if kind not in known:
-        raise ConfigError(f"an index of type {kind!r}; allowed: {', '.join(known)} and decimal")
-    return known[kind]()
+    if kind not in makers:
+        raise ConfigError(f"an index of type {kind!r}; allowed: {', '.join(makers)} and decimal")
+    return makers[kind]()

@@ -29,7 +29,7 @@ def carry_store(
     folder: StoreFolder,
     opened: TrustedStore,
     renamed: Mapping[str, NewObject],
-    gone: Collection[str],
+    removed: Collection[str],
     keys: StoreKeys,
     *,
     generation: int = 0,
@@ -40,7 +40,7 @@ def carry_store(
         folder: the store's folder.
         opened: the store, with all its indexes.
         renamed: object -> the file that was proven to contain its rows.
-        gone: objects whose entries are dropped.
+        removed: objects whose entries are dropped.
         keys: the keys to encrypt with; indexes of columns that it does not name are under the footer's key.
         generation: the last generation recorded elsewhere; the new store's is later.
 
@@ -56,6 +56,6 @@ def carry_store(
     identity = StoreIdentity(sidecar.table_uuid, max(generation, sidecar.generation) + 1)
     with open_writer(folder, opened.store, keys, identity) as writer:
         now = {name: renamed.get(name) or NewObject(name, facts) for name, facts in sidecar.objects.items()}
-        kept = {name: (new.name, new.facts) for name, new in now.items() if name not in gone}
+        kept = {name: (new.name, new.facts) for name, new in now.items() if name not in removed}
         writer.carry(opened.parts(), kept)
-        return writer.finish(digest_key=sidecar.digest_key, given=sidecar.given)
+        return writer.finish(digest_key=sidecar.digest_key, fixed_values=sidecar.given)

@@ -177,7 +177,7 @@ def create_store(
             plan.listing.settled,
             (_check_table(plan, row) for row in read(wanted, plan.listing.settled)),
         )
-        sidecar = writer.finish(digest_key=digest_key, given=plan.given)
+        sidecar = writer.finish(digest_key=digest_key, fixed_values=plan.given)
     return Built(sidecar, adding.read, (*plan.listing.too_young, *adding.changed), adding.unknown)
 
 
@@ -190,10 +190,10 @@ class AddedRows:
         unknown: as in `Built`.
     """
 
-    def __init__(self, writer: StoreWriter, data: DataFolder, shape: Store, given: Mapping[str, str]) -> None:
+    def __init__(self, writer: StoreWriter, data: DataFolder, shape: Store, fixed_values: Mapping[str, str]) -> None:
         self.read, self.changed = 0, tuple[str, ...]()
         self.unknown: dict[tuple[str, str], dict[str, int]] = {}
-        self._writer, self._data, self._given = writer, data, given
+        self._writer, self._data, self._given = writer, data, fixed_values
         self._partitions = [column for column, _ in shape.partitions]
         self._indexes = [held.index for held in shape.indexes]
 

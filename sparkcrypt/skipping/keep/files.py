@@ -146,18 +146,18 @@ class RowsWanted:
 class RowReader(Protocol):
     """A reader of the rows of files: `read_rows`, or one that uses Spark's tasks."""
 
-    def __call__(self, wanted: RowsWanted, files: Sequence[ListedFile], told: Told = ...) -> Iterator[FileRow]:
+    def __call__(self, wanted: RowsWanted, files: Sequence[ListedFile], progress: Told = ...) -> Iterator[FileRow]:
         """Yield the row of each file."""
         ...
 
 
-def read_rows(wanted: RowsWanted, files: Sequence[ListedFile], told: Told = tell_nobody) -> Iterator[FileRow]:
+def read_rows(wanted: RowsWanted, files: Sequence[ListedFile], progress: Told = tell_nobody) -> Iterator[FileRow]:
     """Yield the row of each file; files that cannot be read because they changed since the listing are left out.
 
     Args:
         wanted: what to read.
         files: the files as they were listed.
-        told: called with the number of files that were read.
+        progress: called with the number of files that were read.
 
     Raises:
         ConfigError: a column cannot be indexed.
@@ -176,7 +176,7 @@ def read_rows(wanted: RowsWanted, files: Sequence[ListedFile], told: Told = tell
                 continue
             raise
         yield make_row(data, file, found)
-        told(number)
+        progress(number)
 
 
 def make_row(data: DataFolder, file: ListedFile, found: ReadFile) -> FileRow:

@@ -54,7 +54,7 @@ def compare_listing(data: DataFolder, sidecar: Sidecar) -> Freshness:
         StorageError: the files cannot be listed.
         VerificationError: one of them is a symbolic link.
     """
-    known = {_path(name) for name in sidecar.objects}
+    indexed_paths = {_path(name) for name in sidecar.objects}
     indexed = changed = new = 0
     there: set[str] = set()
     for file in data.list_files():
@@ -63,11 +63,11 @@ def compare_listing(data: DataFolder, sidecar: Sidecar) -> Freshness:
         facts = sidecar.objects.get(name)
         if facts is not None and facts.length == file.length:
             indexed += 1
-        elif _path(name) in known:
+        elif _path(name) in indexed_paths:
             changed += 1
         else:
             new += 1
-    return Freshness(sidecar.generation, sidecar.written_at, indexed, changed, new, len(known - there))
+    return Freshness(sidecar.generation, sidecar.written_at, indexed, changed, new, len(indexed_paths - there))
 
 
 def _path(name: str) -> str:

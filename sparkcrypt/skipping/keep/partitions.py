@@ -28,14 +28,14 @@ def folder_values(name: str) -> Mapping[str, str]:
 
 
 def partition_columns(
-    names: Sequence[str], types: Mapping[str, str], given: Mapping[str, str]
+    names: Sequence[str], types: Mapping[str, str], fixed_values: Mapping[str, str]
 ) -> tuple[PartitionColumn, ...]:
     """Return the partition columns of files.
 
     Args:
         names: paths of the files below their table's folder.
         types: column -> its type, if it is not a string.
-        given: column -> its value in every file.
+        fixed_values: column -> its value in every file.
 
     Raises:
         ConfigError: files have different partition columns, a given column is also in folder names, or ``types`` has
@@ -44,9 +44,9 @@ def partition_columns(
     first = tuple(folder_values(names[0])) if names else ()
     for name in names:
         check_folders(name, first)
-    if twice := [column for column in given if column in first]:
+    if twice := [column for column in fixed_values if column in first]:
         raise ConfigError(f"partition column {twice[0]!r}: folders tell its value, and it is given; leave one out")
-    columns = (*first, *given)
+    columns = (*first, *fixed_values)
     for column, kind in types.items():
         if column not in columns:
             there = ", ".join(columns) or "none, as no folder is named column=value"

@@ -48,11 +48,11 @@ def refresh_store(
     """
     _check_store(data, opened)
     listing = list_folder(data)
-    known = opened.sidecar.objects
+    objects = opened.sidecar.objects
     there = {data.object_of(file): file for file in listing.settled}
-    carried = {name for name, file in there.items() if name in known and known[name].length == file.length}
+    carried = {name for name, file in there.items() if name in objects and objects[name].length == file.length}
     new = [file for name, file in there.items() if name not in carried]
-    if not new and carried == known.keys() and keys.columns == keys_of_store(opened.store, keys.footer):
+    if not new and carried == objects.keys() and keys.columns == keys_of_store(opened.store, keys.footer):
         return Built(opened.sidecar, 0, listing.too_young, {}, written=False)
     partitions = [column.column for column, _ in opened.store.partitions if column.column not in opened.sidecar.given]
     for file in new:
@@ -60,12 +60,12 @@ def refresh_store(
     sidecar = opened.sidecar
     identity = StoreIdentity(sidecar.table_uuid, max(generation, sidecar.generation) + 1)
     with open_writer(folder, opened.store, keys, identity) as writer:
-        writer.carry(opened.parts(), {name: (name, facts) for name, facts in known.items() if name in carried})
+        writer.carry(opened.parts(), {name: (name, facts) for name, facts in objects.items() if name in carried})
         adding = AddedRows(writer, data, opened.store, sidecar.given)
         wanted = RowsWanted(data, [held.index for held in opened.store.indexes], sidecar.digest_key)
         rows = read(wanted, new)
         adding.add_all(new, (_check_row(data, row, opened, keys) for row in rows))
-        written = writer.finish(digest_key=sidecar.digest_key, given=sidecar.given)
+        written = writer.finish(digest_key=sidecar.digest_key, fixed_values=sidecar.given)
     return Built(written, adding.read, (*listing.too_young, *adding.changed), adding.unknown)
 
 

@@ -58,17 +58,17 @@ def compare_files(data: DataFolder, sidecar: Sidecar) -> Comparison:
     """
     same = 0
     found: dict[str, list[str]] = {"altered": [], "changed": [], "new": []}
-    seen: set[str] = set()
+    names: set[str] = set()
     for file in data.list_files():
         name = data.object_of(file)
-        seen.add(name)
+        names.add(name)
         state = _compare_file(data, file, sidecar, sidecar.objects.get(name))
         if state == "same":
             same += 1
         else:
             found[state].append(data.path_of(file.name))
-    gone = tuple(name for name in sidecar.objects if name not in seen)
-    return Comparison(same, tuple(found["altered"]), tuple(found["changed"]), tuple(found["new"]), gone)
+    missing = tuple(name for name in sidecar.objects if name not in names)
+    return Comparison(same, tuple(found["altered"]), tuple(found["changed"]), tuple(found["new"]), missing)
 
 
 def _compare_file(data: DataFolder, file: ListedFile, sidecar: Sidecar, facts: ObjectFacts | None) -> str:

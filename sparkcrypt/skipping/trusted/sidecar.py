@@ -214,7 +214,7 @@ def _sidecar(table_uuid: str | None, generation: int, document: Mapping[str, Any
         files = {str(name): (int(length), str(unique)) for name, (length, unique) in document["files"].items()}
         objects = {str(name): ObjectFacts(*facts) for name, facts in document["objects"].items()}
         digest_key = base64.b64decode(document["digest_key"], validate=True)
-        given = {str(column): str(value) for column, value in document.get("given", {}).items()}
+        values = {str(column): str(value) for column, value in document.get("given", {}).items()}
         written_at = None if document.get("written_at") is None else str(document["written_at"])
         sizes = {str(name): PartSize(*map(_count, size)) for name, size in document.get("sizes", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -225,7 +225,7 @@ def _sidecar(table_uuid: str | None, generation: int, document: Mapping[str, Any
         raise FormatError(f"{SIDECAR}: names a file outside of the store's folder; expected names")
     if sizes and (sizes.keys() != files.keys() or sum(size.rows for size in sizes.values()) > len(objects)):
         raise FormatError(f"{SIDECAR}: tells the sizes of other files and objects than it names; expected of its own")
-    return Sidecar(table_uuid, generation, files, objects, digest_key, given, written_at, sizes)
+    return Sidecar(table_uuid, generation, files, objects, digest_key, values, written_at, sizes)
 
 
 def _count(number: Any) -> int:

@@ -224,12 +224,12 @@ def _read_part(
 def _read_parts(
     folder: StoreFolder, shape: Store, identities: Sequence[PartIdentity], read: Callable[[PartIdentity], Store]
 ) -> Iterator[Store]:
-    seen: set[str] = set()
+    objects: set[str] = set()
     for identity in identities:
         store = read(identity)
-        if with_rows(store, ()) != shape or not seen.isdisjoint(store.objects):
+        if with_rows(store, ()) != shape or not objects.isdisjoint(store.objects):
             raise VerificationError(f"{folder.uri}/{identity.name}: does not go with the other files of it; {_AGAIN}")
-        seen.update(store.objects)
+        objects.update(store.objects)
         yield store
 
 

@@ -120,23 +120,23 @@ class StoreWriter:
         Raises:
             As `add`.
         """
-        gone = self._facts.keys() & set(names)
-        for name in gone:
+        removed = self._facts.keys() & set(names)
+        for name in removed:
             del self._facts[name]
-        self._rows = [row for row in self._rows if row.name not in gone]
-        for part in [part for part in self._parts if not gone.isdisjoint(part.objects)]:
-            kept = [row for row in self._read_again(part) if row.name not in gone]
+        self._rows = [row for row in self._rows if row.name not in removed]
+        for part in [part for part in self._parts if not removed.isdisjoint(part.objects)]:
+            kept = [row for row in self._read_again(part) if row.name not in removed]
             place = self._parts.index(part)
             self._parts[place : place + 1] = [self._write(kept)] if kept else []
             with _naming(self._folder):
                 self._folder.delete(part.name)
 
-    def finish(self, *, digest_key: bytes, given: Mapping[str, str]) -> Sidecar:
+    def finish(self, *, digest_key: bytes, fixed_values: Mapping[str, str]) -> Sidecar:
         """Write the remaining rows, replace the sidecar, and delete the old files.
 
         Args:
             digest_key: the key of the digests of the objects' footers.
-            given: partition column -> its value in every object, if no folder name contains it.
+            fixed_values: partition column -> its value in every object, if no folder name contains it.
 
         Raises:
             ConfigError: the folder cannot be written, or the sidecar would be too large.
@@ -151,7 +151,7 @@ class StoreWriter:
             {part.name: part.facts for part in self._parts},
             in_order | self._facts,
             digest_key,
-            given,
+            fixed_values,
             utc_text(datetime.now(timezone.utc)),
             {part.name: part.size for part in self._parts},
         )
@@ -228,7 +228,7 @@ def write_store(
     identity: StoreIdentity,
     *,
     digest_key: bytes | None = None,
-    given: Mapping[str, str] | None = None,
+    fixed_values: Mapping[str, str] | None = None,
 ) -> Sidecar:
     """Write a store that is in memory, in place of the existing one.
 
@@ -242,7 +242,7 @@ def write_store(
         keys: the keys to encrypt with.
         identity: the table, and the generation, which must be later than the existing store's.
         digest_key: the key of the digests of the objects' footers; None makes a new one.
-        given: partition column -> its value in every object, if no folder name contains it.
+        fixed_values: partition column -> its value in every object, if no folder name contains it.
 
     Returns:
         The new sidecar.
@@ -257,7 +257,7 @@ def write_store(
         raise ConfigError(f"{missing[0]}: nothing is known of its length; give the facts of every object of the store")
     with open_writer(folder, store, keys, identity) as writer:
         writer.carry((store,), {name: (name, facts) for name, facts in objects.items()})
-        return writer.finish(digest_key=digest_key or new_digest_key(), given=given or {})
+        return writer.finish(digest_key=digest_key or new_digest_key(), fixed_values=fixed_values or {})
 
 
 @contextmanager

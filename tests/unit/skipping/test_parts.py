@@ -270,7 +270,7 @@ def test_parts_that_tell_of_one_object_twice_are_no_store(table: StoredTable, mo
     with open_writer(table.folder, before.store, table.with_keys({}), StoreIdentity(UUID, 2)) as writer:
         for _ in range(2):  # with a part for each
             writer.add(row, before.sidecar.objects[row.name])
-        writer.finish(digest_key=before.sidecar.digest_key, given={})
+        writer.finish(digest_key=before.sidecar.digest_key, fixed_values={})
     with pytest.raises(FormatError, match="the sizes of other files and objects"):
         open_parts(table.folder, table.keys, Expected(UUID, ("footer",), None))
     table.seal(replace(before.sidecar, generation=2, files=_facts_of(table), sizes={}))
