@@ -23,7 +23,7 @@ def access_to_give(files: HadoopFiles, source: str, target: str) -> dict[str, Ac
         VerificationError: files of one folder differ in group, mode or ACL, so the access of new files is undefined.
     """
     source, target = (files.qualify(path).rstrip("/") for path in (source, target))
-    given = {target: files.access(source)}
+    access_by_path = {target: files.access(source)}
     of_files: dict[str, Access] = {}
     for file in data_files(files, target):
         folder = file.path[len(target) :].rpartition("/")[0]
@@ -32,15 +32,17 @@ def access_to_give(files: HadoopFiles, source: str, target: str) -> dict[str, Ac
             parts = folder.split("/")
             for depth in range(2, len(parts) + 1):
                 below = "/".join(parts[:depth])
-                given.setdefault(target + below, files.access(source + below))
-        given[file.path] = of_files[folder]
-    return given
+                access_by_path.setdefault(target + below, files.access(source + below))
+        access_by_path[file.path] = of_files[folder]
+    return access_by_path
 
 
 def find_access_differences(files: HadoopFiles, source: str, target: str) -> tuple[str, ...]:
     """Return the differences between a folder and its copy in owner, group, mode and ACL, down to files."""
-    given = access_to_give(files, source, target)
-    return tuple(f"{path}: {text}" for path, wanted in given.items() for text in wanted.differences(files.access(path)))
+    access_by_path = access_to_give(files, source, target)
+    return tuple(
+        f"{path}: {text}" for path, wanted in access_by_path.items() for text in wanted.differences(files.access(path))
+    )
 
 
 def copy_access(files: HadoopFiles, source: str, target: str) -> None:
@@ -49,9 +51,11 @@ def copy_access(files: HadoopFiles, source: str, target: str) -> None:
     Raises:
         SparkcryptError: this user may not set them, or the file system cannot.
     """
-    given = access_to_give(files, source, target)
-    for path in sorted(given, reverse=True):  # children first: this user may lose access to a folder afterwards
-        files.set_access(path, given[path])
+    access_by_path = access_to_give(files, source, target)
+    for path in sorted(
+        access_by_path, reverse=True
+    ):  # children first: this user may lose access to a folder afterwards
+        files.set_access(path, access_by_path[path])
 
 
 def _of_files(files: HadoopFiles, folder: str) -> Access:

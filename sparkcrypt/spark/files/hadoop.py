@@ -137,8 +137,8 @@ class HadoopFiles:
         """Make a folder and its parents; an octal mode applies to the folder itself if it is new."""
         system, where = self.locate(path)
         permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission
-        given = (permission(mode),) if mode and not self.exists(path) else ()
-        self.call("make", path, lambda: system.mkdirs(where, *given))
+        arguments = (permission(mode),) if mode and not self.exists(path) else ()
+        self.call("make", path, lambda: system.mkdirs(where, *arguments))
 
     def renames_at_once(self, path: str) -> bool:
         """Tell whether this file system renames a folder atomically; object stores copy and delete each file."""
@@ -245,11 +245,11 @@ class HadoopFiles:
             return read_local_access(local)
         system, where = self.locate(path)
         status = self.call("look at", path, lambda: system.getFileStatus(where))
-        told = _status(status)
+        facts = _status(status)
         if not status.hasAcl():
-            return Access(told.owner, told.group, told.mode, "")
+            return Access(facts.owner, facts.group, facts.mode, "")
         entries = self.call("read the ACL of", path, lambda: system.getAclStatus(where).getEntries())
-        return Access(told.owner, told.group, told.mode, str(entries.toString()), entries)
+        return Access(facts.owner, facts.group, facts.mode, str(entries.toString()), entries)
 
     def set_access(self, path: str, wanted: Access) -> None:
         """Set the owner, group, mode and ACL of a file or folder, as far as they differ.
@@ -300,5 +300,5 @@ def _status(entry: Any) -> FileStatus:
 def _translate_error(error: BaseException, verb: str, path: str) -> SparkcryptError:
     kind, message = read_java_error(error)
     made = ConfigError if "UnsupportedFileSystem" in kind else SparkcryptError
-    said = message.splitlines()[0]  # a remote file system may append its whole stack trace
-    return made(f"cannot {verb} {path}: {kind.rpartition('.')[2]}: {said}")
+    first_line = message.splitlines()[0]  # a remote file system may append its whole stack trace
+    return made(f"cannot {verb} {path}: {kind.rpartition('.')[2]}: {first_line}")

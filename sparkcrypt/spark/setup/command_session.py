@@ -29,10 +29,10 @@ def allows_http(spark: SparkSession) -> bool:
     Raises:
         ConfigError: the setting is neither true nor false.
     """
-    said = str(spark.sparkContext._jsc.sc().conf().get(names.ALLOW_HTTP, "false")).strip().lower()
-    if said not in ("true", "false"):
-        raise ConfigError(f"{names.ALLOW_HTTP} is {show(said)}; allowed: true, false")
-    return said == "true"
+    value = str(spark.sparkContext._jsc.sc().conf().get(names.ALLOW_HTTP, "false")).strip().lower()
+    if value not in ("true", "false"):
+        raise ConfigError(f"{names.ALLOW_HTTP} is {show(value)}; allowed: true, false")
+    return value == "true"
 
 
 def principal_of(spark: SparkSession) -> str:

@@ -229,6 +229,6 @@ def sibling_of(spark: SparkSession, location: str) -> str:
 def formats_of_session(spark: SparkSession) -> str:
     """Return a session's table formats that do not support tags; writes of tagged columns to them are refused."""
     launched = dict(spark.sparkContext.getConf().getAll())
-    said = " ".join(value for name, value in launched.items() if name.startswith(("spark.sql.extensions", _CATALOGS)))
-    found = [name for name in ("Delta", "Iceberg", "Hudi", "Hoodie") if name.lower() in said.lower()]
+    values = " ".join(value for name, value in launched.items() if name.startswith(("spark.sql.extensions", _CATALOGS)))
+    found = [name for name in ("Delta", "Iceberg", "Hudi", "Hoodie") if name.lower() in values.lower()]
     return f"{', '.join(found)}: tagged columns are refused there" if found else "none but Spark's own"

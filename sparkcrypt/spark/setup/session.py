@@ -132,14 +132,14 @@ def session(
     living = SparkSession.getActiveSession()
     if living is None:
         starting = (builder or SparkSession.builder).config("spark.jars", str(jar_path()))
-        made = starting.config("spark.sql.extensions", names.EXTENSIONS_CLASS).getOrCreate()
+        created = starting.config("spark.sql.extensions", names.EXTENSIONS_CLASS).getOrCreate()
     else:
         bring_jar(living)
         install_extension(living)
-        made = living.newSession()
-        made.catalog.setCurrentDatabase(living.catalog.currentDatabase())
-    configure(made, policy, on_denied=on_denied, strict_projection=strict_projection)
-    return made
+        created = living.newSession()
+        created.catalog.setCurrentDatabase(living.catalog.currentDatabase())
+    configure(created, policy, on_denied=on_denied, strict_projection=strict_projection)
+    return created
 
 
 def _refuse_ignoring(spark: SparkSession) -> None:

@@ -125,9 +125,9 @@ def put_rule(spark: SparkSession, change: RuleChange, policy: Policy | None = No
     set_again = {column: names for column, names in {**change.tags, **change.taken}.items() if names}
     if set_again:
         set_tags(spark, change.table, set_again, policy)
-    gone = [column for column, names in change.taken.items() if not names]
-    if gone:
-        unset_tags(spark, change.table, gone)
+    untagged = [column for column, names in change.taken.items() if not names]
+    if untagged:
+        unset_tags(spark, change.table, untagged)
 
 
 def rule_lines(spark: SparkSession, table: Table, policy: Policy) -> tuple[str, ...]:

@@ -123,11 +123,11 @@ def _earlier_keys(
     before: dict[Path, set[str]] = {}
     for tagged in tags_of_table(spark, table):
         before.setdefault(_logical(schema, tagged.path), set()).update(tagged.tags)
-    known, found = history_of_properties(table.options), {}
+    history_by_path, found = history_of_properties(table.options), {}
     for path, names in wanted.items():
         old, new = _fixed_key(policy, before.get(path, ())), _fixed_key(policy, names)
         if old is not None and old != new:
-            entries = (*known.get(path, ()), encode_key_id(old))
+            entries = (*history_by_path.get(path, ()), encode_key_id(old))
             found[history_property(path)] = ",".join(dict.fromkeys(entries))
     return found
 
@@ -153,8 +153,8 @@ def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
     schema = schema_from_spark(table.schema_json)
     paths = [_resolve_column(schema, table, column) for column in columns]
     tagged_paths = {_logical(schema, tagged.path) for tagged in tags_of_table(spark, table)}
-    known = history_of_properties(table.options)
-    history = {path: (*known.get(path, ()), PLAINTEXT) for path in paths if path in tagged_paths}
+    history_by_path = history_of_properties(table.options)
+    history = {path: (*history_by_path.get(path, ()), PLAINTEXT) for path in paths if path in tagged_paths}
     catalog.set_options(
         table, {history_property(path): ",".join(dict.fromkeys(entries)) for path, entries in history.items()}
     )

@@ -59,14 +59,14 @@ def _read_rows(
     key_service: KeyServiceConfig,
     wanted: RowsWanted,
     files: Sequence[ListedFile],
-    told: Told = tell_nobody,
+    progress: Told = tell_nobody,
 ) -> Iterator[FileRow]:
     data, start, tasks = wanted.data, 0, FIRST_TASKS
     while start < len(files):
         some, read = files[start : start + FILES_A_TASK * tasks], _Answers({}, 0)
         if len(files) > FEW:
             with suppress(ConfigError):
-                read = _read_in_tasks(spark, key_service, wanted, some, partial(_report_files, told, start))
+                read = _read_in_tasks(spark, key_service, wanted, some, partial(_report_files, progress, start))
         tasks = count_tasks(len(some), read.bytes)
         for number, file in enumerate(some, start=start + 1):
             found = read.files.pop(data.path_of(file.name), None)
@@ -76,7 +76,7 @@ def _read_rows(
                 yield make_row(data, file, found)
             elif not (isinstance(found, FormatError) and file.name in changed_since(data, (file,))):
                 raise found
-            told(number)
+            progress(number)
         start += len(some)
 
 
@@ -86,8 +86,8 @@ def count_tasks(files: int, size: int) -> int:
     return max(1, min(TASKS_A_JOB, most // FILES_A_TASK))
 
 
-def _report_files(told: Told, start: int, tasks: int) -> None:
-    told(start + tasks * FILES_A_TASK)
+def _report_files(progress: Told, start: int, tasks: int) -> None:
+    progress(start + tasks * FILES_A_TASK)
 
 
 def _read_in_tasks(
@@ -95,9 +95,9 @@ def _read_in_tasks(
     key_service: KeyServiceConfig,
     wanted: RowsWanted,
     files: Sequence[ListedFile],
-    told: Told,
+    progress: Told,
 ) -> _Answers:
-    """Return each file's content or error; ``told`` is called with the number of tasks that have ended.
+    """Return each file's content or error; ``progress`` is called with the number of tasks that have ended.
 
     Raises:
         ConfigError: the executors' interpreter lacks a library that this needs.
@@ -106,7 +106,7 @@ def _read_in_tasks(
     paths = [wanted.data.path_of(file.name) for file in files]
     chunks = [paths[start : start + FILES_A_TASK] for start in range(0, len(paths), FILES_A_TASK)]
     reader = index_reader(chunks, wanted.indexes, key_service, hadoop_settings(spark), wanted.digest_key)
-    with translated_failure(), watch_tasks(spark, told):
+    with translated_failure(), watch_tasks(spark, progress):
         rows = spark.range(0, len(chunks), 1, len(chunks)).mapInArrow(reader, PACKED_SCHEMA).collect()
     found = dict(unpack_file(row.packed, wanted.indexes) for row in rows)
     return _Answers(found, sum(len(row.packed) for row in rows))

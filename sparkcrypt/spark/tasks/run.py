@@ -28,7 +28,7 @@ ORDERS_A_JOB = 2000
 
 
 def rewrite_in_tasks(
-    spark: SparkSession, orders: Sequence[Order], lengths: Mapping[str, int], keys: KeySettings, told: Told
+    spark: SparkSession, orders: Sequence[Order], lengths: Mapping[str, int], keys: KeySettings, progress: Told
 ) -> list[FileOutcome]:
     """Run orders on the executors and return an outcome for each order, in the same sequence.
 
@@ -37,7 +37,7 @@ def rewrite_in_tasks(
         orders: the orders.
         lengths: source file of an order -> its length in bytes.
         keys: the source of data keys.
-        told: called with the number of orders done, estimated from the number of tasks that have ended.
+        progress: called with the number of orders done, estimated from the number of tasks that have ended.
 
     Raises:
         ConfigError: the executors' interpreter lacks a library that the engine needs.
@@ -50,7 +50,7 @@ def rewrite_in_tasks(
         tasks = share_out([lengths[order.source] for order in some])
         # A range has a partition for each number, and Spark never coalesces them.
         numbers = spark.range(0, len(tasks), 1, len(tasks))
-        further = partial(_report_orders, told, start, len(some) / len(tasks))
+        further = partial(_report_orders, progress, start, len(some) / len(tasks))
         with translated_failure(), watch_tasks(spark, further):
             work = rewriter([some[task.start : task.stop] for task in tasks], keys, settings)
             rows = numbers.mapInArrow(work, OUTCOME_SCHEMA).collect()
@@ -58,8 +58,8 @@ def rewrite_in_tasks(
     return outcomes
 
 
-def _report_orders(told: Told, start: int, orders_a_task: float, tasks: int) -> None:
-    told(start + int(tasks * orders_a_task))
+def _report_orders(progress: Told, start: int, orders_a_task: float, tasks: int) -> None:
+    progress(start + int(tasks * orders_a_task))
 
 
 @contextmanager
@@ -83,9 +83,9 @@ def translated_failure() -> Iterator[None]:
 _IMPORT_FAILURE = re.compile(r"\b[\w.]*(ModuleNotFoundError|ImportError)\b")
 
 
-def _lacks(where: str, said: str) -> ConfigError:
+def _lacks(where: str, text: str) -> ConfigError:
     return ConfigError(
-        f"the Python of the {where} cannot run the native engine: {said}; install there what "
+        f"the Python of the {where} cannot run the native engine: {text}; install there what "
         "`sparkcrypt[spark]` names and the key service's library, or use --engine spark"
     )
 

@@ -17,10 +17,10 @@ _GROUP = "spark.jobGroup.id"
 
 
 @contextmanager
-def watch_tasks(spark: SparkSession, told: Told, *, every_seconds: float | None = None) -> Iterator[None]:
+def watch_tasks(spark: SparkSession, progress: Told, *, every_seconds: float | None = None) -> Iterator[None]:
     """Report repeatedly how many tasks have ended of the jobs that this thread runs in the block.
 
-    The jobs get a job group of their own.  ``told`` is called from another thread, by default at most every second.
+    The jobs get a job group of their own.  ``progress`` is called from another thread, by default at most every second.
     """
     context = spark.sparkContext
     group, before, ended = f"sparkcrypt-{uuid.uuid4().hex}", context.getLocalProperty(_GROUP), threading.Event()
@@ -44,7 +44,7 @@ def watch_tasks(spark: SparkSession, told: Told, *, every_seconds: float | None 
                 return
             if found > most and not ended.is_set():
                 most = found
-                told(found)
+                progress(found)
 
     context.setLocalProperty(_GROUP, group)
     thread = threading.Thread(target=look, name="tasks watched", daemon=True)
