@@ -77,13 +77,13 @@ def explain_access(
         strict_projection: the session's setting; it cannot turn off the policy's.
     """
     strict = policy.strict_projection or bool(strict_projection)
-    known: dict[str, Right] = {}
+    rights: dict[str, Right] = {}
 
     def right_of(key_id: str) -> Right:
-        if key_id not in known:
+        if key_id not in rights:
             right = _ask(decide, key_id)
-            known[key_id] = reason_of_absence(policy.run_state, key_id) if right == "shredded" else right
-        return known[key_id]
+            rights[key_id] = reason_of_absence(policy.run_state, key_id) if right == "shredded" else right
+        return rights[key_id]
 
     footer = right_of(plan.footer_key) if plan.encrypted else "allowed"
     found: list[ColumnAccess] = []
@@ -112,12 +112,12 @@ def _ask(decide: Decide, key_id: str) -> Right:
             return "unavailable"
 
 
-def _mode(policy: Policy, column: ColumnPlan, said: OnDenied | None) -> OnDenied:
+def _mode(policy: Policy, column: ColumnPlan, on_denied: OnDenied | None) -> OnDenied:
     """Return what a read gives of a column whose key is denied, by the same rule as reads."""
     words = [rule.on_denied for rule in map(policy.tag, column.tags) if rule is not None]
-    if said == "error" or "error" in words or column.key is None:
+    if on_denied == "error" or "error" in words or column.key is None:
         return "error"
-    return "mask" if said == "mask" or "mask" in words else "error"
+    return "mask" if on_denied == "mask" or "mask" in words else "error"
 
 
 def _keys(

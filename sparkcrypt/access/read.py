@@ -72,7 +72,7 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
     _require_folder(folder)
     report = AccessReport(column, day.isoformat())
     grouped: dict[tuple[object, ...], Record] = {}
-    seen: set[tuple[object, object]] = set()
+    event_ids: set[tuple[object, object]] = set()
 
     def unreadable(text: str) -> None:
         report.unreadable += 1
@@ -86,9 +86,9 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
         if columns is None and record["kind"] != LOST:
             continue
         once = (record.get("process"), record.get("number"))
-        if once in seen:
+        if once in event_ids:
             continue  # a batch whose answer was lost is sent again
-        seen.add(once)
+        event_ids.add(once)
         if record["kind"] == LOST:
             report.lost += record["count"]
         else:
@@ -115,12 +115,12 @@ def read_declassified(folder: Path, columns: Iterable[str], tags: Collection[str
     """
     wanted = sorted(columns)
     found: dict[tuple[str, str, str], int] = {}
-    seen: set[tuple[object, object]] = set()
+    event_ids: set[tuple[object, object]] = set()
     for record in _records(_files_below(_require_folder(folder)), lambda _: None):
         once = (record.get("process"), record.get("number"))
-        if record["kind"] != ACCESS or record["outcome"] != "declassified" or once in seen:
+        if record["kind"] != ACCESS or record["outcome"] != "declassified" or once in event_ids:
             continue
-        seen.add(once)
+        event_ids.add(once)
         carried = [tag for tag in record.get("tags") or () if tag in tags]
         sources = [column for column in wanted if _match_columns(record, column)]
         if record.get("table") is None and carried:
@@ -151,7 +151,7 @@ def _files_below(folder: Path, day: date | None = None) -> list[Path]:
 def _add(grouped: dict[tuple[object, ...], Record], record: Record, columns: list[str]) -> None:
     """Add a record to those of the same execution, process, key and outcome."""
     same = tuple(record.get(name) for name in _SAME)
-    known = grouped.setdefault(
+    summary = grouped.setdefault(
         same,
         {
             "time": record["time"],
@@ -162,9 +162,9 @@ def _add(grouped: dict[tuple[object, ...], Record], record: Record, columns: lis
             "query_digest": None,
         },
     )
-    known["time"], known["last"] = min(known["time"], record["time"]), max(known["last"], record["last"])
-    known["columns"] = sorted({*known["columns"], *columns})
-    known["count"] += record["count"]
+    summary["time"], summary["last"] = min(summary["time"], record["time"]), max(summary["last"], record["last"])
+    summary["columns"] = sorted({*summary["columns"], *columns})
+    summary["count"] += record["count"]
 
 
 def _enrich(accesses: list[Record], files: list[Path]) -> None:

@@ -65,7 +65,7 @@ class DeniedLeaves:
 def decide_denied(
     reader: Reader,
     request: Mapping[str, Any],
-    said: OnDenied | None,
+    on_denied: OnDenied | None,
     files: Sequence[DataFile],
     sample: Callable[[DataFile], Iterable[str]],
 ) -> DeniedLeaves:
@@ -74,7 +74,7 @@ def decide_denied(
     Args:
         reader: the reader and its policy.
         request: ``path``, ``properties`` and ``schema``, as ``decide`` takes them.
-        said: the caller's mode for denied columns; None leaves the choice to the tags.
+        on_denied: the caller's mode for denied columns; None leaves the choice to the tags.
         files: the table's files.
         sample: returns the key metadata of a file's columns in base64; called if keys have to be tried.
 
@@ -82,24 +82,29 @@ def decide_denied(
         KeyAccessDeniedError, KeyNotFoundError: the footer key is denied or missing, so nothing can be read.
         KeyServiceUnavailableError: the key service cannot be asked which keys are denied.
     """
-    if not _is_asked(reader.policy, said):
+    if not _is_asked(reader.policy, on_denied):
         return DeniedLeaves()
     decisions = opened_key_service(reader.policy.key_service).decisions
-    told = {**request, "policy": reader.policy.canonical(), "principal": reader.principal, "on_denied": said}
-    answer = decide(told, decisions)
+    full_request = {
+        **request,
+        "policy": reader.policy.canonical(),
+        "principal": reader.principal,
+        "on_denied": on_denied,
+    }
+    answer = decide(full_request, decisions)
     partitions = _list_distinct_values(files, answer["partition_columns"])
     if partitions:
-        told["partitions"] = [dict(values) for values in partitions]
-        answer = decide(told, decisions)
+        full_request["partitions"] = [dict(values) for values in partitions]
+        answer = decide(full_request, decisions)
     if answer["undecided"]:
         step = max(1, len(files) // MOST_SAMPLES)
-        told["key_metadata"] = [text for file in files[::step][:MOST_SAMPLES] for text in sample(file)]
-        answer = decide(told, decisions)
+        full_request["key_metadata"] = [text for file in files[::step][:MOST_SAMPLES] for text in sample(file)]
+        answer = decide(full_request, decisions)
     return DeniedLeaves(tuple(map(_leaf, answer["columns"])), partitions)
 
 
-def _is_asked(policy: Policy, said: OnDenied | None) -> bool:
-    return said == "mask" or (said is None and any(rule.on_denied == "mask" for rule in policy.tags))
+def _is_asked(policy: Policy, on_denied: OnDenied | None) -> bool:
+    return on_denied == "mask" or (on_denied is None and any(rule.on_denied == "mask" for rule in policy.tags))
 
 
 def _list_distinct_values(files: Sequence[DataFile], names: Sequence[str]) -> tuple[Mapping[str, str], ...]:

@@ -61,8 +61,8 @@ class Reader:
         try:
             return (opener.open_kek if kek else opener.open)(material, lifetime_seconds=self.lifetime_seconds)
         except (KeyAccessDeniedError, KeyNotFoundError) as error:
-            told = {"owner": owner, "path": path, "table": self.table, "principal": self.principal}
-            request = {**told, "policy": self.policy.canonical()}
+            facts = {"owner": owner, "path": path, "table": self.table, "principal": self.principal}
+            request = {**facts, "policy": self.policy.canonical()}
             raise refused_key(request, material.master_key_id, error) from error
 
 

@@ -88,18 +88,18 @@ def find_files(folders: Sequence[str], settings: Settings) -> tuple[DataFile, ..
     return tuple(found)
 
 
-def partition_columns(files: Iterable[DataFile], given: pa.Schema | None) -> PartitionColumns:
+def partition_columns(files: Iterable[DataFile], schema: pa.Schema | None) -> PartitionColumns:
     """Return the partition columns of files, each with its given type or the first of Spark's that fits all values.
 
     Args:
         files: the files of one table.
-        given: a schema that may contain types of partition columns.
+        schema: a schema that may contain types of partition columns.
     """
     values: dict[str, list[str]] = {}
     for file in files:
         for name, text in file.partition.items():
             values.setdefault(name, []).append(text)
-    known = {} if given is None else {field.name: field.type for field in given}
+    known = {} if schema is None else {field.name: field.type for field in schema}
     return PartitionColumns(
         tuple(pa.field(name, known.get(name) or _infer_type(dict.fromkeys(texts))) for name, texts in values.items())
     )

@@ -156,9 +156,9 @@ class Judge:
         """
         file = open_file(path, self.settings)
         try:
-            known = self._judged.get(path)
-            if known is not None:
-                if file.ends_with(known):
+            footer = self._judged.get(path)
+            if footer is not None:
+                if file.ends_with(footer):
                     if path in self._inlined:
                         file.end_with(*self._inlined[path])
                     return file

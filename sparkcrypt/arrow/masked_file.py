@@ -35,7 +35,7 @@ def read_masked(
     Raises:
         SparkcryptError: as `GuardedTable.scan`.
     """
-    known = paths_in_file(judge.footer(path))
+    paths = paths_in_file(judge.footer(path))
     with (
         pa.PythonFile(judge.open(path), mode="r") as source,
         pq.ParquetFile(source, decryption_properties=judge.keys(path).properties(), pre_buffer=True) as file,
@@ -43,7 +43,7 @@ def read_masked(
         types = {field.name: make_nullable(field).type for field in file.schema_arrow if field.name in schema.names}
         kept = {name: kept_type(kind, denied.get(name, {})) for name, kind in types.items() if name not in values}
         leaves = [leaf for name, kind in kept.items() if kind is not None for leaf in leaves_of(kind, (name,))]
-        names = [".".join(_find(path, known, leaf)) for leaf in leaves]
+        names = [".".join(_find(path, paths, leaf)) for leaf in leaves]
         for batch in _read(file, names, batch_rows):
             yield pa.RecordBatch.from_arrays(
                 [_column(batch, field, types, denied, values) for field in schema], schema=schema

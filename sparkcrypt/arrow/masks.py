@@ -41,17 +41,17 @@ def kept_type(kind: pa.DataType, denied: Denied) -> pa.DataType | None:
         return kind
     if pa.types.is_struct(kind):
         kept = [(field, kept_type(field.type, denied.get(field.name, {}))) for field in kind]
-        fields = [field.with_type(left) for field, left in kept if left is not None]
+        fields = [field.with_type(kept_child) for field, kept_child in kept if kept_child is not None]
         return pa.struct(fields) if fields else None
     if pa.types.is_fixed_size_list(kind):
         return None
     if is_list(kind):
-        left = kept_type(kind.value_type, denied.get(ELEMENT, {}))
+        kept_child = kept_type(kind.value_type, denied.get(ELEMENT, {}))
         make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return None if left is None else make(kind.value_field.with_type(left))
+        return None if kept_child is None else make(kind.value_field.with_type(kept_child))
     if pa.types.is_map(kind):
-        left = None if KEY in denied else kept_type(kind.item_type, denied.get(VALUE, {}))
-        return None if left is None else pa.map_(kind.key_type, kind.item_field.with_type(left))
+        kept_child = None if KEY in denied else kept_type(kind.item_type, denied.get(VALUE, {}))
+        return None if kept_child is None else pa.map_(kind.key_type, kind.item_field.with_type(kept_child))
     return kind
 
 

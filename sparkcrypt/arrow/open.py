@@ -71,26 +71,30 @@ def open_table(
         raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, null, drop")
     settings = settings or {}
     listed = find_files(_folders(path, policy, table), settings)
-    told = gather_properties(table, tags or {}, properties or {})
-    reader = Reader(policy, table or told.get(names.TABLE_NAME), principal or getpass.getuser(), lifetime_seconds)
+    table_properties = gather_properties(table, tags or {}, properties or {})
+    reader = Reader(
+        policy, table or table_properties.get(names.TABLE_NAME), principal or getpass.getuser(), lifetime_seconds
+    )
     events = begin_events(reader, listed)
-    found = read_schema(Judge(reader, events, told, settings=settings), listed[0].path)
+    found = read_schema(Judge(reader, events, table_properties, settings=settings), listed[0].path)
     of_spark = (found.metadata or {}).get(SPARK_SCHEMA)
     if of_spark is not None:
-        told.setdefault(names.TABLE_SCHEMA, of_spark.decode())
+        table_properties.setdefault(names.TABLE_SCHEMA, of_spark.decode())
     partitions = partition_columns(listed, schema)
-    file_schema = _file_schema(found if schema is None else schema, partitions.names, listed[0], given=schema)
-    judge = Judge(reader, events, told, settings=settings)
+    file_schema = _file_schema(found if schema is None else schema, partitions.names, listed[0], requested=schema)
+    judge = Judge(reader, events, table_properties, settings=settings)
     denied = decide_denied(
         reader,
-        {"path": table_folder(listed[0]), "properties": told, "schema": spark_json(file_schema)},
+        {"path": table_folder(listed[0]), "properties": table_properties, "schema": spark_json(file_schema)},
         _MODES[on_denied],
         listed,
         sample=_sampler(judge),
     )
     events.close()
     dropped = dropped_columns(file_schema, denied) if on_denied == "drop" else frozenset[str]()
-    return GuardedTable(reader, told, settings, listed, partitions, _mark_masked(file_schema, denied), denied, dropped)
+    return GuardedTable(
+        reader, table_properties, settings, listed, partitions, _mark_masked(file_schema, denied), denied, dropped
+    )
 
 
 def read_table(
@@ -142,20 +146,24 @@ def gather_properties(
     Raises:
         ConfigError: the tags of a column are a string instead of a list.
     """
-    told = {name: value for name, value in properties.items() if name.startswith(names.PREFIX) and name not in _NEVER}
+    gathered = {
+        name: value for name, value in properties.items() if name.startswith(names.PREFIX) and name not in _NEVER
+    }
     if table is not None:
-        told[names.TABLE_NAME] = table
+        gathered[names.TABLE_NAME] = table
     for column, of_column in tags.items():
         if isinstance(of_column, str):
             raise ConfigError(f"tags: column {column} has {show(of_column)}; allowed: a list of names")
-        told[names.TAGS_PREFIX + property_name(split_dotted(column))] = ",".join(of_column)
-    return told
+        gathered[names.TAGS_PREFIX + property_name(split_dotted(column))] = ",".join(of_column)
+    return gathered
 
 
-def _file_schema(schema: pa.Schema, partitions: Sequence[str], file: DataFile, *, given: pa.Schema | None) -> pa.Schema:
+def _file_schema(
+    schema: pa.Schema, partitions: Sequence[str], file: DataFile, *, requested: pa.Schema | None
+) -> pa.Schema:
     """Return the schema of the columns that are in files, without the metadata of a single file."""
     both = [name for name in schema.names if name in partitions]
-    if both and given is None:
+    if both and requested is None:
         raise ConfigError(
             f"{file.path}: column {', '.join(both)} is in the file and in the names of its folders; read the table "
             "with Spark, which takes the folders' values"

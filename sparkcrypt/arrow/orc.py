@@ -150,11 +150,13 @@ def open_orc(
     reader = Reader(policy, table, principal or getpass.getuser(), lifetime_seconds)
     with open_source(where) as file, naming(path):
         tail = tail_of(file)
-        wanted, asked = _choose(tail, columns, filter)
-    told = gather_properties(table, {}, properties or {})
+        wanted, filtered = _choose(tail, columns, filter)
+    table_properties = gather_properties(table, {}, properties or {})
     at = str(FilePath(where).absolute()) if isinstance(where, str) else path  # its folders name the partition
-    resolve_orc_read({"policy": policy.canonical(), "path": at, "properties": told, "footer": _facts_of(tail)})
-    read = {column.number: column for column in (*wanted, *asked)}
+    resolve_orc_read(
+        {"policy": policy.canonical(), "path": at, "properties": table_properties, "footer": _facts_of(tail)}
+    )
+    read = {column.number: column for column in (*wanted, *filtered)}
     name = table or str(PurePosixPath(path).parent)
     events = ReadEvents(open_log(policy.access_log), name, reader.principal, run_state=policy.run_state)
     opening = _Opening(reader, path, events, masks=on_denied == "null")
@@ -163,13 +165,13 @@ def open_orc(
         for variant in variants_read(tail, tuple(read.values())):
             opening.try_variant(tail, variant, keys)
     events.close()
-    named = [column.path[0] for column in asked] + ([] if columns is None else list(columns))
+    named = [column.path[0] for column in filtered] + ([] if columns is None else list(columns))
     _refuse_named(reader, opening.masked, named)
     order = RowsOrder(
         columns=tuple(read.values()),
         hidden=frozenset(find_hidden(read.values(), {variant.root.number for variant in opening.denied})),
         condition=filter,
-        counted=frozenset(column.number for column in asked),
+        counted=frozenset(column.number for column in filtered),
     )
     schema = pa.schema([_field(column, opening.masked) for column in wanted])
     return GuardedOrc(path, schema, opening.masked, where, tail, keys, order)
@@ -183,8 +185,8 @@ def _facts_of(tail: Tail) -> dict[str, Any]:
         path = list(_parquet_path(tail, column))
         covering = [variant for variant in variants if variant.covers(column.number)]
         for variant in covering:
-            told = {"path": path, "encrypted": True, "key_name": variant.key.name}
-            facts += [{**told, "key_metadata": encode(key)} for key in tail.keys_of(variant)]
+            fact = {"path": path, "encrypted": True, "key_name": variant.key.name}
+            facts += [{**fact, "key_metadata": encode(key)} for key in tail.keys_of(variant)]
         facts += [] if covering else [{"path": path, "encrypted": False}]
     return {"mode": "encrypted" if variants else "plaintext", "columns": facts}
 
@@ -212,18 +214,18 @@ def _choose(
     wanted = [read_type(tail, found[name]) for name in named]
     if condition is None:
         return wanted, []
-    known: dict[str, ReadColumn] = {}
+    columns_by_name: dict[str, ReadColumn] = {}
     for name, column in found.items():
         try:
-            known[name] = read_type(tail, column)
+            columns_by_name[name] = read_type(tail, column)
         except UnsupportedFileError:
             continue  # a filter cannot use it
-    schema = pa.schema([pa.field(name, column.type) for name, column in known.items()])
+    schema = pa.schema([pa.field(name, column.type) for name, column in columns_by_name.items()])
     try:
-        asked = columns_in(condition, schema)
+        filtered = columns_in(condition, schema)
     except (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError) as error:
         raise ConfigError(f"the filter {condition} does not fit {tail.file}: {error}; see its columns") from error
-    return wanted, [known[name] for name in asked]
+    return wanted, [columns_by_name[name] for name in filtered]
 
 
 class _Opening:
@@ -283,8 +285,8 @@ def find_hidden(columns: Iterable[ReadColumn], denied: set[int]) -> Iterator[int
 def _refuse_named(reader: Reader, masked: Mapping[str, str], columns: Sequence[str]) -> None:
     for column, reason in masked.items() if reader.policy.strict_projection else ():
         if column in columns:
-            told = {"owner": f"column {column}", "reason": reason, "of_policy": True, "table": reader.table}
-            refuse_named({**told, "principal": reader.principal, "policy": reader.policy.canonical()})
+            refusal = {"owner": f"column {column}", "reason": reason, "of_policy": True, "table": reader.table}
+            refuse_named({**refusal, "principal": reader.principal, "policy": reader.policy.canonical()})
 
 
 def _field(column: ReadColumn, masked: Mapping[str, str]) -> pa.Field:

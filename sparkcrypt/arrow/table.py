@@ -51,7 +51,7 @@ class GuardedTable:
     """
 
     reader: Reader
-    told: Mapping[str, str]
+    properties: Mapping[str, str]
     settings: Settings
     listed: tuple[DataFile, ...]
     partitions: PartitionColumns
@@ -100,9 +100,9 @@ class GuardedTable:
             FormatError, StorageError: a file is damaged, or cannot be accessed.
             ConfigError: a column does not exist, or is named twice.
         """
-        wanted, asked = self._check(columns), columns_in(filter, self.schema)
-        self._refuse_named((*(columns or ()), *asked))
-        read = frozenset((*wanted, *asked))
+        wanted, filtered = self._check(columns), columns_in(filter, self.schema)
+        self._refuse_named((*(columns or ()), *filtered))
+        read = frozenset((*wanted, *filtered))
         schema = pa.schema([self.schema.field(name) for name in wanted])
         batches = self._batches(wanted, read, filter, batch_size)
         return pa.RecordBatchReader.from_batches(schema, batches)
@@ -133,12 +133,12 @@ class GuardedTable:
     ) -> pa.Table:
         """Return the first rows; the other arguments and errors as `scan`."""
         with self.scan(columns, filter, batch_size=min(BATCH_ROWS, max(1, num_rows))) as reader:
-            found, left = [], num_rows
+            found, rows_left = [], num_rows
             for batch in reader:
-                if left <= 0:
+                if rows_left <= 0:
                     break
-                found.append(batch.slice(0, left))
-                left -= found[-1].num_rows
+                found.append(batch.slice(0, rows_left))
+                rows_left -= found[-1].num_rows
             return pa.Table.from_batches(found, reader.schema)
 
     def count_rows(self, filter: pc.Expression | None = None) -> int:
@@ -190,8 +190,8 @@ class GuardedTable:
         names = self.schema.names
         for name in columns or ():
             if name not in names:
-                gone = " (its key is denied, and on_denied='drop' was asked for)" if name in self.dropped else ""
-                raise ConfigError(f"column {name!r} is not in the table{gone}; allowed: {', '.join(names)}")
+                reason = " (its key is denied, and on_denied='drop' was asked for)" if name in self.dropped else ""
+                raise ConfigError(f"column {name!r} is not in the table{reason}; allowed: {', '.join(names)}")
         wanted = names if columns is None else list(columns)
         if len(set(wanted)) < len(wanted):
             raise ConfigError(f"columns {', '.join(wanted)}: one is named twice; allowed: each once")
@@ -201,8 +201,8 @@ class GuardedTable:
         reasons, reader = self.denied.reasons(), self.reader
         for name in names if reader.policy.strict_projection else ():
             if name in reasons:
-                told = {"owner": f"column {name}", "reason": reasons[name], "of_policy": True, "table": reader.table}
-                refuse_named({**told, "principal": reader.principal, "policy": reader.policy.canonical()})
+                refusal = {"owner": f"column {name}", "reason": reasons[name], "of_policy": True, "table": reader.table}
+                refuse_named({**refusal, "principal": reader.principal, "policy": reader.policy.canonical()})
 
     def _judge(self, read: frozenset[str]) -> Judge:
         fields = [field for field in self.file_schema if field.name in read]
@@ -210,7 +210,7 @@ class GuardedTable:
         return Judge(
             reader=self.reader,
             events=begin_events(self.reader, self.listed),
-            properties=self.told,
+            properties=self.properties,
             settings=self.settings,
             requested=spark_json(pa.schema(fields)) if fields else None,
             columns=frozenset(path for field in self.file_schema for path in leaves_of(field.type, (field.name,))),
@@ -235,13 +235,13 @@ class GuardedTable:
         judge = self._judge(read)
         by_path = {file.path: file for file in self.listed}
         names = [name for name in self.schema.names if name in read]
-        left = [
+        remaining = [
             by_path[fragment.path] for fragment in self._dataset(self.listed, judge, names).get_fragments(condition)
         ]
         with closing(judge.events):
             for key, column, why in self.denied.keys_below(read):
                 judge.events.note_masked(key, column, why)
-            for is_single, files in groupby(left, key=lambda file: self._is_read_singly(file, read)):
+            for is_single, files in groupby(remaining, key=lambda file: self._is_read_singly(file, read)):
                 if not is_single:
                     scanner = self._dataset(list(files), judge, names).scanner(
                         columns=wanted, filter=condition, batch_size=batch_rows
