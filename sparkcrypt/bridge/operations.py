@@ -154,9 +154,9 @@ class Operations:
         from sparkcrypt.keys.bucket_keys import make_bucket_keys
         from sparkcrypt.keys.ids import decode_key_id
 
-        asked = {decode_key_id(key) for key in keys if key is not None}
+        key_ids = {decode_key_id(key) for key in keys if key is not None}
         parsed = parse_policy(policy)
-        for key_id in sorted(asked) if any(rule.create_keys for rule in parsed.tags) else ():
+        for key_id in sorted(key_ids) if any(rule.create_keys for rule in parsed.tags) else ():
             self._buckets.get((policy, key_id), partial(make_bucket_keys, parsed, service, (key_id,)))
 
     def _route_keys(self, request: Request) -> RouteKeys:
@@ -311,8 +311,8 @@ def _key_service(text: str) -> KeyServiceConfig:
 
 def _lifetime_of(request: Request) -> float | None:
     """Return for how many seconds a session keeps keys at most; None: the default."""
-    asked = request.get("lifetime_seconds")
-    return None if asked is None else float(max(0, int(asked)))
+    seconds = request.get("lifetime_seconds")
+    return None if seconds is None else float(max(0, int(seconds)))
 
 
 def _key_id_of(request: Request) -> str:

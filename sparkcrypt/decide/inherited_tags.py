@@ -76,8 +76,8 @@ def _target(column: ColumnPlan) -> tuple[str, str | None]:
 
 
 def _refusal(context: TableContext, column: TaggedColumn, sources: tuple[str, ...]) -> str:
-    said = context.rule.inherit or context.policy.inherit
-    why = "the policy says 'inherit: refuse'" if said else "the table requires encryption, and the policy says no more"
+    rule = context.rule.inherit or context.policy.inherit
+    why = "the policy says 'inherit: refuse'" if rule else "the table requires encryption, and the policy says no more"
     name, table = join_dotted(column.path), context.name or "the table"
     return (
         f"{table}: column {name} is written with values that carry the tag {column.tags[0]!r} (read from "

@@ -43,10 +43,10 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
     columns = _list_maskable(context, request) if context.rule.enforce else []
     fixed = [column for column in columns if column.key is not None and not column.key.columns]
     rendered = _render_keys([column for column in columns if column not in fixed], _partitions(request))
-    asked = [column.key.text for column in fixed if column.key] + [key for keys in rendered.values() for key in keys]
+    key_ids = [column.key.text for column in fixed if column.key] + [key for keys in rendered.values() for key in keys]
     if not columns:
         return {"table": context.name, "columns": [], "partition_columns": [], "undecided": []}
-    found = decisions.decide(dict.fromkeys((context.policy.footer_key, *asked)), wrapped_keks(request))
+    found = decisions.decide(dict.fromkeys((context.policy.footer_key, *key_ids)), wrapped_keks(request))
     _refuse_footer(context, request, found)
     masked = [
         _answer(context.policy, column, key, found[key], None)
@@ -63,17 +63,17 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
         "table": context.name,
         "columns": masked,
         "partition_columns": _list_needed(columns) if request.get("partitions") is None else [],
-        "undecided": [key for key in dict.fromkeys(asked) if key not in found],
+        "undecided": [key for key in dict.fromkeys(key_ids) if key not in found],
     }
 
 
 def _list_maskable(context: TableContext, request: Mapping[str, Any]) -> list[ColumnPlan]:
     """Return the columns that may be masked: the session or a tag asks for it, and no tag forbids it."""
-    said = optional_text(request, "on_denied")
-    if said is not None and said not in ON_DENIED:
-        raise BridgeError(f"on_denied is {show(said)}; allowed: {', '.join(ON_DENIED)}")
+    on_denied = optional_text(request, "on_denied")
+    if on_denied is not None and on_denied not in ON_DENIED:
+        raise BridgeError(f"on_denied is {show(on_denied)}; allowed: {', '.join(ON_DENIED)}")
     leaves = plan_leaves(context, require_text(request, "schema"))
-    return [entry for entry in leaves if _asks(context.policy, entry, said)]
+    return [entry for entry in leaves if _asks(context.policy, entry, on_denied)]
 
 
 def plan_leaves(context: TableContext, schema_json: str) -> list[ColumnPlan]:
@@ -97,11 +97,11 @@ def plan_leaves(context: TableContext, schema_json: str) -> list[ColumnPlan]:
     return [entry for entry in plan.encrypted if entry.key is not None]
 
 
-def _asks(policy: Policy, column: ColumnPlan, said: str | None) -> bool:
+def _asks(policy: Policy, column: ColumnPlan, on_denied: str | None) -> bool:
     words = [rule.on_denied for rule in map(policy.tag, column.tags) if rule is not None]
-    if said == "error" or "error" in words:
+    if on_denied == "error" or "error" in words:
         return False
-    return said == "mask" or "mask" in words
+    return on_denied == "mask" or "mask" in words
 
 
 def _partitions(request: Mapping[str, Any]) -> list[Mapping[str, str]]:
@@ -169,5 +169,5 @@ def _refuse_footer(context: TableContext, request: Mapping[str, Any], found: Map
     if not _is_refused(found, key_id):
         return
     error = KeyAccessDeniedError if found[key_id] == "denied" else KeyNotFoundError
-    told = {**request, "owner": "the footer", "table": context.name}
-    raise refused_key(told, key_id, error("Without the footer's key no column can be read, masked or not."))
+    refusal = {**request, "owner": "the footer", "table": context.name}
+    raise refused_key(refusal, key_id, error("Without the footer's key no column can be read, masked or not."))

@@ -22,11 +22,11 @@ def refuse_masked(schema: Schema, properties: Mapping[str, str], path: str) -> N
         PlanError: a column is masked; it is named.
         ConfigError: the option is neither true nor false.
     """
-    said = properties.get(names.ALLOW_MASKED, "false").strip().lower()
-    if said not in ("true", "false"):
-        raise ConfigError(f"{names.ALLOW_MASKED} is {show(said)}; allowed: true, false")
+    allowed = properties.get(names.ALLOW_MASKED, "false").strip().lower()
+    if allowed not in ("true", "false"):
+        raise ConfigError(f"{names.ALLOW_MASKED} is {show(allowed)}; allowed: true, false")
     masked = masked_of_schema(schema)
-    if masked and said == "false":
+    if masked and allowed == "false":
         raise PlanError(
             f"{path}: column {', '.join(masked)} holds nulls in place of values whose key is denied to this reader, "
             "and such nulls are not data; write without it, have it written by somebody who may read it, or set the "

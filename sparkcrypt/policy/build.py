@@ -263,9 +263,9 @@ def _key(section: Section, history: tuple[str, ...]) -> KeyTemplate | None:
 def _tables(root: Section, problems: Problems, resolve: Callable[[str], str]) -> tuple[TableRule, ...]:
     section = root.section("tables", {})
     rules = tuple(_table(name, section.section(name), problems, resolve) for name in sorted(section.names()))
-    seen: dict[str, str] = {}
+    names: dict[str, str] = {}
     for rule in rules:
-        first = seen.setdefault(normalized_table(rule.name), rule.name)
+        first = names.setdefault(normalized_table(rule.name), rule.name)
         if first != rule.name:
             section.problem(rule.name, f"is the same table as {first!r}, since case does not count; keep one")
         if not is_text(rule.name) or ("." not in rule.name and rule.location is None):
@@ -316,7 +316,7 @@ def _check_templates(policy: Policy, problems: Problems) -> None:
 
 
 def _check_overlays(policy: Policy, problems: Problems) -> None:
-    known = [rule.name for rule in policy.tags]
+    tag_names = [rule.name for rule in policy.tags]
     for table in policy.tables:
         for column, tags in table.tags:
             place = ("tables", table.name, "tags", column)
@@ -325,10 +325,10 @@ def _check_overlays(policy: Policy, problems: Problems) -> None:
             except PlanError as error:
                 problems.add(place, str(error))
             if not tags:
-                problems.add(place, f"names no tag; allowed: {', '.join(known) or 'none yet'}")
+                problems.add(place, f"names no tag; allowed: {', '.join(tag_names) or 'none yet'}")
             for tag in tags:
-                if tag not in known:
-                    near = difflib.get_close_matches(tag, known, n=1)
+                if tag not in tag_names:
+                    near = difflib.get_close_matches(tag, tag_names, n=1)
                     hint = f"did you mean {near[0]!r}? " if near else ""
-                    allowed = ", ".join(known) or "none yet"
+                    allowed = ", ".join(tag_names) or "none yet"
                     problems.add(place, f"tag {show(tag)} is not defined under 'tags'; {hint}allowed: {allowed}")

@@ -46,10 +46,10 @@ def check_declassify(policy: Policy, problems: Problems) -> None:
         return
     if policy.access_log is None:
         problems.add(("declassify",), "each use is written to the access log, and there is none; add access_log")
-    known = [rule.name for rule in policy.tags]
+    tag_names = [rule.name for rule in policy.tags]
     for tag in policy.declassify.tags:
-        if tag not in known:
+        if tag not in tag_names:
             problems.add(
                 ("declassify", "tags"),
-                f"tag {show(tag)} is not defined under 'tags'; allowed: {', '.join(known) or 'none yet'}",
+                f"tag {show(tag)} is not defined under 'tags'; allowed: {', '.join(tag_names) or 'none yet'}",
             )

@@ -191,11 +191,11 @@ def _list_years(values: _Values) -> list[int]:
             for place, part in enumerate(parts)
         )
         match = re.fullmatch(pattern, text, re.ASCII)
-        for directive, told in zip(parts[1::2], match.groups() if match else (), strict=False):
+        for directive, digits in zip(parts[1::2], match.groups() if match else (), strict=False):
             if directive == "Y":
-                years.add(int(told))
+                years.add(int(digits))
             elif directive == "G":
-                years |= {int(told) - 1, int(told), int(told) + 1}
+                years |= {int(digits) - 1, int(digits), int(digits) + 1}
             elif directive == "y":
-                years.add(int(told) + (1900 if int(told) >= _PIVOT else 2000))
+                years.add(int(digits) + (1900 if int(digits) >= _PIVOT else 2000))
     return sorted(year for year in years if 1 <= year <= 9999)

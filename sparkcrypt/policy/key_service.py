@@ -96,8 +96,8 @@ class KeyServiceConfig:
 
         Timeouts, retries, credentials, certificates and former key services are not part of it.
         """
-        told = {name: value for name, value in self.to_dict().items() if name not in _NO_PART_OF_PLACE}
-        return hashlib.sha256(canonical_json(told).encode()).hexdigest()
+        fields = {name: value for name, value in self.to_dict().items() if name not in _NO_PART_OF_PLACE}
+        return hashlib.sha256(canonical_json(fields).encode()).hexdigest()
 
     def canonical(self) -> str:
         """Return the canonical JSON of this configuration: equal texts mean the same key service."""

@@ -38,11 +38,11 @@ def _read_service(
 ) -> KeyServiceConfig:
     """Return one key service; ``others`` are the entries that are not its options."""
     kind = section.text("type")
-    known = KEY_SERVICE_OPTIONS.get(kind)
-    for name in known or ():
+    allowed = KEY_SERVICE_OPTIONS.get(kind)
+    for name in allowed or ():
         section.raw(name, None)
     named = [name for name in section.names() if name not in others]
-    options = {name: section.raw(name) for name in named if known is None or name in known}
+    options = {name: section.raw(name) for name in named if allowed is None or name in allowed}
     if kind != EPHEMERAL:
         _refuse_secrets(section)
     elif KEYS in others:
@@ -56,7 +56,7 @@ def _read_service(
         options["path"] = resolve(section.text("path") or "")
     options.pop("type", None)
     config = KeyServiceConfig.from_dict({**options, "type": kind or "local"})
-    if ENDURANCE_OPTIONS[0] in (known or ()):
+    if ENDURANCE_OPTIONS[0] in (allowed or ()):
         _check_endurance(config, problems)
     return config
 
