@@ -64,9 +64,9 @@ class _JobOperator(SparkSubmitOperator):
         done = submit_job(
             submit, arguments, context, folder=self.report_folder, conn_id=self.report_conn_id, kind=self.kind
         )
-        told = self.judge_report(done.report, done.uri)
+        verdict = self.judge_report(done.report, done.uri)
         self.log.info("%s; the whole report: %s", done.report["outcome"], done.uri)
-        return {**shorten_report(done.report, self.xcom_items), **told, "report": done.uri}
+        return {**shorten_report(done.report, self.xcom_items), **verdict, "report": done.uri}
 
     def list_job_arguments(self) -> list[str]:
         """Return the job's command line, including ``--dry-run`` for a dry run."""

@@ -136,7 +136,7 @@ class SparkcryptDriftSensor(BaseSensorOperator):
         return None
 
     def _submit(self, context: Any) -> Reported:
-        asked = JobArguments(
+        options = JobArguments(
             policy=str(self.policy),
             table=self.table,
             database=self.database,
@@ -154,7 +154,7 @@ class SparkcryptDriftSensor(BaseSensorOperator):
             )
             self._hook.submit(str(self.application))
 
-        arguments = [*asked.as_list(), "--dry-run"]
+        arguments = [*options.as_list(), "--dry-run"]
         return submit_job(submit, arguments, context, folder=str(self.report_folder), conn_id=self.report_conn_id)
 
 

@@ -129,16 +129,16 @@ class Orders:
             PlanError: a column does not exist.
             ConfigError: a column would lose its key.
         """
-        known = found.columns or {}
+        leaves = found.columns or {}
         partition = partition_values(trailing_partition(target.split("/")[:-1]))
         columns: dict[Path, str] = {}
         for path, key in self.wanted.items():
-            covered = [leaf for leaf in known if leaf[: len(path)] == path]
+            covered = [leaf for leaf in leaves if leaf[: len(path)] == path]
             if not covered:
-                allowed = ", ".join(map(join_dotted, known))
+                allowed = ", ".join(map(join_dotted, leaves))
                 raise PlanError(f"{found.path}: has no column {join_dotted(path)}; allowed: {allowed}")
             columns.update(dict.fromkeys(covered, KeyTemplate(key).render(partition)))
-        lost = sorted(join_dotted(path) for path, column in known.items() if column.encrypted and path not in columns)
+        lost = sorted(join_dotted(path) for path, column in leaves.items() if column.encrypted and path not in columns)
         if lost:
             raise ConfigError(
                 f"{found.path}: is encrypted, and these columns of it would lose their keys: {', '.join(lost)}; name "

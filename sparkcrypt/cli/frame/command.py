@@ -103,9 +103,9 @@ def describe_error(error: BaseException) -> tuple[str, str, int]:
         return "Interrupted", "interrupted", EXIT_INTERRUPTED
     if isinstance(error, click.ClickException):
         return type(error).__name__, error.format_message(), error.exit_code
-    known = error if isinstance(error, SparkcryptError) else find_carried_error(error)
-    if known is not None:
-        return type(known).__name__, str(known), known.exit_code
+    own_error = error if isinstance(error, SparkcryptError) else find_carried_error(error)
+    if own_error is not None:
+        return type(own_error).__name__, str(own_error), own_error.exit_code
     hint = f"set {TRACEBACK}=1 to see where it happened"
     return type(error).__name__, f"{type(error).__name__}: {short_text(error)}; {hint}", EXIT_UNEXPECTED
 

@@ -42,12 +42,12 @@ def _describe_pass(done: PassReport, totals: Mapping[str, int]) -> str:
     amount = (
         f"{count_of(totals['files_rewritten'], 'file')} of {totals['files_total']:,}, {size_of(totals['bytes_before'])}"
     )
-    left = (
+    remainder = (
         f"; left: {count_of(totals['units_left'], 'unit')}, {size_of(totals['bytes_left'])}"
         if totals["units_left"]
         else ""
     )
-    return f"{tables}, {amount} rewritten in {done.seconds:,.1f} s{left}"
+    return f"{tables}, {amount} rewritten in {done.seconds:,.1f} s{remainder}"
 
 
 def estimate_text(reports: Iterable[Report]) -> str:

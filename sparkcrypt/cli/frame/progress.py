@@ -141,10 +141,10 @@ class LineProgress:
             return
         self._told = now
         rate = max(count.total_bytes, 0) / max(now - self._started, 0.001)
-        left = max(count.bytes_total - count.total_bytes, 0) / rate if rate else 0.0
+        seconds_left = max(count.bytes_total - count.total_bytes, 0) / rate if rate else 0.0
         self._say(
             f"{count.of_units}{count.files:,} of {count_of(count.files_total, 'file')}, {count.amount}, "
-            f"{size_of(rate)}/s, {left:.0f} s left"
+            f"{size_of(rate)}/s, {seconds_left:.0f} s left"
         )
 
     def finish(self) -> None:

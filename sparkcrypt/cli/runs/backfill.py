@@ -92,7 +92,7 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
 @json_option
 @spark_options
 @click.pass_context
-def backfill(context: click.Context, /, **asked: Any) -> None:
+def backfill(context: click.Context, /, **option_values: Any) -> None:
     """Bring tables to what their tags and the policy say, and look after the runs that did it.
 
     Files that match already are left alone.  A unit that cannot be done stays as it was and is reported, and the rest
@@ -106,8 +106,8 @@ def backfill(context: click.Context, /, **asked: Any) -> None:
       sparkcrypt backfill expire --table sales.customers --policy policy.yaml
     """
     if context.invoked_subcommand is None:
-        _backfill(context, **asked)
-    elif any(asked[name] for name in ("tables", "databases", "path", "policy", "report", "html")):
+        _backfill(context, **option_values)
+    elif any(option_values[name] for name in ("tables", "databases", "path", "policy", "report", "html")):
         raise click.UsageError(f"options go after {context.invoked_subcommand}", context)
 
 
@@ -126,7 +126,7 @@ def _backfill(
     html: str | None,
     as_json: bool,
     launch: Launch,
-    **asked: Any,
+    **option_values: Any,
 ) -> None:
     if policy is None:
         raise click.UsageError("Missing option '--policy'.", context)
@@ -139,13 +139,13 @@ def _backfill(
         Workplace(_APP, launch) as workplace,
         failed_report(
             workplace, report, name, page=(html, _page) if html else None, kind="sparkcrypt backfill", version=1
-        ) as known,
+        ) as failure,
     ):
         loaded = workplace.policy(policy)
         spark = workplace.spark
         from sparkcrypt.backfill.many.passes import backfill as made
 
-        options = _options(**asked)
+        options = _options(**option_values)
         done = made(
             spark,
             loaded,
@@ -154,7 +154,7 @@ def _backfill(
             path=path,
             options=options,
             progress=progress_on_stderr(),
-            on_failure=lambda left: known.update(left.to_dict()),
+            on_failure=lambda done_report: failure.update(done_report.to_dict()),
         )
         _write(workplace, done, report, html)
     show(done.to_dict(), pass_text(done), as_json=as_json)

@@ -52,8 +52,8 @@ def show_run(run_id: str, policy: str, as_json: bool) -> None:
         found, authenticity = _find_runs(workplace, policy)
     chosen = [entry for entry in found if entry.run_id == run_id]
     if not chosen:
-        known = ", ".join(run.run_id for run in found[-5:]) or "none"
-        raise ConfigError(f"run {run_id} is not known in this state directory; the latest: {known}")
+        latest = ", ".join(run.run_id for run in found[-5:]) or "none"
+        raise ConfigError(f"run {run_id} is not known in this state directory; the latest: {latest}")
     show(chosen[0].details(), _text(chosen[0], authenticity.lines()), as_json=as_json)
 
 
@@ -68,8 +68,8 @@ def status(policy: str, table: str, as_json: bool) -> None:
       sparkcrypt backfill status --table sales.customers --policy policy.yaml
     """
     with Workplace(_APP) as workplace:
-        known, authenticity = _find_runs(workplace, policy, table)
-        latest = known[-1]
+        runs, authenticity = _find_runs(workplace, policy, table)
+        latest = runs[-1]
         loaded = workplace.policy(policy)
         states = workplace.states(loaded.run_state)
         problems, authenticated = open_problems(states, latest.table_id, authenticity)

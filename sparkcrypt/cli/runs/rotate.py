@@ -91,7 +91,7 @@ def rotate(
     check_writable(report)
     with (
         Workplace("sparkcrypt rotate", launch) as workplace,
-        failed_report(workplace, report, key_id, kind="sparkcrypt backfill", version=1) as known,
+        failed_report(workplace, report, key_id, kind="sparkcrypt backfill", version=1) as failure,
     ):
         loaded, spark = workplace.policy(policy), workplace.spark
         from sparkcrypt.backfill.many.passes import PassOptions
@@ -115,7 +115,7 @@ def rotate(
                 max_seconds=max_duration,
             ),
             progress=progress_on_stderr(),
-            on_failure=lambda left: known.update(left.to_dict()),
+            on_failure=lambda left: failure.update(left.to_dict()),
         )
         if report is not None:
             workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")

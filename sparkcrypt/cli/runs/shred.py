@@ -177,12 +177,12 @@ def apply_plan(
     check_writable(report)
     with (
         Workplace("sparkcrypt shred", launch) as workplace,
-        failed_report(workplace, report, None, kind=REPORT_KIND, version=REPORT_VERSION, shredded=[]) as known,
+        failed_report(workplace, report, None, kind=REPORT_KIND, version=REPORT_VERSION, shredded=[]) as failure,
     ):
 
-        def tell(gone: ShreddedKey) -> None:
-            known["shredded"].append(gone.to_dict())
-            say(f"key {gone.key_id!r} is gone, effective {gone.effective_at}")
+        def tell(key: ShreddedKey) -> None:
+            failure["shredded"].append(key.to_dict())
+            say(f"key {key.key_id!r} is gone, effective {key.effective_at}")
 
         loaded, spark = workplace.policy(policy), workplace.spark
         from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys

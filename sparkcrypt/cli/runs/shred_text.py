@@ -33,9 +33,13 @@ def shred_plan_text(plan: ShredPlan) -> str:
 def shred_report_text(report: ShredReport) -> str:
     """Return the report of a shredding as text."""
     lines = [f"{report.outcome}: {count_of(len(report.shredded), 'key')} shredded"]
-    for gone in report.shredded:
-        lines += ["", f"key {gone.key_id!r}: gone, effective {gone.effective_at}", f"  {gone.promise}"]
-        lines += [f"  must still go: {what}" for what in gone.remains]
+    for shredded_key in report.shredded:
+        lines += [
+            "",
+            f"key {shredded_key.key_id!r}: gone, effective {shredded_key.effective_at}",
+            f"  {shredded_key.promise}",
+        ]
+        lines += [f"  must still go: {what}" for what in shredded_key.remains]
     lines.append("")
     for key in report.kept:
         lines += [f"kept: key {key.key_id!r}: HELD: {hold.to_text()}" for hold in key.holds]
@@ -50,9 +54,9 @@ def shred_report_text(report: ShredReport) -> str:
 def _describe_key(key: ShreddableKey) -> Iterator[str]:
     over = key.retention.over_at
     since = "named, without a date" if over is None else f"retention over since {utc_text(over)}"
-    gone = "" if key.is_there else "; the key service has it no more"
+    absence = "" if key.is_there else "; the key service has it no more"
     begun = "; a shredding of it was begun" if key.begun else ""
-    yield f"key {key.key_id!r} ({', '.join(key.retention.tags)}): {since}{gone}{begun}"
+    yield f"key {key.key_id!r} ({', '.join(key.retention.tags)}): {since}{absence}{begun}"
     rows = [
         (
             table.table,
@@ -72,7 +76,7 @@ def _describe_key(key: ShreddableKey) -> Iterator[str]:
     yield from (f"  REFUSED: {reason}" for reason in key.refused[:_SHOWN])
     yield from (f"  stays readable: {reason}" for reason in key.defeated_by[:_SHOWN])
     yield from (f"  known export: {export.to_text()}" for export in key.exports[:_SHOWN])
-    more = sum(max(0, len(told) - _SHOWN) for told in (key.refused, key.defeated_by, key.exports))
+    more = sum(max(0, len(texts) - _SHOWN) for texts in (key.refused, key.defeated_by, key.exports))
     if more:
         yield f"  … and {count_of(more, 'line')}; --json shows all"
 

@@ -89,60 +89,62 @@ def doctor(context: click.Context, policy: str, table: str | None, as_json: bool
       sparkcrypt doctor --policy policy.yaml
       sparkcrypt doctor --policy hdfs://nn/policy.yaml --table sales.customers --master yarn
     """
-    made = Examination(lambda check: None if as_json else click.echo(check.line()))
+    examination = Examination(lambda check: None if as_json else click.echo(check.line()))
     with Workplace("sparkcrypt doctor", launch) as workplace:
-        _examine(made, workplace, policy, table)
+        _examine(examination, workplace, policy, table)
     if as_json:
-        show([check.to_dict() for check in made.checks], "", as_json=True)
-    context.exit(made.exit_code)
+        show([check.to_dict() for check in examination.checks], "", as_json=True)
+    context.exit(examination.exit_code)
 
 
-def _examine(made: Examination, workplace: Workplace, uri: str, table: str | None) -> None:
+def _examine(examination: Examination, workplace: Workplace, uri: str, table: str | None) -> None:
     loaded: list[Policy] = []
 
     def load() -> str:
         loaded.append(workplace.policy(uri))
         return f"{uri}: {len(loaded[0].tags)} tags, key service {loaded[0].key_service.type}"
 
-    if not made.check("policy", load, "correct the policy file at the line that is named; see the examples in conf/"):
+    if not examination.check(
+        "policy", load, "correct the policy file at the line that is named; see the examples in conf/"
+    ):
         return
     policy = loaded[0]
-    usable = _examine_keys(made, policy)
-    made.check("java", java_on_path, "install a JDK 17 or later and set JAVA_HOME to it")
-    ready = made.check(
+    usable = _examine_keys(examination, policy)
+    examination.check("java", java_on_path, "install a JDK 17 or later and set JAVA_HOME to it")
+    ready = examination.check(
         "spark",
         lambda: _session(workplace),
         "set SPARK_HOME or pip install 'sparkcrypt[spark]', and look at --master and --conf",
     )
     if ready:
-        _examine_session(made, workplace, policy, usable)
-    made.check(
+        _examine_session(examination, workplace, policy, usable)
+    examination.check(
         "state directory",
         lambda: check_state(workplace, policy.run_state),
         "make run_state of the policy a place that this user may write to, on a local disk, HDFS or an object store",
     )
     if ready and table is not None:
-        _examine_table(made, workplace, policy, table)
+        _examine_table(examination, workplace, policy, table)
 
 
-def _examine_keys(made: Examination, policy: Policy) -> bool:
+def _examine_keys(examination: Examination, policy: Policy) -> bool:
     """Check the key service and each key; return True if all keys can be used."""
     if policy.key_service.type == "local":
-        made.check(
+        examination.check(
             "key directory",
             lambda: check_local_directory(policy.key_service),
             "`sparkcrypt keys create` makes it with the right modes; on one that is there: chmod 700, and 600 on files",
         )
-    if not made.check(
+    if not examination.check(
         "key service",
         lambda: check_key_service(policy),
         "look at the key service's address, at this machine's way to it, and at the credentials in this environment",
     ):
         return False
-    made.check("audit", lambda: check_audit(policy), "name a master key under audit.key of the policy")
+    examination.check("audit", lambda: check_audit(policy), "name a master key under audit.key of the policy")
     service = open_key_service(policy.key_service)
     found = [
-        made.check(
+        examination.check(
             f"key {key.key_id}",
             lambda key=key: check_key(service, key),  # type: ignore[misc]  # bound early
             f"sparkcrypt keys create {key.key_id}, or allow these credentials to wrap and unwrap with it",
@@ -159,7 +161,7 @@ def _session(workplace: Workplace) -> str:
     return java_of_session(spark)
 
 
-def _examine_session(made: Examination, workplace: Workplace, policy: Policy, usable: bool) -> None:
+def _examine_session(examination: Examination, workplace: Workplace, policy: Policy, usable: bool) -> None:
     from sparkcrypt.spark.setup import doctor as session
     from sparkcrypt.spark.tasks.python_needs import versions_of_tasks
 
@@ -167,65 +169,67 @@ def _examine_session(made: Examination, workplace: Workplace, policy: Policy, us
     interpreter = (
         "name an interpreter that has the key service's library: --conf spark.sparkcrypt.python=/path/to/python3"
     )
-    if not made.check(
+    if not examination.check(
         "jar", lambda: session.jar_of_session(spark), "run `make jar` in a checkout, or install the wheel again"
     ):
         return
-    made.check(
+    examination.check(
         "key services of tables",
         lambda: session.own_key_services(spark),
         "ALTER TABLE … SET SERDEPROPERTIES ('parquet.sparkcrypt.key_service' = ''), and UNSET TBLPROPERTIES for a "
         "table of Hive; the launch configuration names the key service",
     )
-    made.check("table formats", lambda: session.formats_of_session(spark), "launch without them where tags must count")
-    made.check("helper on the driver", lambda: session.helper_of_driver(spark), interpreter)
-    made.check(
+    examination.check(
+        "table formats", lambda: session.formats_of_session(spark), "launch without them where tags must count"
+    )
+    examination.check("helper on the driver", lambda: session.helper_of_driver(spark), interpreter)
+    examination.check(
         "tasks of the native engine",
         lambda: versions_of_tasks(spark),
         "pip install 'sparkcrypt[spark]' into the interpreter of the driver and of every executor (PYSPARK_PYTHON), or "
         "pandas and pyarrow there as this Spark asks for them; where that cannot be, use --engine spark",
     )
-    well = made.check(
+    well = examination.check(
         "helper on executors", lambda: session.helpers_of_executors(spark), f"{interpreter}, on every node"
     )
     if well and usable:
-        made.check(
+        examination.check(
             "write under the policy",
             lambda: session.write_under_policy(spark, policy),
             "give every executor's environment the key service's credentials, and its helper's interpreter the library",
         )
 
 
-def _examine_table(made: Examination, workplace: Workplace, policy: Policy, table: str) -> None:
+def _examine_table(examination: Examination, workplace: Workplace, policy: Policy, table: str) -> None:
     from sparkcrypt.cli.setup.checks import check_plan, check_properties, check_rule, check_stores, check_uuid
     from sparkcrypt.spark.setup.doctor import sibling_of
     from sparkcrypt.spark.tables.catalog import Catalog
 
     spark = workplace.spark
     fix = f"correct tags with `sparkcrypt tags set`, or the policy; `sparkcrypt plan --table {table}` shows more"
-    if not made.check(f"plan of {table}", lambda: check_plan(spark, table, policy), fix):
+    if not examination.check(f"plan of {table}", lambda: check_plan(spark, table, policy), fix):
         return
-    made.check(
+    examination.check(
         f"place of {table}",
         lambda: sibling_of(spark, Catalog(spark).table(table).location),
         "let this user write to the folder that holds the table's folder",
     )
-    made.check(
+    examination.check(
         f"tags of {table}",
         lambda: check_stores(spark, table, policy),
         f"`sparkcrypt tags set {table} COLUMN TAG` writes both places, or `sparkcrypt tags unset` removes from both",
     )
-    made.check(
+    examination.check(
         f"properties of {table}",
         lambda: check_properties(spark, table),
         "upgrade sparkcrypt wherever this table is written or read, or correct the property's name",
     )
-    made.check(
+    examination.check(
         f"identity of {table}",
         lambda: check_uuid(spark, table),
         "give each of the tables a UUID of its own, as the message says, before a run",
     )
-    made.check(
+    examination.check(
         f"rule of {table}",
         lambda: check_rule(spark, table, policy),
         "`sparkcrypt tags apply POLICY`, or a run, puts it there",

@@ -55,12 +55,12 @@ def release_key(key_id: str, reason: str, number: int | None, policy: str, as_js
         with key_audit(workplace.states(loaded.run_state), loaded, "keys release") as audit:
             released = audit.release(key_id, reason, number)
             facts = audit.facts
-    left = facts.holds.get(key_id, ())
+    holds = facts.holds.get(key_id, ())
     document = {
         "key_id": key_id,
         "released": released.to_dict(),
-        "holds": [hold.to_dict() for hold in left],
+        "holds": [hold.to_dict() for hold in holds],
         "head": facts.head_text,
     }
-    lines = [f"{key_id}: released {released.to_text()}", *(f"stays: {hold.to_text()}" for hold in left)]
+    lines = [f"{key_id}: released {released.to_text()}", *(f"stays: {hold.to_text()}" for hold in holds)]
     show(document, "\n".join([*lines, f"head {facts.head_text}"]), as_json=as_json)

@@ -99,19 +99,19 @@ def check_keys(
     context.exit(found.exit_code)
 
 
-def _row(told: dict[str, Any]) -> tuple[object, ...]:
-    untold = f", {told['files_of_untold_version']:,} not told" if told["files_of_untold_version"] else ""
+def _row(status: dict[str, Any]) -> tuple[object, ...]:
+    untold = f", {status['files_of_untold_version']:,} not told" if status["files_of_untold_version"] else ""
     return (
-        told["key_id"],
-        _versions(told),
-        None if told["age_days"] is None else f"{told['age_days']:,} d",
-        f"{told['files']:,}",
-        size_of(told["bytes"]),
-        f"{told['files_on_old_versions']:,}{untold}",
-        len(told["tables"]),
-        None if told["retention_days"] is None else f"{told['retention_days']:,} d",
-        "overdue" if told["overdue"] else told["rotation_due"],
-        "not known" if told["holds"] is None else len(told["holds"]) or None,
+        status["key_id"],
+        _versions(status),
+        None if status["age_days"] is None else f"{status['age_days']:,} d",
+        f"{status['files']:,}",
+        size_of(status["bytes"]),
+        f"{status['files_on_old_versions']:,}{untold}",
+        len(status["tables"]),
+        None if status["retention_days"] is None else f"{status['retention_days']:,} d",
+        "overdue" if status["overdue"] else status["rotation_due"],
+        "not known" if status["holds"] is None else len(status["holds"]) or None,
     )
 
 

@@ -52,14 +52,14 @@ def create(key_ids: tuple[str, ...], policy: str, as_json: bool, launch: Launch)
       sparkcrypt keys create footer pii finance --policy policy.yaml
     """
     service = _service(policy)
-    known = [_exists(service, key_id) for key_id in key_ids]
-    absent = [key_id for key_id, before in zip(key_ids, known, strict=True) if not before]
+    existed = [_exists(service, key_id) for key_id in key_ids]
+    absent = [key_id for key_id, before in zip(key_ids, existed, strict=True) if not before]
     if absent:
         facts = _facts(policy, launch)
         for key_id in absent:
             facts.refuse_shredded(key_id, "made")
-    made = [service.create(key_id) for key_id in key_ids]
-    rows = [{**key.to_dict(), "made": not before} for key, before in zip(made, known, strict=True)]
+    descriptions = [service.create(key_id) for key_id in key_ids]
+    rows = [{**key.to_dict(), "made": not before} for key, before in zip(descriptions, existed, strict=True)]
     text = "\n".join(f"{row['key_id']}: {'made' if row['made'] else 'is there already'}" for row in rows)
     show(rows, text, as_json=as_json)
 

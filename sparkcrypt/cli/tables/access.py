@@ -72,11 +72,13 @@ def explain(
     """
     with Workplace("sparkcrypt access", launch) as workplace:
         loaded = workplace.policy(policy)
-        asked = workplace.policy(principal_policy) if principal_policy else loaded
+        reader_policy = workplace.policy(principal_policy) if principal_policy else loaded
         spark = workplace.spark
         if principal_policy is None:
             _refuse_another(spark, principal)
-        columns = _explain(spark, replace(loaded, key_service=asked.key_service), table, on_denied, strict_projection)
+        columns = _explain(
+            spark, replace(loaded, key_service=reader_policy.key_service), table, on_denied, strict_projection
+        )
     document = {
         "principal": principal,
         "table": table,

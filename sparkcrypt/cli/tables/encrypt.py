@@ -86,7 +86,7 @@ def encrypt(
     check_writable(report)
     with (
         Workplace("sparkcrypt encrypt", launch) as workplace,
-        failed_report(workplace, report, table or path, engine=engine) as known,
+        failed_report(workplace, report, table or path, engine=engine) as failure,
     ):
         loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
         spark = workplace.spark
@@ -114,7 +114,7 @@ def encrypt(
             options=options,
             progress=progress_on_stderr(),
             on_plan=lambda plan: say(plan.table_text()),
-            on_failure=lambda made: known.update(made.to_dict()),
+            on_failure=lambda made: failure.update(made.to_dict()),
         )
         if report is not None:
             workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")

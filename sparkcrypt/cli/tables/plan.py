@@ -98,8 +98,8 @@ def plan(
     with Workplace("sparkcrypt plan", launch) as workplace:
         loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
         if not files:
-            made = _plan_of_schema(loaded, schema_file, avro, table, partition_columns)
-            show(made.to_dict(), made.table_text(), as_json=as_json)
+            target_plan = _plan_of_schema(loaded, schema_file, avro, table, partition_columns)
+            show(target_plan.to_dict(), target_plan.table_text(), as_json=as_json)
             return
         found = _plan_of_one(workplace, loaded, table, path, avro, where, accept_path_readers)
     show(found.to_dict(), plan_text(found), as_json=as_json)

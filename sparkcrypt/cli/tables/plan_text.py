@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-def plan_text(made: TargetPlan) -> str:
+def plan_text(target_plan: TargetPlan) -> str:
     """Return the plan's table, a line of counts, a line for each file that differs, and a line on what a run does."""
-    lines = [made.plan.table_text(), "", *_drift(made)]
-    if made.report.units_left:
-        lines.append(_to_do(made.report))
-    lines += map(str, made.inherited)
-    lines += [f"not in the table's properties: {text}" for text in made.not_in_place]
-    if made.not_in_place:
+    lines = [target_plan.plan.table_text(), "", *_drift(target_plan)]
+    if target_plan.report.units_left:
+        lines.append(_to_do(target_plan.report))
+    lines += map(str, target_plan.inherited)
+    lines += [f"not in the table's properties: {text}" for text in target_plan.not_in_place]
+    if target_plan.not_in_place:
         lines.append("  `sparkcrypt tags apply`, or a run, puts it there, for sessions without the extension of Spark")
-    lines += [f"rotation overdue: {due.to_text()}" for due in made.overdue]
-    if made.refused is not None:
-        lines.append(f"refused: {made.refused}")
+    lines += [f"rotation overdue: {due.to_text()}" for due in target_plan.overdue]
+    if target_plan.refused is not None:
+        lines.append(f"refused: {target_plan.refused}")
     return "\n".join(lines)
 
 
@@ -36,8 +36,8 @@ def _drift(made: TargetPlan) -> list[str]:
     for entry in made.drift:
         by_file.setdefault(entry.file, []).append(entry)
     total = made.report.files_total
-    said = f"{len(by_file):,} differ from the plan" if by_file else "all match the plan" if total else ""
-    head = f"{count_of(total, 'file')} in {count_of(len(made.surveys), 'unit')}: {said or 'nothing to encrypt'}"
+    sentence = f"{len(by_file):,} differ from the plan" if by_file else "all match the plan" if total else ""
+    head = f"{count_of(total, 'file')} in {count_of(len(made.surveys), 'unit')}: {sentence or 'nothing to encrypt'}"
     lines = [f"  {file}: {_differences(found)}" for file, found in list(by_file.items())[:_SHOWN]]
     more = [f"  … and {len(by_file) - _SHOWN:,} more; --json lists all"] if len(by_file) > _SHOWN else []
     return [head, *lines, *more]

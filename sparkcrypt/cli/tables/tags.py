@@ -50,10 +50,10 @@ def show_tags(table: str | None, avro_schema: str | None, policy: str | None, as
             from sparkcrypt.spark.tables.catalog import Catalog
             from sparkcrypt.spark.tables.tagging import tags_of_table
 
-            known = Catalog(workplace.spark).table(table)
-            table = known.full_name
+            catalog_table = Catalog(workplace.spark).table(table)
+            table = catalog_table.full_name
             rule = loaded.table(table) if loaded else None
-            found += [*tags_of_table(workplace.spark, known), *tags_of_overlay(dict(rule.tags) if rule else {})]
+            found += [*tags_of_table(workplace.spark, catalog_table), *tags_of_overlay(dict(rule.tags) if rule else {})]
     document = {"table": table, "tags": [column.to_dict() for column in found]}
     rows = [
         (join_dotted(entry.path), ",".join(entry.tags), entry.source)

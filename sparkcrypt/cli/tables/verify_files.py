@@ -72,11 +72,11 @@ class _Verifier:
                 dark = self._find_dark(file)
                 if not dark:
                     raise
-                told = [
+                dark_columns = [
                     {"column": join_dotted(path), "key_id": key, "why": self._shredded.tombstone(key).to_text()}
                     for path, key in sorted(dark.items())
                 ]
-                return {**self._verify(file, dark), "dark_columns": told}
+                return {**self._verify(file, dark), "dark_columns": dark_columns}
         except (FormatError, VerificationError) as error:
             return {"file": file.path, "error": str(error)}
 
