@@ -62,12 +62,12 @@ class FooterCache:
                 kept = _parse_record(content)
                 if kept is not None:
                     unit, stamps, facts = kept
-                    known = {
+                    footers = {
                         path: found
                         for path, found in facts.items()
                         if isinstance(found, FooterFacts) and path in stamps
                     }
-                    yield unit, {path: int(stamps[path][0]) for path in known}, known
+                    yield unit, {path: int(stamps[path][0]) for path in footers}, footers
                     break
 
     def keep(self, unit: str, sources: Sequence[SourceFile], found: Mapping[str, Found]) -> None:

@@ -53,8 +53,8 @@ class Rotation:
 
     def with_keks(self, keks: Iterable[WrappedKek]) -> Rotation:
         """Return the rotation for files wrapped by these KEKs, of which there is one for each master key."""
-        told = {kek.master_key_id: wrapping_of_kek(kek.master_key_id, kek.kek_id, kek.wrapped_kek) for kek in keks}
-        return replace(self, wrapping=told.get(self.key_id, self.wrapping))
+        wrappings = {kek.master_key_id: wrapping_of_kek(kek.master_key_id, kek.kek_id, kek.wrapped_kek) for kek in keks}
+        return replace(self, wrapping=wrappings.get(self.key_id, self.wrapping))
 
     def _is_stale(self, wrapping: Wrapping) -> bool:
         """Return whether the table's KEK has to replace what a master key wrapped.

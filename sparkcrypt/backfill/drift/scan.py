@@ -114,15 +114,15 @@ class Scanner:
 
     def _scan(self, units: Sequence[Unit]) -> Iterator[ScannedUnit]:
         cache = self._cache
-        known = {unit.name: self._look_up(unit) for unit in units}
-        unknown = [file for unit in units for file in unit.files if file.path not in known[unit.name]]
+        cached = {unit.name: self._look_up(unit) for unit in units}
+        unknown = [file for unit in units for file in unit.files if file.path not in cached[unit.name]]
         found = self._reader.read(unknown)
         for unit in units:
             facts = {
-                **known[unit.name],
+                **cached[unit.name],
                 **{file.path: found[file.path] for file in unit.files if file.path in found},
             }
-            if cache is not None and len(facts) > len(known[unit.name]):
+            if cache is not None and len(facts) > len(cached[unit.name]):
                 cache.keep(unit.name, unit.files, facts)
             scanned = scan_footers(
                 unit,

@@ -86,9 +86,9 @@ def refuse_untagged(scanned: ScannedUnit, policy: Policy) -> None:
     for path, summary in scanned.summaries.items():
         for column, found in (summary.columns or {}).items():
             wanted = scanned.columns[path].planned.get(column)
-            told = wanted is not None and not is_untold(wanted)
+            declared = wanted is not None and not is_untold(wanted)
             dark = column in scanned.dark.get(path, ())  # nothing can decrypt it
-            if found.encrypted and found.key_id not in footer_keys and not told and not dark:
+            if found.encrypted and found.key_id not in footer_keys and not declared and not dark:
                 raise VerificationError(_untagged_text(path, column, found.key_id, inherited.get((path, column))))
 
 

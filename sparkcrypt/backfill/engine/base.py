@@ -69,13 +69,13 @@ class Stager(Protocol):
 
     engine: str
 
-    def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
+    def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> StagedWork:
         """Write a unit's new files below a folder that does not exist yet.
 
         Args:
             scanned: the unit.
             staged: the folder.
-            told: called from another thread with the number of written files, if the engine has it.
+            progress: called from another thread with the number of written files, if the engine has it.
 
         Raises:
             SparkcryptError: they could not be written; the caller removes the folder.

@@ -160,9 +160,9 @@ class _Keks:
         newest_version = self._newest_version(service)
         for _ in range(_ATTEMPTS):
             numbers = self._numbers()
-            known = self.find(newest_version, numbers, rewraps=rewraps)
-            if known is not None:
-                return known
+            newest = self.find(newest_version, numbers, rewraps=rewraps)
+            if newest is not None:
+                return newest
             free = next(number for number in count(1) if number not in numbers)
             if not (rewraps and self._rewrap(service, free, newest_version)):
                 self._make(service, free, newest_version)
@@ -208,18 +208,18 @@ class _Keks:
         name = self._name(number)
         try:
             body = decode_record(name, self.store.read(name) or b"")
-            told, made = body.pop("mac", None), body.get("made")
+            claimed_mac, made_at = body.pop("mac", None), body.get("made")
             kek = WrappedKek(self.master_key, str(body.get("kek_id")), str(body.get("wrapped_kek")))
             version, rewrapped = body.get("master_key_version"), body.get("rewrapped") is True
-            expected = self._body(number, kek, version, made, rewrapped=rewrapped)
+            expected = self._body(number, kek, version, made_at, rewrapped=rewrapped)
             if body.get("version") == _WITHOUT_SERVICE and self._has_wrapped(kek):
                 expected = {**expected, "version": _WITHOUT_SERVICE}
                 expected.pop("key_service")
         except VerificationError:
             return None
-        if body != expected or not isinstance(made, int) or not self._is_young(made):
+        if body != expected or not isinstance(made_at, int) or not self._is_young(made_at):
             return None
-        return _Record(kek, version, made, rewrapped) if self._authenticates(expected, told) else None
+        return _Record(kek, version, made_at, rewrapped) if self._authenticates(expected, claimed_mac) else None
 
     def _has_wrapped(self, kek: WrappedKek) -> bool:
         """Return whether a wrapped KEK has the form of this key service, and of no former one."""
@@ -234,10 +234,12 @@ class _Keks:
 
     def _keep(self, number: int, kek: WrappedKek, version: int | None, made: int, *, rewrapped: bool) -> None:
         body = self._body(number, kek, version, made, rewrapped=rewrapped)
-        told = None if self.mac is None else self.mac(_PURPOSE + encode_record(body))
-        self.store.create(self._name(number), encode_record({**body, "mac": told}))
+        mac = None if self.mac is None else self.mac(_PURPOSE + encode_record(body))
+        self.store.create(self._name(number), encode_record({**body, "mac": mac}))
 
-    def _body(self, number: int, kek: WrappedKek, version: object, made: object, *, rewrapped: bool) -> dict[str, Any]:
+    def _body(
+        self, number: int, kek: WrappedKek, version: object, made_at: object, *, rewrapped: bool
+    ) -> dict[str, Any]:
         return {
             "version": VERSION,
             "key_service": self.config.place(),
@@ -248,15 +250,15 @@ class _Keks:
             "master_key_version": version,
             "kek_id": kek.kek_id,
             "wrapped_kek": kek.wrapped_kek,
-            "made": made,
+            "made": made_at,
             **({"rewrapped": True} if rewrapped else {}),
         }
 
-    def _authenticates(self, body: dict[str, Any], told: object) -> bool:
+    def _authenticates(self, body: dict[str, Any], claimed_mac: object) -> bool:
         if self.mac is None:
             return True
         made = self.mac(_PURPOSE + encode_record(body))
-        return isinstance(told, str) and hmac.compare_digest(made.encode(), told.encode())
+        return isinstance(claimed_mac, str) and hmac.compare_digest(made.encode(), claimed_mac.encode())
 
     @staticmethod
     def _is_young(made: int) -> bool:

@@ -99,13 +99,13 @@ class NativeStager:
         self._purge, self._column_keys = purge, ColumnKeys(target, policy)
         self._files = HadoopFiles(spark)
 
-    def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> StagedWork:
+    def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> StagedWork:
         """Rewrite a unit's files into a folder; see `Stager`."""
         make_fresh_folder(self._files, scanned.unit, staged)
         orders = self._orders(scanned, staged)
         keys = self._keys(orders)
         lengths = {file.path: file.length for folder in scanned.unit.folders for file in folder.files}
-        outcomes = rewrite_in_tasks(self._spark, orders, lengths, keys, told)
+        outcomes = rewrite_in_tasks(self._spark, orders, lengths, keys, progress)
         refused = [outcome for outcome in outcomes if outcome.refused]
         _raise_first([outcome for outcome in outcomes if outcome.error])
         if refused and self._target.format == "orc":
@@ -122,7 +122,7 @@ class NativeStager:
             if outcome.target in dark:  # Spark's engine could not do it either
                 raise UnsupportedFileError(str(outcome.refused))
         if refused:
-            return self._by_spark(scanned, staged, refused, told)
+            return self._by_spark(scanned, staged, refused, progress)
         notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
         codecs = {codec for file_codecs in scanned.codecs.values() for codec in file_codecs}
         return _NativeWork(
@@ -238,13 +238,15 @@ class NativeStager:
         again = rewrapped_keks(store, table_id, keks, config=config, data_key_bits=bits, mac=mac)
         return KeySettings(config.canonical(), bits, keks, again)
 
-    def _by_spark(self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome], told: Told) -> StagedWork:
+    def _by_spark(
+        self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome], progress: Told
+    ) -> StagedWork:
         if self._target.table is not None and self._target.table.bucketed:
             raise UnsupportedFileError(
                 f"{refused[0].refused}; and {self._target.name} is bucketed, so Spark's engine cannot rewrite it either"
             )
         self._discard([staged])  # the files that were rewritten before one was refused
-        work = SparkStager(self._spark, self._target, self._policy).stage(scanned, staged, told)
+        work = SparkStager(self._spark, self._target, self._policy).stage(scanned, staged, progress)
         note = f"staged by Spark's engine, since {len(refused)} of its files cannot be rewritten page by page: "
         work.notes = (*work.notes, note + str(refused[0].refused))
         return work
@@ -278,7 +280,8 @@ class _NativeWork:
                     "proven; someone else writes to the staging folder; nothing was swapped"
                 )
         carried, purged = (
-            {named[target]: columns for target, columns in told.items()} for told in (self._carried, self._purged)
+            {named[target]: columns for target, columns in columns_by_target.items()}
+            for columns_by_target in (self._carried, self._purged)
         )
         unit = verify_footers(
             self._files,

@@ -48,8 +48,8 @@ class SparkStager:
         self._spark, self._target, self.files = spark, target, HadoopFiles(spark)
         self._policy = relax_enforcement(policy, target.plan.table)
 
-    def stage(self, scanned: ScannedUnit, staged: str, told: Told) -> SparkWork:
-        """Write a unit's rows, encrypted, into a folder; see `Stager`.  Never calls ``told``: tasks are not files."""
+    def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> SparkWork:
+        """Write a unit's rows, encrypted, into a folder; see `Stager`.  ``progress`` is unused: tasks are not files."""
         for file, dark in scanned.dark.items():
             refuse_dark(file, dark, "reading its rows", "leave --engine spark out")
         choice = choose_codec(scanned.codecs.values())

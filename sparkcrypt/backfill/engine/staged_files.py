@@ -81,8 +81,10 @@ def verify_footers(
                         closed = set(columns.values())
                         summary, _ = read_orc_footer(file.path, stream, retrieve_key, shredded=closed)
                     else:
-                        left = {*columns, *unopened.get(file.path, ())}
-                        summary = replace(verify_keys(stream, retrieve_key=retrieve_key, dark=left), path=file.path)
+                        left_closed = {*columns, *unopened.get(file.path, ())}
+                        summary = replace(
+                            verify_keys(stream, retrieve_key=retrieve_key, dark=left_closed), path=file.path
+                        )
                     if pages:
                         unauthenticated.extend(verify_file(stream, retrieve_key=retrieve_key).not_authenticated)
             except FormatError as error:

@@ -160,10 +160,10 @@ def list_remainders(report: Values) -> Cut:
 
 
 def _remainder(table: Values) -> Remainder:
-    finished, left = len(read_list(table, "units")), read_number(table, "units_left")
+    finished, units_left = len(read_list(table, "units")), read_number(table, "units_left")
     held = len(read_list(table, "quarantined"))
-    left = max(left, held)
-    waiting, whole = left - held, finished + left
+    units_left = max(units_left, held)
+    waiting, whole = units_left - held, finished + units_left
     parts = [f"{waiting:,.0f} waiting"] if waiting else []
     parts += [f"{held:,} quarantined"] if held else []
     return Remainder(
@@ -172,7 +172,7 @@ def _remainder(table: Values) -> Remainder:
         waiting=_share(waiting, whole),
         quarantined=_share(held, whole),
         state=", ".join(parts),
-        units=f"{left:,.0f} of {count_of(whole, 'unit')}",
+        units=f"{units_left:,.0f} of {count_of(whole, 'unit')}",
         files=f"{read_number(table, 'files_left'):,.0f}",
         data=size_of(read_number(table, "bytes_left")),
     )
@@ -190,7 +190,7 @@ def table_rows(report: Values) -> Cut:
 
 def _table_row(table: Values) -> TableRow:
     outcome, before, after = outcome_of(table), read_number(table, "bytes_before"), read_number(table, "bytes_after")
-    left = read_number(table, "units_left")
+    units_left = read_number(table, "units_left")
     return TableRow(
         table=make_visible(table.get("table")),
         outcome=outcome,
@@ -202,7 +202,7 @@ def _table_row(table: Values) -> TableRow:
         data=size_of(before) if before else "–",
         after=change(before, after) or "–",
         seconds=duration(read_number(table, "seconds")),
-        left=f"{count_of(left, 'unit')}, {size_of(read_number(table, 'bytes_left'))}" if left else "–",
+        left=f"{count_of(units_left, 'unit')}, {size_of(read_number(table, 'bytes_left'))}" if units_left else "–",
     )
 
 

@@ -98,7 +98,7 @@ def icon_of(outcome: str) -> str:
 
 def totals(report: Values) -> dict[str, float]:
     """Return the sums over all tables: the report's own totals, or computed from its tables."""
-    tables, given = read_list(report, "tables"), report.get("totals") or {}
+    tables, reported = read_list(report, "tables"), report.get("totals") or {}
     names = ("files_total", "files_rewritten", "files_left", "rows", "bytes_before", "bytes_after", "bytes_left")
     sums = {name: sum(read_number(table, name) for table in tables) for name in (*names, "units_left")}
     counts = {
@@ -106,18 +106,20 @@ def totals(report: Values) -> dict[str, float]:
         "units": float(sum(len(read_list(table, "units")) for table in tables)),
         "quarantined": float(sum(len(read_list(table, "quarantined")) for table in tables)),
     }
-    return {name: read_number(given, name) if name in given else value for name, value in {**sums, **counts}.items()}
+    return {
+        name: read_number(reported, name) if name in reported else value for name, value in {**sums, **counts}.items()
+    }
 
 
 def headline(report: Values) -> Headline:
     """Return the headline of the page."""
     outcome = outcome_of(report)
-    known = [
+    fields = [
         ("Pass", make_visible(report.get("pass_id") or "")),
         ("started", moment(report.get("started"))),
         ("took", duration(read_number(report, "seconds")) if report.get("seconds") is not None else ""),
     ]
-    details = tuple(f"{name} {value}" for name, value in known if value)
+    details = tuple(f"{name} {value}" for name, value in fields if value)
     tone = tone_of(outcome)
     if tone == "good" and any(waiting.get("beyond_grace") for waiting in _list_awaiting(report)):
         return Headline(outcome, "wait", "warning", _sentence(report, outcome) + _OVERDUE, details)
@@ -127,20 +129,20 @@ def headline(report: Values) -> Headline:
 def _sentence(report: Values, outcome: str) -> str:
     sums = totals(report)
     what = f"{count_of(sums['files_rewritten'], 'file')} ({size_of(sums['bytes_before'])})"
-    left = f"{count_of(sums['files_left'], 'file')} ({size_of(sums['bytes_left'])})"
+    remainder = f"{count_of(sums['files_left'], 'file')} ({size_of(sums['bytes_left'])})"
     if outcome == "done" and not sums["files_left"]:
         return f"{what} rewritten. Every file that was looked at now matches its plan."
     if outcome == "nothing to do":
         return "Every file that was looked at matched its plan already. Nothing was changed."
     if outcome == "dry run":
-        found = f"{left} in {count_of(sums['units_left'], 'unit')} differ from their plan"
+        found = f"{remainder} in {count_of(sums['units_left'], 'unit')} differ from their plan"
         found = found if sums["files_left"] else "No file that was looked at differs from its plan"
         return f"{found}. Nothing was changed.{_describe_problems(report)}"
     if outcome == "failed":
         return "The pass ended with an error. What it had swapped in by then stays, and nothing else was changed."
     if outcome == "incomplete":
         return f"{what} rewritten.{_describe_problems(report) or ' What is below must be looked at.'}"
-    return f"{what} rewritten, {left} left. The same command goes on where this pass stopped."
+    return f"{what} rewritten, {remainder} left. The same command goes on where this pass stopped."
 
 
 _OVERDUE = " Old files in clear are still there beyond their grace: run `sparkcrypt backfill expire`."

@@ -74,21 +74,21 @@ def explain_stale(table: str, index: Mapping[str, Any] | None) -> tuple[str, ...
 def _carry(store: TableStore, target: Target, files: HadoopFiles, replaced: Replaced) -> dict[str, Any]:
     last = store.record.read()
     opened = store.open(last)
-    known = opened.sidecar.objects
-    there = [found for found in replaced.proven if found.before in known]
+    objects = opened.sidecar.objects
+    there = [found for found in replaced.proven if found.before in objects]
     _wait_until_settled(there)
     renamed = read_objects(files, there, opened.sidecar.digest_key)
-    gone = {name for name in replaced.gone if name in known} - renamed.keys()
+    removed = {name for name in replaced.gone if name in objects} - renamed.keys()
     keys, generation = store.choose_keys(opened, target.plan), opened.sidecar.generation
     in_order = keys.columns == keys_of_store(opened.store, store.policy.footer_key) and not _has_leftovers(
         store, opened
     )
-    if renamed or gone or not in_order:
-        written = carry_store(store.folder, opened, renamed, gone, keys, generation=last)
-        known, generation = written.objects, written.generation
+    if renamed or removed or not in_order:
+        written = carry_store(store.folder, opened, renamed, removed, keys, generation=last)
+        objects, generation = written.objects, written.generation
     store.record.keep(generation)
     names = [found.name for found in replaced.proven]
-    count = sum(name in known for name in names)
+    count = sum(name in objects for name in names)
     unknown = len(names) + len(replaced.others) - count
     why = None if unknown == 0 else _explain_unknown(unknown, len(names) + len(replaced.others))
     return _describe(store.folder.uri, generation, count, why)

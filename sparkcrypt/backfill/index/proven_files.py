@@ -80,14 +80,14 @@ def list_replaced(files: HadoopFiles, service: KeyService, states: Iterable[Unit
         KeyServiceError: a secret cannot be unwrapped.
     """
     proven: list[ProvenFile] = []
-    gone: set[str] = set()
+    removed: set[str] = set()
     others: list[str] = []
     secrets: dict[str, DigestSecret] = {}
     for state in states:
         before, after = _places(state, back=back)
         there = by_place(after, list_folders(files, after))
         changes = state.evidence.get("changes", ())
-        gone |= {
+        removed |= {
             object_name(f"{before.rstrip('/')}/{place}", int(file["modified_ms"]))
             for change in changes
             for place, file in _files(change, "targets" if back else "sources")
@@ -103,7 +103,7 @@ def list_replaced(files: HadoopFiles, service: KeyService, states: Iterable[Unit
             secret = _open_secret(state.evidence["digests"]["secret"], service, secrets)
             proven.append(ProvenFile(name, now, str(file["digest"]), secret))
         others += [file.path for file in there.values()]
-    return Replaced(tuple(proven), frozenset(gone), tuple(others))
+    return Replaced(tuple(proven), frozenset(removed), tuple(others))
 
 
 def read_objects(files: HadoopFiles, proven: Iterable[ProvenFile], digest_key: bytes) -> dict[str, NewObject]:
@@ -156,8 +156,8 @@ def _files(change: Mapping[str, Any], side: str) -> Iterator[_Placed]:
         yield f"{change['folder']}/{str(file['path']).rpartition('/')[2]}".lstrip("/"), file
 
 
-def _open_secret(said: Mapping[str, str], service: KeyService, known: dict[str, DigestSecret]) -> DigestSecret:
-    wrapped, key_id = said["wrapped"], said["key_id"]
+def _open_secret(record: Mapping[str, str], service: KeyService, known: dict[str, DigestSecret]) -> DigestSecret:
+    wrapped, key_id = record["wrapped"], record["key_id"]
     if wrapped not in known:
         known[wrapped] = DigestSecret(key_id, wrapped, service.unwrap(key_id, wrapped))
     return known[wrapped]

@@ -24,13 +24,15 @@ class ToldReader:
     target: str
     progress: Progress
 
-    def __call__(self, wanted: RowsWanted, files: Sequence[ListedFile], told: Told = tell_nobody) -> Iterator[FileRow]:
+    def __call__(
+        self, wanted: RowsWanted, files: Sequence[ListedFile], progress: Told = tell_nobody
+    ) -> Iterator[FileRow]:
         """Yield the store's row of each file."""
         done = 0
 
         def tell(number: int) -> None:
             nonlocal done
-            told(number)
+            progress(number)
             further = files[done : min(number, len(files))]
             if further:
                 done += len(further)

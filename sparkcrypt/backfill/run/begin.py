@@ -72,18 +72,18 @@ def begin_run(job: TableJob, run_id: str, lock: RunLock, so_far: SoFar) -> Begun
         RunConflictError: the unfinished run began under another policy, or another driver continues it.
         VerificationError: a unit of the unfinished run has new files in use that cannot be proven.
     """
-    asked = job.options
+    options = job.options
     if not may_continue(job.trust, job.target.name, run_id):
-        return Begun(new_run_id() if run_id in job.trust.unread else run_id, asked)
+        return Begun(new_run_id() if run_id in job.trust.unread else run_id, options)
     journal = job.trust.journal(run_id)
-    elsewhere = asked.where is not None and asked.resume == "auto" and journal.run.where != asked.where
+    elsewhere = options.where is not None and options.resume == "auto" and journal.run.where != options.where
     recovered = _take_over(job, journal, lock, so_far)
     if elsewhere:
-        return Begun(new_run_id(), asked, last_words=(_let_wait(journal, recovered),))
-    if asked.resume == "never":
+        return Begun(new_run_id(), options, last_words=(_let_wait(journal, recovered),))
+    if options.resume == "never":
         journal.write(RunFinished("abandoned"))
         so_far.warnings += tuple(problem.message for problem in recovered.problems)
-        return Begun(new_run_id(), asked)
+        return Begun(new_run_id(), options)
     return Begun(run_id, so_far.options, journal, recovered)
 
 

@@ -132,8 +132,8 @@ def _explain_rerun(job: TableJob, begun: Begun, ended: _Ended) -> str | None:
     """Return a note on the unfinished run that was finished first; None if no further run is needed."""
     report = ended.report
     elsewhere = begun.options.where != job.options.where and job.options.resume == "auto"
-    asked, did = ((options.rotate_key, options.rotate_from) for options in (job.options, begun.options))
-    otherwise = asked != did
+    requested, done = ((options.rotate_key, options.rotate_from) for options in (job.options, begun.options))
+    otherwise = requested != done
     if report.outcome == "stopped at budget" or not (elsewhere or otherwise or ended.drifted_again):
         return None
     why = "was over other partitions" if elsewhere else "had swapped some units before they drifted again"

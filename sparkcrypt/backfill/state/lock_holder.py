@@ -45,9 +45,9 @@ def is_dead(record: Mapping[str, Any]) -> bool:
         record: contains the members that `Process.to_dict` returns.
     """
     here = this_process()
-    known = (record.get("host"), record.get("boot"), record.get("namespace"))
+    place = (record.get("host"), record.get("boot"), record.get("namespace"))
     pid, began = record.get("pid"), record.get("began")
-    if None in known or known != (here.host, here.boot, here.namespace) or not isinstance(pid, int) or began is None:
+    if None in place or place != (here.host, here.boot, here.namespace) or not isinstance(pid, int) or began is None:
         return False
     if not Path("/proc/self/stat").exists():
         return False

@@ -72,28 +72,28 @@ def object_access(uri: str, settings: Mapping[str, str], *, allow_http: bool) ->
 
 
 def _s3(uri: str, place: ObjectPlace, settings: Mapping[str, str], allow_http: bool) -> ObjectAccess:
-    told = s3_options(place.bucket, {} if uri.lower().startswith("s3:") else settings)
-    of_aws = _AWS.fullmatch(told.endpoint or "")
-    region = told.region or (of_aws["region"] if of_aws else None)
+    options = s3_options(place.bucket, {} if uri.lower().startswith("s3:") else settings)
+    of_aws = _AWS.fullmatch(options.endpoint or "")
+    region = options.region or (of_aws["region"] if of_aws else None)
     config: dict[str, Any] = {"conditional_put": "etag", "disable_bulk_delete": True}
     if region is not None:
         config["region"] = region
     endpoint = _of_environment(place)
-    if told.endpoint is not None and of_aws is None:
-        endpoint = f"{'http' if told.plain else 'https'}://{told.endpoint}"
+    if options.endpoint is not None and of_aws is None:
+        endpoint = f"{'http' if options.plain else 'https'}://{options.endpoint}"
     if endpoint is not None:  # under both names: the second one, from the environment, would take precedence
         config |= {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint}
-    return ObjectAccess(place, config, _is_plain(uri, endpoint, allow_http), _credentials(told))
+    return ObjectAccess(place, config, _is_plain(uri, endpoint, allow_http), _credentials(options))
 
 
-def _credentials(told: S3Options) -> Callable[[], dict[str, Any]] | None:
+def _credentials(options: S3Options) -> Callable[[], dict[str, Any]] | None:
     """Return a provider of Hadoop's keys and token; a token from the environment would not belong to these keys."""
-    if told.access_key is None or told.secret_key is None:
+    if options.access_key is None or options.secret_key is None:
         return None
     found = {
-        "access_key_id": told.access_key,
-        "secret_access_key": told.secret_key,
-        "token": told.session_token,
+        "access_key_id": options.access_key,
+        "secret_access_key": options.secret_key,
+        "token": options.session_token,
         "expires_at": None,
     }
     return lambda: dict(found)

@@ -51,10 +51,10 @@ def open_object_store(uri: str, access: ObjectAccess) -> ObjectStateStore:
         ConfigError: the library is not installed, or refuses the configuration.
     """
     library = _library(uri)
-    made = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}[access.place.provider]
+    class_name = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}[access.place.provider]
     further = {} if access.credentials is None else {"credential_provider": access.credentials}
     try:
-        store = getattr(library.store, made)(
+        store = getattr(library.store, class_name)(
             access.place.bucket,
             config=dict(access.config),
             # Always given, since the environment's setting for plain http would apply otherwise.
@@ -169,14 +169,14 @@ class ObjectStateStore:
                 return
             key, first, second = self._key(f"probes/{uuid.uuid4()}"), uuid.uuid4().hex, uuid.uuid4().hex
             try:
-                made = self._create(key, b"first", first), self._create(key, b"second", second)
+                outcomes = self._create(key, b"first", first), self._create(key, b"second", second)
                 found = self._get(key, "read a probe")
             except SparkcryptError:
                 with contextlib.suppress(SparkcryptError):
                     self._delete(key, "delete a probe")
                 raise
             self._delete(key, "delete a probe")
-            if made != (True, False) or found != (first, b"first"):
+            if outcomes != (True, False) or found != (first, b"first"):
                 raise ConfigError(
                     f"run_state {self._uri}: this store does not honour conditional creation: an object was put twice "
                     "under one key, or lost its metadata, so two runs could hold one table; set run_state of the "

@@ -44,8 +44,8 @@ def open_sealed(
         VerificationError: it was edited, moved or forged; the message names it.
     """
     members = decode_record(name, content)
-    told = members.pop("mac", None)
-    if not isinstance(told, str) or not check_mac(purpose + encode_decoded(members), told):
+    mac = members.pop("mac", None)
+    if not isinstance(mac, str) or not check_mac(purpose + encode_decoded(members), mac):
         raise VerificationError(
             f"{name}: does not authenticate: it was edited, or written by someone else; nothing is done on its word; "
             "restore the state directory's copy of it"

@@ -165,8 +165,8 @@ class Disposal:
         materials = [file.path for file in self.files.walk(folder) if is_material_file(file.name)]
         data = [file.path for file in self.files.data_files(folder)]
         depth = len(self.files.qualify(root)) + 1
-        seen = (path for path in materials if not any(map(is_hidden, path[depth:].split("/")[:-1])))
-        return (*data, *seen)
+        visible = (path for path in materials if not any(map(is_hidden, path[depth:].split("/")[:-1])))
+        return (*data, *visible)
 
     def _delete(self, going: _Going) -> None:
         for file in going.listed or ():

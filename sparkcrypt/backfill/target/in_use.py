@@ -155,8 +155,8 @@ class InUse:
 
     def _own_users(self, seconds_old: float) -> tuple[tuple[str, User], ...]:
         if self._asked is None or time.monotonic() - self._asked > seconds_old:
-            asked = time.monotonic()
-            self._own, self._asked = tuple(_of_target(self.spark, self.target)), asked
+            now = time.monotonic()
+            self._own, self._asked = tuple(_of_target(self.spark, self.target)), now
         return self._own
 
 

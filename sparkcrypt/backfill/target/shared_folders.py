@@ -67,12 +67,14 @@ def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, f
     return None
 
 
-def _tables(catalog: Catalog, asked: Callable[[Table], bool]) -> Iterator[tuple[Table, Callable[[], tuple[str, ...]]]]:
-    """Yield each table that has a folder, with a function that returns its partitions' folders if ``asked`` is true."""
+def _tables(
+    catalog: Catalog, needs_partitions: Callable[[Table], bool]
+) -> Iterator[tuple[Table, Callable[[], tuple[str, ...]]]]:
+    """Yield each table that has a folder, with a function that returns its partitions' folders if it needs them."""
     for database in catalog.databases():
         for table in catalog.all_of(database):
             if table.location and table.kind != "VIEW":
-                yield table, partial(_of_partitions, catalog, table) if asked(table) else tuple
+                yield table, partial(_of_partitions, catalog, table) if needs_partitions(table) else tuple
 
 
 def _of_partitions(catalog: Catalog, table: Table) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
     new, old = runner.swap.final_location(unit, attempt.staged), locate_old_files(runner.run, runner.swap, unit, base)
     here, there = (place_now(runner, attempt.staged, place) for place in (new, old))
     runner.run.progress.step(unit.name, "verifying")
-    known = attempt.proof or _prove(runner, unit, attempt, there, here)
+    proof = attempt.proof or _prove(runner, unit, attempt, there, here)
     if attempt.proof and not attempt.swapping:
         # Records the source files again, by which late commits are found: the records so far end with the staged files.
         runner.run.journal.write(UnitSwapping(unit, attempt.staged))
@@ -61,19 +61,19 @@ def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
     outcome = UnitOutcome(
         name=unit.name,
         files=len(unit.files),
-        rows=known.rows,
+        rows=proof.rows,
         bytes_before=unit.total_bytes,
         bytes_after=sum(file.length for folder in after for file in folder.files),
         old_location=old,
         new_location=new,
         verified=True,
-        codec=known.codec,
-        notes=(*known.notes, *describe_dark_columns(known.evidence)),
-        engine=known.engine,
-        dark_columns=list_columns(known.evidence, "dark_columns"),
-        purged_columns=list_columns(known.evidence, "purged_columns"),
+        codec=proof.codec,
+        notes=(*proof.notes, *describe_dark_columns(proof.evidence)),
+        engine=proof.engine,
+        dark_columns=list_columns(proof.evidence, "dark_columns"),
+        purged_columns=list_columns(proof.evidence, "purged_columns"),
     )
-    record_swap(runner.run, unit, attempt.staged, outcome, known.evidence)
+    record_swap(runner.run, unit, attempt.staged, outcome, proof.evidence)
     state = settle_place(runner, unit.name, state_of_units(runner.run.journal.records)[unit.name])
     return move_old_files(runner.run, runner.swap, state.outcome, state.unit, attempt.staged, state.base)
 
@@ -117,12 +117,12 @@ def _prove(runner: Runner, unit: Unit, attempt: Attempt, old: str, new: str) -> 
 
 
 def _describe_unproven(unit: Unit, run_id: str, old: str, new: str, error: BaseException) -> VerificationError:
-    said = f"{type(error).__name__}: {error}"
+    why = f"{type(error).__name__}: {error}"
     if isinstance(error, JVM_ERRORS):
-        said = ": ".join(read_java_error(error))
+        why = ": ".join(read_java_error(error))
     return VerificationError(
         f"{unit.name}: {new} is in use, run {run_id} had made it, and its journal does not say that it was put there; "
-        f"it could not be proven to hold what {old} holds: {said}; nothing was changed. Compare the two; if the folder "
+        f"it could not be proven to hold what {old} holds: {why}; nothing was changed. Compare the two; if the folder "
         "in use lacks rows, insert them into the table; then run once with --resume never, which closes that run and "
         "leaves both folders as they are"
     )

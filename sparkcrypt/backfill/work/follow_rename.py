@@ -112,8 +112,8 @@ def _write_place(runner: Runner, unit: Unit, state: UnitState, location: str) ->
     )
     run.continue_journal()
     places = {"old_location": old, "new_location": new, "location": location, "base": run.target.base}
-    told = {"unit": unit.name, "from": unit.location, "files": len(unit.files), **places}
-    head = append_audit(run, RELOCATE, "none", told, None, [])
+    details = {"unit": unit.name, "from": unit.location, "files": len(unit.files), **places}
+    head = append_audit(run, RELOCATE, "none", details, None, [])
     outcome = replace(before, old_location=old, new_location=new)
     moved = unit.relocate(location, tuple(_place_folder(folder, unit.location, location) for folder in unit.folders))
     run.journal.write(UnitRelocated(moved, run.target.base, outcome, head))

@@ -115,7 +115,9 @@ def _in_effect(runner: Runner, attempt: Attempt, now: Mapping[str, str]) -> bool
     return swap.in_effect(unit, attempt.staged)
 
 
-def _find_unlisted(runner: Runner, now: Mapping[str, str], known: Mapping[str, list[Attempt]]) -> Iterator[Attempt]:
+def _find_unlisted(
+    runner: Runner, now: Mapping[str, str], attempts_by_unit: Mapping[str, list[Attempt]]
+) -> Iterator[Attempt]:
     """Yield attempts that are not in the journal, for units whose folder's name shows that this run put it into use.
 
     The name only selects where to look: no attempt is adopted without a proof.
@@ -127,8 +129,8 @@ def _find_unlisted(runner: Runner, now: Mapping[str, str], known: Mapping[str, l
         found = {name for name, place in now.items() if is_staged(place) and f"/{run.run_id}-" in place}
     else:
         found = set()
-    staged = {comparable_path(attempt.staged) for attempts in known.values() for attempt in attempts}
-    unknown = {name for name in found - known.keys() if comparable_path(now[name]) not in staged}
+    staged = {comparable_path(attempt.staged) for attempts in attempts_by_unit.values() for attempt in attempts}
+    unknown = {name for name in found - attempts_by_unit.keys() if comparable_path(now[name]) not in staged}
     for unit in run.target.units(None) if unknown else ():
         if unit.name in unknown:
             yield _guess_attempt(runner, unit)

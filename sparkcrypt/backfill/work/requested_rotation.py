@@ -40,5 +40,5 @@ def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
         version=version,
         mac=trust.mac(),
     )
-    made = Rotation(options.rotate_key, version, None, options.rotate_from)
-    return made if kek is None else made.with_keks([kek])
+    rotation = Rotation(options.rotate_key, version, None, options.rotate_from)
+    return rotation if kek is None else rotation.with_keks([kek])

@@ -87,9 +87,9 @@ class Runner:
         share = Share(self.run.progress, len(unit.files), unit.total_bytes)
         try:
             refuse_unreadable(scanned)
-            made = self._stage(scanned, staged, share, notes)
+            staged_work = self._stage(scanned, staged, share, notes)
             with self.run.one_at_a_time:
-                old, told = self._swap_in(unit, staged, made.proof)
+                old, swap_notes = self._swap_in(unit, staged, staged_work.proof)
         except BaseException as error:
             try:
                 self._give_up(unit, staged, error)
@@ -99,23 +99,23 @@ class Runner:
         outcome = UnitOutcome(
             name=unit.name,
             files=len(unit.files),
-            rows=made.proof.rows,
+            rows=staged_work.proof.rows,
             bytes_before=unit.total_bytes,
-            bytes_after=made.proof.unit.total_bytes,
+            bytes_after=staged_work.proof.unit.total_bytes,
             old_location=old,
             new_location=self.swap.final_location(unit, staged),
             verified=True,
-            not_authenticated=made.proof.unit.not_authenticated,
-            codec=made.work.codec,
-            notes=(*notes, *made.work.notes, *describe_dark_columns(made.evidence), *told),
-            engine=made.work.engine,
+            not_authenticated=staged_work.proof.unit.not_authenticated,
+            codec=staged_work.work.codec,
+            notes=(*notes, *staged_work.work.notes, *describe_dark_columns(staged_work.evidence), *swap_notes),
+            engine=staged_work.work.engine,
             seconds=round(time.monotonic() - started, 3),
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            dark_columns=list_columns(made.evidence, "dark_columns"),
-            purged_columns=list_columns(made.evidence, "purged_columns"),
+            dark_columns=list_columns(staged_work.evidence, "dark_columns"),
+            purged_columns=list_columns(staged_work.evidence, "purged_columns"),
         )
         try:
-            record_swap(self.run, unit, staged, outcome, made.evidence)
+            record_swap(self.run, unit, staged, outcome, staged_work.evidence)
         except Exception as error:  # of any class: the unit is swapped, and no record says so yet
             raise _describe_unsettled(unit, error) from error
         try:
@@ -170,8 +170,8 @@ class Runner:
         except RunConflictError:
             give_way(self, unit, staged, proof)
             raise
-        told = self._recheck_swapped(unit, staged, old, proof)
-        return old, (*told, *self._restore(table, statistics))
+        notes = self._recheck_swapped(unit, staged, old, proof)
+        return old, (*notes, *self._restore(table, statistics))
 
     def _recheck_swapped(self, unit: Unit, staged: str, old: str, proof: Proof) -> tuple[str, ...]:
         """Undo the swap if another process wrote to the old files, or re-created the table, right before it.
@@ -225,14 +225,14 @@ class Runner:
         """
         if isinstance(error, RunConflictError):
             return
-        swapping, left = state_of_units(self.run.journal.records)[unit.name].step == "unit_swapping", ""
+        swapping, leftovers = state_of_units(self.run.journal.records)[unit.name].step == "unit_swapping", ""
         if not swapping:
-            left = self._discard(staged)
+            leftovers = self._discard(staged)
         elif not isinstance(error, Exception):
             return  # the driver was interrupted: the next execution of the run finds out what has happened
         elif not self._is_undone(unit, staged):
             raise _describe_unsettled(unit, error) from error
-        self.run.journal.write(UnitFailed(unit.name, f"{type(error).__name__}: {error}{left}"))
+        self.run.journal.write(UnitFailed(unit.name, f"{type(error).__name__}: {error}{leftovers}"))
 
     def _discard(self, staged: str) -> str:
         """Delete staged files; return a note on files that remain, so that it cannot hide why the unit failed."""
@@ -296,9 +296,9 @@ def recheck(unit: Unit, location: str, folders: tuple[Folder, ...]) -> None:
     """
     now, then = by_place(location, folders), by_place(unit.location, unit.folders)
     for name in sorted(now.keys() | then.keys()):
-        new, known = now.get(name), then.get(name)
-        if new is None or known is None or (new.length, new.modified_ms) != (known.length, known.modified_ms):
-            what = "is gone" if new is None else "is new" if known is None else "changed"
+        new, listed = now.get(name), then.get(name)
+        if new is None or listed is None or (new.length, new.modified_ms) != (listed.length, listed.modified_ms):
+            what = "is gone" if new is None else "is new" if listed is None else "changed"
             raise SourceChangedError(
                 f"{unit.name}: file {name} {what} since the listing, so someone writes to it; the unit stays "
                 "unchanged; run again"

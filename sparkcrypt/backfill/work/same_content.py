@@ -55,8 +55,8 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
         raise VerificationError(f"{targets.location}: lacks files that were made of those in {sources.location}")
     if pairs is None:
         return _compare_rows(run, sources, targets), before
-    made = _keep_files(targets, pairs)
-    after = _summaries(run, targets.relocate(targets.location, made), run.fresh_keys)
+    kept_folders = _keep_files(targets, pairs)
+    after = _summaries(run, targets.relocate(targets.location, kept_folders), run.fresh_keys)
     dark = {target: find_dark(after[target], run.trust.shredded.select) for target in pairs}
     purged = {
         target: known for target, source in pairs.items() if (known := _find_purged(run, before[source], after[target]))
@@ -70,7 +70,9 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
         for target, source in pairs.items()
     ]
     rows = sum(summary.rows or 0 for summary in after.values())
-    return Proof(_describe_staged(made, after, rows, weak), rows, pairs=pairs, carried=dark, purged=purged), before
+    return Proof(
+        _describe_staged(kept_folders, after, rows, weak), rows, pairs=pairs, carried=dark, purged=purged
+    ), before
 
 
 def _compare_rows(run: RunContext, sources: Unit, targets: Unit) -> Proof:
