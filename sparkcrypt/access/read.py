@@ -74,14 +74,14 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
     grouped: dict[tuple[object, ...], Record] = {}
     event_ids: set[tuple[object, object]] = set()
 
-    def unreadable(text: str) -> None:
+    def note_unreadable(text: str) -> None:
         report.unreadable += 1
         if len(report.unreadable_at) < MOST_NAMED:
             report.unreadable_at.append(text)
 
     files = _files_below(folder, day)
     report.files = len(files)
-    for record in _records(files, unreadable):
+    for record in _records(files, note_unreadable):
         columns = _match_columns(record, column) if record["kind"] == ACCESS else None
         if columns is None and record["kind"] != LOST:
             continue
@@ -204,7 +204,7 @@ def _forms(column: str) -> tuple[str, str]:
     return ".".join(names), ".".join(_ELEMENTS.get(name, name) for name in kept)
 
 
-def _records(files: list[Path], unreadable: Callable[[str], None]) -> Iterator[Record]:
+def _records(files: list[Path], note_unreadable: Callable[[str], None]) -> Iterator[Record]:
     """Yield the records of files; report lines that are not records and leave them out."""
     for file in files:
         try:
@@ -214,13 +214,13 @@ def _records(files: list[Path], unreadable: Callable[[str], None]) -> Iterator[R
                     number += 1
                     record, reason = _parse(line)
                     if record is None:
-                        unreadable(f"{file}:{number}: {reason}")
+                        note_unreadable(f"{file}:{number}: {reason}")
                         while line and not line.endswith(b"\n"):
                             line = stream.readline(MOST_LINE_BYTES)
                     else:
                         yield record
         except OSError as error:
-            unreadable(f"{file}: cannot be read ({error.strerror})")
+            note_unreadable(f"{file}: cannot be read ({error.strerror})")
 
 
 def _parse(line: bytes) -> tuple[Record | None, str]:

@@ -80,7 +80,7 @@ class ProcessLog:
 
     def _make_lost_record(self) -> Iterable[Record]:
         if self._lost:
-            now = _now()
+            now = _now_ms()
             yield self._record({"kind": LOST, "count": self._lost, "first_ms": now, "last_ms": now})
 
     def _keep(self, records: list[Record]) -> None:
@@ -162,7 +162,7 @@ class ReadEvents:
             return
         with self._lock:
             written = self._written.get(same) or _Written()
-            written.last_ms = _now()
+            written.last_ms = _now_ms()
             if column in written.columns:
                 written.further += 1
                 return
@@ -178,5 +178,5 @@ class ReadEvents:
             self._log.write({**self._who, **event, "columns": named, "footer": None in columns})
 
 
-def _now() -> int:
+def _now_ms() -> int:
     return time.time_ns() // 1_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 from sparkcrypt.arrow.file_keys import Reader, opened_key_service
 from sparkcrypt.arrow.files import DataFile
-from sparkcrypt.arrow.masks import Denied, denied_below
+from sparkcrypt.arrow.masks import Denied, group_denied
 from sparkcrypt.decide.masked_leaves import decide
 from sparkcrypt.names import IN_SOME_PARTITIONS
 from sparkcrypt.policy.model import OnDenied, Policy
@@ -38,15 +38,15 @@ class DeniedLeaves:
     def of_file(self, file: DataFile) -> dict[str, Denied]:
         """Return column -> its leaves that are denied in a file."""
         here = {number for number, values in enumerate(self.partitions) if values.items() <= file.partition.items()}
-        return denied_below(leaf.path for leaf in self.leaves if leaf.partitions is None or leaf.partitions & here)
+        return group_denied(leaf.path for leaf in self.leaves if leaf.partitions is None or leaf.partitions & here)
 
     def find_denied_everywhere(self) -> dict[str, Denied]:
         """Return column -> its leaves that are denied in every file."""
-        return denied_below(leaf.path for leaf in self.leaves if leaf.partitions is None)
+        return group_denied(leaf.path for leaf in self.leaves if leaf.partitions is None)
 
     def of_any_file(self) -> dict[str, Denied]:
         """Return column -> its leaves that are denied in at least one file."""
-        return denied_below(leaf.path for leaf in self.leaves)
+        return group_denied(leaf.path for leaf in self.leaves)
 
     def keys_below(self, columns: Container[str]) -> Iterator[tuple[str, str, str]]:
         """Yield key, path and ``denied``, ``shredded`` or ``missing`` for each masked leaf of top-level columns."""

@@ -14,7 +14,7 @@ Denied: TypeAlias = "dict[str, Denied] | None"
 """Logical name -> denied leaves below that node; None: the leaf itself is denied; empty: nothing is denied."""
 
 
-def denied_below(paths: Iterable[Path]) -> dict[str, Denied]:
+def group_denied(paths: Iterable[Path]) -> dict[str, Denied]:
     """Return column -> its denied leaves.
 
     Args:

@@ -21,7 +21,7 @@ import pytest
 from sparkcrypt.access.read import read_accesses
 from sparkcrypt.access.records import Record
 from sparkcrypt.arrow import GuardedTable, access_events, open_table, read_table
-from sparkcrypt.arrow.masks import denied_below, kept_type, restore
+from sparkcrypt.arrow.masks import group_denied, kept_type, restore
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
 from sparkcrypt.errors import (
     ConfigError,
@@ -258,7 +258,7 @@ def test_denied_leaves_are_nulls_and_siblings_stay(tmp_path: Path, policy: Polic
 def test_slices_are_restored() -> None:
     """Nulls come to their places in parts of arrays too, as batches of a file may be."""
     whole, masked = pa.Table.from_pylist(FULL, NESTED), pa.Table.from_pylist(MASKED, NESTED)
-    denied = denied_below([("s", "a"), ("l", "element", "x"), ("m", "value", "x")])
+    denied = group_denied([("s", "a"), ("l", "element", "x"), ("m", "value", "x")])
     for name in "slm":
         kind = NESTED.field(name).type
         kept = kept_type(kind, denied[name])
