@@ -230,7 +230,7 @@ def test_files_say_where_their_columns_come_from(site: Site) -> None:
     (derived,) = traced.tables[1].columns
     assert (derived.name, derived.tags, derived.origins, derived.files) == ("low", ("pii",), ((people, "ssn"),), 1)
     assert traced.tables[1].conditions == ((people, "ssn"),)
-    assert traced.derived_from(people, "ssn") == ((made, "low"),)
+    assert traced.list_derived(people, "ssn") == ((made, "low"),)
     assert (traced.exit_code, traced.unknown) == (0, {})
     with pytest.raises(PlanError, match="nosuch"):
         trace_lineage(lake.spark, policy, tables=["nosuch"])

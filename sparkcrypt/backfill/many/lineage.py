@@ -117,7 +117,7 @@ class Lineage:
         """The exit code: 74 if a file's footer could not be read, else 0."""
         return VerificationError.exit_code if any(table.unreadable for table in self.tables) else 0
 
-    def derived_from(self, table: str, column: str) -> tuple[Column, ...]:
+    def list_derived(self, table: str, column: str) -> tuple[Column, ...]:
         """Return the columns that were derived from one column."""
         return tuple(
             (found.table, derived.name)

@@ -19,8 +19,8 @@ from sparkcrypt.cli.frame.named_files import named_files, policy_keys
 from sparkcrypt.cli.frame.options import (
     Launch,
     json_option,
-    one_of,
     optional_policy_option,
+    require_either,
     spark_options,
     table_option,
 )
@@ -67,7 +67,7 @@ def show_index(
       sparkcrypt index show --path indexes/customers --policy policy.yaml --json
       sparkcrypt index show --path indexes/customers --policy policy.yaml --where "id BETWEEN 10 AND 20"
     """
-    one_of(table, folder)
+    require_either(table, folder)
     if table is not None and policy is None:
         raise click.UsageError("--table needs --policy, which says where stores are")
     with Workplace("sparkcrypt index", launch) as workplace:

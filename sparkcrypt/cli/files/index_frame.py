@@ -12,7 +12,7 @@ import click
 from sparkcrypt.cli.files.index_text import describe_built, document_built
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
-from sparkcrypt.cli.frame.options import Launch, json_option, one_of, policy_option, spark_options, table_option
+from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, require_either, spark_options, table_option
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.skipping.keep.create import Built
 
@@ -52,7 +52,7 @@ def check_names(table: str | None, path: str | None, to: str | None) -> None:
     Raises:
         click.UsageError: the message names the options.
     """
-    one_of(table, path)
+    require_either(table, path)
     if table is not None and to is not None:
         raise click.UsageError("--to goes with --path; a table's store is below index.location of the policy")
 

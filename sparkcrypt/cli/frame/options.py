@@ -136,7 +136,7 @@ _PARALLELISM = click.option(
 )
 
 
-def one_of(table: str | None, path: str | None) -> None:
+def require_either(table: str | None, path: str | None) -> None:
     """Refuse a call with both or none of the two options.
 
     Raises:

@@ -17,12 +17,12 @@ from sparkcrypt.cli.frame.options import (
     exclusive_option,
     json_option,
     move_old_option,
-    one_of,
     output_option,
     path_option,
     policy_option,
     purge_option,
     report_option,
+    require_either,
     resume_option,
     spark_options,
     strict_option,
@@ -82,7 +82,7 @@ def encrypt(
       spark-submit jobs/encrypt_table.py --table sales.customers --policy policy.yaml --report report.json
       sparkcrypt encrypt --path /data/customers --output /data/customers_encrypted --policy policy.yaml
     """
-    one_of(table, path)
+    require_either(table, path)
     check_writable(report)
     with (
         Workplace("sparkcrypt encrypt", launch) as workplace,

@@ -76,7 +76,7 @@ def _lines_of_table(traced: Lineage, table: TableLineage) -> list[str]:
     lines += [f"  {_column_text(column)}" for column in table.columns]
     if table.conditions:
         lines.append(f"  rows chosen by {_names(table.conditions)}")
-    lines += [f"  {column} -> {_names(made)}" for column, made in _made_of(traced, table.table).items()]
+    lines += [f"  {column} -> {_names(made)}" for column, made in _group_derived(traced, table.table).items()]
     if len(lines) == 1:
         lines.append("  nothing came from a tagged column")
     if table.cut:
@@ -94,11 +94,11 @@ def _column_text(column: DerivedColumn) -> str:
     return f"{column.name} ({','.join(column.tags) or 'no tag'}{lacked}) <- {', '.join(parts)}"
 
 
-def _made_of(traced: Lineage, table: str) -> dict[str, tuple[Column, ...]]:
+def _group_derived(traced: Lineage, table: str) -> dict[str, tuple[Column, ...]]:
     """Return column of a table -> the columns that were derived from it."""
     derived = [derived for found in traced.tables for derived in found.columns]
     used = {column for made in derived for column in made.sources}
-    return {column: traced.derived_from(table, column) for source, column in sorted(used) if source == table}
+    return {column: traced.list_derived(table, column) for source, column in sorted(used) if source == table}
 
 
 def _names(columns: Iterable[Column]) -> str:

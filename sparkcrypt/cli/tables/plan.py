@@ -15,9 +15,9 @@ from sparkcrypt.cli.frame.options import (
     avro_option,
     databases_option,
     json_option,
-    one_of,
     path_option,
     policy_option,
+    require_either,
     spark_options,
     table_option,
     where_option,
@@ -90,7 +90,7 @@ def plan(
         return
     files = schema_file is None and (table is not None or path is not None)
     if files:
-        one_of(table, path)
+        require_either(table, path)
     elif schema_file is None and avro_schema is None:
         raise click.UsageError("give --table, --path, --schema or --avro-schema")
     if files and partition_columns:

@@ -13,10 +13,10 @@ from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
     Launch,
     json_option,
-    one_of,
     path_option,
     policy_option,
     report_option,
+    require_either,
     spark_options,
     table_option,
     where_option,
@@ -80,7 +80,7 @@ def verify(
     if paths and (table or path or where or manifest):
         raise click.UsageError("give either files, or --table, or --path; --where and --manifest go with --table")
     if not paths:
-        one_of(table, path)
+        require_either(table, path)
     if complete and not manifest:
         raise click.UsageError("--complete goes with --manifest")
     check_writable(report)
@@ -131,7 +131,7 @@ def _verify_target(
         *(f"  {file}: missing: the manifest lists it" for file in listed.get("missing", [])),
         *(f"  {file}: changed: it is not the file that the manifest lists" for file in listed.get("changed", [])),
         *(f"  {file}: unlisted: the manifest does not list it" for file in (unlisted if complete else [])),
-        *(f"  {_said_of_lacking(column, column in found.suspicious)}" for column in found.lacks_tagged_columns),
+        *(f"  {_describe_lacking(column, column in found.suspicious)}" for column in found.lacks_tagged_columns),
         *(f"  note: {note}" for note in found.notes),
         *([f"  note: {count_of(len(unlisted), 'file')} not in the manifest"] if unlisted and not complete else []),
         f"  authenticated: {found.authenticated}",
@@ -140,7 +140,7 @@ def _verify_target(
     return document, problems, "\n".join(lines)
 
 
-def _said_of_lacking(file: LackingFile, suspicious: bool) -> str:
+def _describe_lacking(file: LackingFile, suspicious: bool) -> str:
     what = f"{file.file}: lacks_tagged_columns: {', '.join(file.columns)}"
     if suspicious:
         known = "--manifest tells whether a run knows it" if file.listed is None else "the manifest does not list it"
