@@ -41,7 +41,7 @@ from sparkcrypt.parquet import (
 from sparkcrypt.parquet.file.access_rights import PRIVATE_FOLDER, make_folders
 from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.parquet.rewrite.encryption import ColumnKey
-from sparkcrypt.parquet.rewrite.output import most_bytes, open_target, too_large
+from sparkcrypt.parquet.rewrite.output import most_bytes, open_target, refusal_of_size
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.schema import Path, join_dotted
 
@@ -119,7 +119,7 @@ def _see_reachable(source: Place, target: Place, order: Order) -> None:
         raise StorageError(f"{order.target}: cannot be reached: {error}") from error
     most = None if isinstance(target, str) else most_bytes(target[0])
     if most is not None and size * _GROWTH > most:
-        raise UnsupportedFileError(f"{order.source}: {too_large(most)}")
+        raise UnsupportedFileError(f"{order.source}: {refusal_of_size(most)}")
 
 
 def _rewrite_file(order: Order, source: Place, target: Place, keys: KeySettings) -> FileOutcome:

@@ -115,10 +115,10 @@ def _row(status: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _versions(told: dict[str, Any]) -> object:
-    if told["versions"] is None:
-        return "shredded" if told["shredded"] else "none: not there"
-    return told["versions"] or "not told"
+def _versions(status: dict[str, Any]) -> object:
+    if status["versions"] is None:
+        return "shredded" if status["shredded"] else "none: not there"
+    return status["versions"] or "not told"
 
 
 def _notes(found: list[KeyStatus]) -> list[str]:

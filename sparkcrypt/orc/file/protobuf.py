@@ -137,7 +137,7 @@ class Message:
             self._fail(number, "holds a larger integer", f"at most {bits} bits")
         return found
 
-    def unknown(self, known: Iterable[int]) -> list[int]:
+    def list_unknown(self, known: Iterable[int]) -> list[int]:
         """Return the numbers of the fields that are not in ``known``."""
         numbers = set(known)
         return sorted({key >> 3 for key, _ in self.fields} - numbers)

@@ -62,7 +62,7 @@ def read_writer(tail: Tail, timezone: str) -> WriterFacts:
     return WriterFacts(not is_java or version >= _TRUE_TEXTS, not is_java or version >= _TRUE_TIMES, timezone)
 
 
-def known_of(column: ReadColumn, statistics: Message, writer: WriterFacts) -> list[pc.Expression]:
+def conditions_of(column: ReadColumn, statistics: Message, writer: WriterFacts) -> list[pc.Expression]:
     """Return conditions of which at least one holds for each row of a row group; none if nothing is known.
 
     Args:

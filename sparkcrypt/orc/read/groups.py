@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
-from sparkcrypt.orc.read.bounds import WriterFacts, known_of
+from sparkcrypt.orc.read.bounds import WriterFacts, conditions_of
 from sparkcrypt.orc.read.stripe_streams import StripeStreams
 from sparkcrypt.orc.read.types import ReadColumn
 
@@ -52,13 +52,13 @@ def kept_groups(
         of_columns = []
         for column, index in indexes:
             statistics = index.statistics(group)
-            of_columns.append([] if statistics is None else known_of(column, statistics, writer))
+            of_columns.append([] if statistics is None else conditions_of(column, statistics, writer))
         for alternative in _combine(of_columns):
             names.append(str(group))
             bounds.append(alternative)
     if not indexes:
         return list(range(streams.groups))
-    return sorted({int(name) for name in _left_over(names, bounds, condition, schema)})
+    return sorted({int(name) for name in _select_left_over(names, bounds, condition, schema)})
 
 
 def join_runs(groups: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -85,7 +85,7 @@ def _combine(of_columns: Sequence[Sequence[pc.Expression]]) -> Iterator[pc.Expre
         yield reduce(and_, chosen) if chosen else None
 
 
-def _left_over(
+def _select_left_over(
     names: Sequence[str], known: Sequence[pc.Expression | None], condition: pc.Expression, schema: pa.Schema
 ) -> Iterator[str]:
     storage, layout = LocalFileSystem(), ds.ParquetFileFormat()

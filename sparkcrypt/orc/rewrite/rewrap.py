@@ -98,8 +98,8 @@ class _Wrapping:
         """
         if variant.number in self._dark:
             return wrapped
-        known = self._made.get((variant.number, wrapped))
-        if known is None:
+        wrapped_key = self._made.get((variant.number, wrapped))
+        if wrapped_key is None:
             request = KeyRequest(self._file, variant.root.path, wrapped)
             key = self._retrieve_key(request)
             if len(key) != variant.key.key_bytes:
@@ -107,11 +107,11 @@ class _Wrapping:
                     f"the local key of variant {variant.number} has {len(key)} bytes; expected "
                     f"{variant.key.key_bytes} for {variant.key.algorithm}"
                 )
-            known, master = self._wrap_key(request, key)
+            wrapped_key, master = self._wrap_key(request, key)
             if self.masters.setdefault(variant.number, master) != master:
                 raise FormatError(f"variant {variant.number} would have two master keys; expected one")
-            self._made[variant.number, wrapped] = known
-        return known
+            self._made[variant.number, wrapped] = wrapped_key
+        return wrapped_key
 
     def name(self, variant: Variant, algorithm: int) -> tuple[str, int, int]:
         """Return a variant's master key as the new footer names it, its version, and this algorithm."""

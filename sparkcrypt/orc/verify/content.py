@@ -31,7 +31,7 @@ class StreamDigest:
 
     def update(self, piece: bytes) -> None:
         """Add the next bytes."""
-        self._hash.update(piece if self._fingerprint is None else self._fingerprint.next(piece))
+        self._hash.update(piece if self._fingerprint is None else self._fingerprint.next_fingerprint(piece))
 
     def digest(self) -> bytes:
         """Return the digest."""

@@ -201,7 +201,7 @@ class SecretFingerprint:
         self._gcm: AESGCM = AESGCM(key)
         self._number = 0
 
-    def next(self, data: bytes | memoryview) -> bytes:
+    def next_fingerprint(self, data: bytes | memoryview) -> bytes:
         """Return the 16-byte fingerprint of the next string."""
         self._number += 1
         return self._gcm.encrypt(self._number.to_bytes(NONCE_BYTES, "little"), b"", data)

@@ -80,7 +80,7 @@ class Output:
 
     def _hand_over(self, data: bytes | memoryview) -> None:
         if self._most is not None and self.position > self._most:
-            raise UnsupportedFileError(too_large(self._most))
+            raise UnsupportedFileError(refusal_of_size(self._most))
         if self._descriptor is None:
             self._file.write(bytes(data))  # a copy, since a file system may send it later
             return
@@ -273,7 +273,7 @@ def most_bytes(filesystem: FileSystem) -> int | None:
     return S3_MOST_BYTES if filesystem.type_name == "s3" else None
 
 
-def too_large(most: int) -> str:
+def refusal_of_size(most: int) -> str:
     """Return the message that refuses a file whose target may be larger than ``most`` bytes."""
     return f"the target may be larger than {most} bytes, the most that S3 copies at once; use the Spark engine"
 

@@ -105,8 +105,8 @@ def rewrap_file(
 def kept_keys(columns: Iterable[ColumnCrypto], dark: Collection[Path], keep_key: KeepKey) -> dict[Path, bytes]:
     """Return the new key metadata of each column, except dark ones, whose data key need not be opened."""
     own = (column for column in columns if column.own_key and column.path not in dark)
-    asked = {column.path: keep_key(column.path, column.key_metadata or b"") for column in own}
-    return {path: metadata for path, metadata in asked.items() if metadata is not None}
+    kept = {column.path: keep_key(column.path, column.key_metadata or b"") for column in own}
+    return {path: metadata for path, metadata in kept.items() if metadata is not None}
 
 
 class _Keys:

@@ -108,7 +108,7 @@ class _Reader:
     def struct(self, position: int, depth: int) -> tuple[Struct, int]:  # noqa: C901 - a call per field costs twice
         data, inner = self.data, depth - 1
         if inner < 0:
-            self.too_deep(position)
+            self.refuse_depth(position)
         fields = Struct()
         field_id = count = 0
         while header := data[position]:
@@ -155,7 +155,7 @@ class _Reader:
             self.fail(position, "a struct that ends here has a field twice", "each field once")
         self.values_left -= count + 1
         if self.values_left < 0:
-            self.too_many(position)
+            self.refuse_number(position)
         return fields, position + 1
 
     def in_range(self, position: int, field_id: int) -> None:
@@ -165,7 +165,7 @@ class _Reader:
     def sequence(self, position: int, depth: int) -> tuple[List, int]:
         inner = depth - 1
         if inner < 0:
-            self.too_deep(position)
+            self.refuse_depth(position)
         header = self.data[position]
         kind, count = header & 15, header >> 4
         position += 1
@@ -271,7 +271,7 @@ class _Reader:
 
     def descend(self, position: int, depth: int) -> int:
         if not depth:
-            self.too_deep(position)
+            self.refuse_depth(position)
         return depth - 1
 
     def announce(self, position: int, count: int, least_bytes: int) -> None:
@@ -280,12 +280,12 @@ class _Reader:
         if count * least_bytes > left:
             self.end(position, f"{count} elements are announced", f"no more than fit the {left} bytes that are left")
         if self.values_left < 0:
-            self.too_many(position)
+            self.refuse_number(position)
 
-    def too_deep(self, position: int) -> NoReturn:
+    def refuse_depth(self, position: int) -> NoReturn:
         self.fail(position, "Thrift values nest too deep", f"at most {MAX_DEPTH} levels")
 
-    def too_many(self, position: int) -> NoReturn:
+    def refuse_number(self, position: int) -> NoReturn:
         self.fail(position, "too many Thrift values", f"at most {self.max_values}")
 
     def end(self, position: int, found: str, expected: str) -> NoReturn:

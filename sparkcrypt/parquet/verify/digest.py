@@ -152,7 +152,7 @@ class ContentDigest:
         update(wire)
         if self._fingerprint is not None:
             pieces = [piece for piece in body if len(piece)]
-            body = (self._fingerprint.next(pieces[0] if len(pieces) == 1 else b"".join(pieces)),)
+            body = (self._fingerprint.next_fingerprint(pieces[0] if len(pieces) == 1 else b"".join(pieces)),)
         for piece in body:
             update(piece)
 
