@@ -55,16 +55,16 @@ class HdfsFolder:
 
     def is_file(self, name: str) -> bool:
         """Tell whether a name is a file."""
-        return bool(self._system.get_file_info(self._of(name)).is_file)
+        return bool(self._system.get_file_info(self._path_of(name)).is_file)
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading."""
-        file: BinaryIO = self._system.open_input_file(self._of(name))
+        file: BinaryIO = self._system.open_input_file(self._path_of(name))
         return file
 
     def target(self, name: str) -> Target:
         """Return the file system and a file's path on it."""
-        return self._system, self._of(name)
+        return self._system, self._path_of(name)
 
     def replace(self, name: str, content: bytes) -> None:
         """Replace a file atomically; the new one is completely written before it gets the name.
@@ -72,18 +72,18 @@ class HdfsFolder:
         Raises:
             RunConflictError: another writer has taken the lock over.
         """
-        partial = self._of(f".{name}.{uuid.uuid4().hex}.partial")
+        partial = self._path_of(f".{name}.{uuid.uuid4().hex}.partial")
         try:
             self._create(partial, content)
             self._check_lock()
-            self._handler.replace_file(partial, self._of(name))
+            self._handler.replace_file(partial, self._path_of(name))
         except BaseException:
             self._system_delete(partial)
             raise
 
     def delete(self, name: str) -> None:
         """Delete a file; do nothing if it does not exist."""
-        self._system_delete(self._of(name))
+        self._system_delete(self._path_of(name))
 
     def delete_folder(self) -> None:
         """Delete the folder itself if it is empty, after deleting old lock files of killed writers."""
@@ -100,7 +100,7 @@ class HdfsFolder:
         self._set_stale_aside()
         token = uuid.uuid4().hex.encode()
         try:
-            self._create(self._of(LOCK), token)
+            self._create(self._path_of(LOCK), token)
         except FileExistsError as error:
             raise RunConflictError(
                 f"{self.uri}: another process writes this store, or was killed while it did; wait until it has ended, "
@@ -135,12 +135,12 @@ class HdfsFolder:
         the first writer has created its own lock file by then.
         """
         content = self._read_lock()
-        info = self._system.get_file_info(self._of(LOCK))  # after its content: a new lock file is not old
+        info = self._system.get_file_info(self._path_of(LOCK))  # after its content: a new lock file is not old
         if content is None or not info.is_file or time.time() - info.mtime_ns / 1e9 <= STALE_SECONDS:
             return
         which = hashlib.sha256(content + str(info.mtime_ns).encode()).hexdigest()
         with contextlib.suppress(FileExistsError, FileNotFoundError):
-            self._system.move(self._of(LOCK), self._of(f".{LOCK}.{which}{_STALE}"))
+            self._system.move(self._path_of(LOCK), self._path_of(f".{LOCK}.{which}{_STALE}"))
 
     def _read_lock(self) -> bytes | None:
         try:
@@ -162,5 +162,5 @@ class HdfsFolder:
     def _system_delete(self, path: str) -> Any:
         return self._system.delete_file(path)
 
-    def _of(self, name: str) -> str:
+    def _path_of(self, name: str) -> str:
         return f"{self._path}/{name}"

@@ -79,7 +79,7 @@ def read_table(
     denied = masked_columns(frame)
     if report is not None:
         report(ReadReport(name, on_denied, tuple(denied)))
-    return frame.drop(*_denied_everywhere(denied, frame)) if on_denied == "drop" else frame
+    return frame.drop(*_list_denied_everywhere(denied, frame)) if on_denied == "drop" else frame
 
 
 def _own_session(spark: SparkSession, policy: Policy, mode: PolicyMode) -> SparkSession:
@@ -96,5 +96,5 @@ def _own_session(spark: SparkSession, policy: Policy, mode: PolicyMode) -> Spark
     return session
 
 
-def _denied_everywhere(denied: dict[str, str], frame: DataFrame) -> list[str]:
+def _list_denied_everywhere(denied: dict[str, str], frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name in denied and not denied[name].endswith(names.IN_SOME_PARTITIONS)]
