@@ -84,9 +84,9 @@ class KeyDecisions:
 
     def _ask(self, key_id: str, wrapped_kek: str | None) -> Decision | None:
         if isinstance(self._service, AccessDecider):
-            said = self._service.may((key_id,)).get(key_id)
-            if said is not None:
-                return said
+            decision = self._service.may((key_id,)).get(key_id)
+            if decision is not None:
+                return decision
         if wrapped_kek is None:
             return None
         try:

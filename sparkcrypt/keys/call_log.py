@@ -63,10 +63,10 @@ class LoggingKeyService:
             return {}
         decider, found = self._service, dict[str, Decision]()
         for key_id in key_ids:
-            said = self._log_call("may", key_id, partial(decider.may, (key_id,)))
-            if said.get(key_id, "allowed") != "allowed":
+            decisions = self._log_call("may", key_id, partial(decider.may, (key_id,)))
+            if decisions.get(key_id, "allowed") != "allowed":
                 self._on_refusal(key_id)
-            found.update(said)
+            found.update(decisions)
         return found
 
     def credential_identity(self) -> bytes:

@@ -215,9 +215,9 @@ class DataKeyMaker:
             return tuple(self._made[key_id] for key_id in sorted(self._made))
 
     def _kek(self, master_key_id: str) -> _Kek:
-        given = self._given.get(master_key_id)
-        if given is not None:
-            kek = _Kek(given, self._service.unwrap(master_key_id, given.wrapped_kek))
+        wrapped = self._given.get(master_key_id)
+        if wrapped is not None:
+            kek = _Kek(wrapped, self._service.unwrap(master_key_id, wrapped.wrapped_kek))
             if len(kek.key) != self._key_bytes:
                 raise KeyServiceError(
                     f"the KEK of master key {master_key_id!r} has {len(kek.key) * 8} bits; allowed: "

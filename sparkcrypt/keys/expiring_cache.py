@@ -97,7 +97,7 @@ class ExpiringCache(Generic[K, V]):
         except BaseException as error:
             with self._lock:
                 self._end(key, mine)
-                kept = self._stale(key, error, lifetime_seconds)
+                kept = self._find_stale_value(key, error, lifetime_seconds)
             if kept is not None:
                 mine.set_result(kept.value)
                 return kept.value
@@ -124,7 +124,7 @@ class ExpiringCache(Generic[K, V]):
         while len(self._values) > self._most:
             del self._values[next(iter(self._values))]
 
-    def _stale(self, key: K, error: BaseException, lifetime_seconds: float) -> _Kept[V] | None:
+    def _find_stale_value(self, key: K, error: BaseException, lifetime_seconds: float) -> _Kept[V] | None:
         """Return the stale value to use in place of one that could not be made now, or None."""
         kept = self._values.get(key)
         if kept is None or not isinstance(error, KeyServiceUnavailableError):

@@ -88,8 +88,8 @@ class MovingKeyService:
                 raise type(error)(f"{what}: {error}") from error
             except KeyServiceError as error:
                 refusals.append(type(error)(f"{what}: {error}"))
-        gone = all(isinstance(refusal, KeyNotFoundError) for refusal in refusals)
-        kind = KeyNotFoundError if gone else KeyServiceError
+        absent = all(isinstance(refusal, KeyNotFoundError) for refusal in refusals)
+        kind = KeyNotFoundError if absent else KeyServiceError
         raise kind("; ".join(map(str, refusals))) from refusals[-1]
 
     def describe(self, key_id: str) -> KeyDescription:
@@ -107,8 +107,10 @@ class MovingKeyService:
     def credential_identity(self) -> bytes:
         """Return bytes that differ if the credential of any of the services differs."""
         services = (self._current, *(entry.service for entry in self._former))
-        told = [service.credential_identity() if isinstance(service, CredentialBearer) else b"" for service in services]
-        return b"".join(len(identity).to_bytes(4, "big") + identity for identity in told)
+        identities = [
+            service.credential_identity() if isinstance(service, CredentialBearer) else b"" for service in services
+        ]
+        return b"".join(len(identity).to_bytes(4, "big") + identity for identity in identities)
 
     def is_former(self, key_id: str, wrapped: str) -> bool:
         """Return whether a text must be wrapped again before the former services may be removed from the policy.
@@ -150,7 +152,9 @@ class MovingKeyService:
         """
         decided = self._current.may(key_ids) if isinstance(self._current, AccessDecider) else {}
         moving = {key_id for key_id in decided if any(entry.policy.has(key_id) for entry in self._former)}
-        return {key_id: said for key_id, said in decided.items() if said == "allowed" or key_id not in moving}
+        return {
+            key_id: decision for key_id, decision in decided.items() if decision == "allowed" or key_id not in moving
+        }
 
     def _delete_key(self, key_id: str) -> KeyDeletion:
         """Delete a key in each service that has it, the current one last; see `Deleting`.

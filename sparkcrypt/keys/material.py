@@ -121,7 +121,7 @@ def parse_json_object(data: bytes, what: str = "key metadata") -> dict[str, Any]
         FormatError: the data are no such object.
     """
     try:
-        document = json.loads(data.decode(), object_pairs_hook=_unique)
+        document = json.loads(data.decode(), object_pairs_hook=_build_object)
     except (ValueError, RecursionError) as error:
         raise FormatError(
             f"{what} of {len(data)} bytes is not key material; allowed: {MATERIAL_TYPE} JSON, which Parquet's key "
@@ -132,7 +132,7 @@ def parse_json_object(data: bytes, what: str = "key metadata") -> dict[str, Any]
     return document
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object without duplicate fields, which different readers read differently."""
     document = dict(pairs)
     if len(document) != len(pairs):
@@ -196,8 +196,8 @@ def wrapping_of(material: KeyMaterial) -> Wrapping:
 
 def wrapping_of_kek(key_id: str, kek_id: str, wrapped: str) -> Wrapping:
     """Return the wrapping of a KEK from the text that the key service returned for it."""
-    told = f"{kek_id}\n{wrapped}".encode("utf-8", "surrogatepass")
-    digest = hashlib.sha256(told).hexdigest()[:_DIGEST_CHARACTERS]
+    text = f"{kek_id}\n{wrapped}".encode("utf-8", "surrogatepass")
+    digest = hashlib.sha256(text).hexdigest()[:_DIGEST_CHARACTERS]
     return Wrapping(key_id, version_of(wrapped), digest, kind_of(wrapped))
 
 
@@ -207,9 +207,9 @@ def version_of(wrapped: str) -> int:
     Texts of Vault (``vault:v3:…``), the local key service (``local:v3:…``) and Hadoop KMS show it; AWS KMS and Google
     Cloud KMS keep it inside their ciphertext.
     """
-    told = _TOLD.match(wrapped)
-    if told is not None:
-        return int(told[1])
+    match = _TOLD.match(wrapped)
+    if match is not None:
+        return int(match[1])
     if not wrapped.startswith(_HADOOP):
         return 0
     try:

@@ -49,10 +49,10 @@ def describe_tombstone(run_state: str, key_id: str) -> str | None:
         return None
     try:
         with Path(place[1], tombstone_name(key_digest(key_id))).open("rb") as stream:
-            told = json.loads(stream.read(_MOST_BYTES))
-        time, reason = str(told["time"]), str(told["reason"])
+            record = json.loads(stream.read(_MOST_BYTES))
+        time, reason = str(record["time"]), str(record["reason"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    if told.get("key_id") != key_id or not _TIME.fullmatch(time):
+    if record.get("key_id") != key_id or not _TIME.fullmatch(time):
         return None
     return f"the state directory says that it was shredded on {time.partition('.')[0]}: {show(reason)}"

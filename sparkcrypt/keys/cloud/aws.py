@@ -129,11 +129,11 @@ class AwsKeyService:
                 raise ConfigError(
                     f"key id {key_id!r} is a name that AWS or its users give; make that key in AWS, or use another id"
                 ) from absent
-        made = self._call(key_id, "create", lambda kms, _: kms.create_key(Description=key_id))["KeyMetadata"]["KeyId"]
+        own_id = self._call(key_id, "create", lambda kms, _: kms.create_key(Description=key_id))["KeyMetadata"]["KeyId"]
         try:
-            self._call(key_id, "name", lambda kms, name: kms.create_alias(AliasName=name, TargetKeyId=made))
+            self._call(key_id, "name", lambda kms, name: kms.create_alias(AliasName=name, TargetKeyId=own_id))
         except KeyServiceError as error:
-            self._call(key_id, "discard", lambda kms, _: kms.schedule_key_deletion(KeyId=made, PendingWindowInDays=7))
+            self._call(key_id, "discard", lambda kms, _: kms.schedule_key_deletion(KeyId=own_id, PendingWindowInDays=7))
             if "AlreadyExists" not in str(error):
                 raise
         return self.describe(key_id)
@@ -144,7 +144,7 @@ class AwsKeyService:
         Raises:
             KeyNotFoundError: there is no such key.
         """
-        self._call(key_id, "rotate", lambda kms, name: kms.rotate_key_on_demand(KeyId=self._plain(kms, name)))
+        self._call(key_id, "rotate", lambda kms, name: kms.rotate_key_on_demand(KeyId=self._find_own_id(kms, name)))
         return self.describe(key_id)
 
     def delete_key(self, key_id: str) -> KeyDeletion:
@@ -189,12 +189,12 @@ class AwsKeyService:
     def credential_identity(self) -> bytes:
         """Return a digest of the credential: its keys or, if AWS renews them, the role or profile behind them."""
         found = self._call(None, "find credentials for", lambda _, __: self._core().get_credentials())
-        told = [self._options.profile or "", self._options.role_arn or ""]
+        parts = [self._options.profile or "", self._options.role_arn or ""]
         if found is not None:
-            told.append(str(found.method))
+            parts.append(str(found.method))
             if not isinstance(found, RefreshableCredentials):
-                told += [found.access_key, found.secret_key, found.token or ""]
-        return hashlib.sha256("\0".join(told).encode()).digest()
+                parts += [found.access_key, found.secret_key, found.token or ""]
+        return hashlib.sha256("\0".join(parts).encode()).digest()
 
     def _metadata(self, key_id: str) -> dict[str, Any]:
         """Return AWS's metadata of a key, even of one that waits for its deletion."""
@@ -202,9 +202,9 @@ class AwsKeyService:
 
     def _id_of(self, alias: str, target: str) -> str | None:
         names = self._names()
-        told = names.key_id(alias, "")
-        if told is not None:
-            return told
+        key_id = names.key_id(alias, "")
+        if key_id is not None:
+            return key_id
         data = self._call(None, "read", lambda kms, _: kms.describe_key(KeyId=target))["KeyMetadata"]
         return names.key_id(alias, str(data.get("Description", "")))
 
@@ -215,7 +215,7 @@ class AwsKeyService:
         """Return when a key was rotated; None if AWS does not tell these credentials, or not of this kind of key."""
         try:
             answer = self._call(
-                key_id, "read", lambda kms, name: kms.list_key_rotations(KeyId=self._plain(kms, name), Limit=1000)
+                key_id, "read", lambda kms, name: kms.list_key_rotations(KeyId=self._find_own_id(kms, name), Limit=1000)
             )
         except KeyServiceError as error:
             if error_code(error.__cause__) in _UNTOLD:
@@ -224,7 +224,7 @@ class AwsKeyService:
         return [utc_text(rotation["RotationDate"]) for rotation in answer.get("Rotations", ())]
 
     @staticmethod
-    def _plain(kms: Any, name: str) -> str:
+    def _find_own_id(kms: Any, name: str) -> str:
         """Return a key's own id: calls that rotate a key or list its rotations accept no alias."""
         return str(kms.describe_key(KeyId=name)["KeyMetadata"]["KeyId"])
 

@@ -73,14 +73,14 @@ class AzureKeyService:
         """
         name, algorithm = name_key(key_id), KEY_TYPES[self._options.key_type][0]
         body = {"alg": algorithm, "value": _to_url64(_binding(key_id) + key)}
-        told = self._http.ask("POST", f"keys/{name}//wrapkey", f"wrap with key {key_id!r}", body)
-        version = _version_of(told, name)
+        answer = self._http.ask("POST", f"keys/{name}//wrapkey", f"wrap with key {key_id!r}", body)
+        version = _version_of(answer, name)
         if version is None:
             raise KeyServiceError(
-                f"key {key_id!r}: Azure Key Vault wrapped with {told.get('kid')!r} where a version of {name!r} was "
+                f"key {key_id!r}: Azure Key Vault wrapped with {answer.get('kid')!r} where a version of {name!r} was "
                 "asked for"
             )
-        return f"{_PREFIX}{algorithm}:{version}:{base64.b64encode(self._take(told, key_id)).decode()}"
+        return f"{_PREFIX}{algorithm}:{version}:{base64.b64encode(self._take(answer, key_id)).decode()}"
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
         """Return the key inside a wrapped text.
@@ -99,8 +99,8 @@ class AzureKeyService:
                 "<version>:<base64>; was it wrapped by another key service?"
             )
         body = {"alg": found[1], "value": _to_url64(blob)}
-        told = self._http.ask("POST", f"keys/{name}/{found[2]}/unwrapkey", f"unwrap with key {key_id!r}", body)
-        opened = self._take(told, key_id)
+        answer = self._http.ask("POST", f"keys/{name}/{found[2]}/unwrapkey", f"unwrap with key {key_id!r}", body)
+        opened = self._take(answer, key_id)
         if len(opened) <= _DIGEST_BYTES or not hmac.compare_digest(opened[:_DIGEST_BYTES], _binding(key_id)):
             raise KeyServiceError(
                 f"key {key_id!r}: the wrapped key is not one that was wrapped under this key id; was it copied from "
@@ -117,13 +117,13 @@ class AzureKeyService:
         name = name_key(key_id)
         newest = self._http.ask("GET", f"keys/{name}", f"read key {key_id!r}")
         try:
-            made = sorted(
+            times = sorted(
                 _creation_time(entry) for entry in self._http.pages(f"keys/{name}/versions", f"read key {key_id!r}")
             )
         except KeyAccessDeniedError:
             return KeyDescription(key_id, 0, None, _time(_creation_time(newest)))
-        made = made or [_creation_time(newest)]
-        return KeyDescription(key_id, len(made), _time(made[0]), _time(made[-1]))
+        times = times or [_creation_time(newest)]
+        return KeyDescription(key_id, len(times), _time(times[0]), _time(times[-1]))
 
     def create(self, key_id: str) -> KeyDescription:
         """Create a key; an existing one is left unchanged.
@@ -170,12 +170,12 @@ class AzureKeyService:
         """
         name = name_key(key_id)
         try:
-            told = self._http.ask("DELETE", f"keys/{name}", f"delete key {key_id!r}")
+            answer = self._http.ask("DELETE", f"keys/{name}", f"delete key {key_id!r}")
         except KeyNotFoundError:
-            told = self._http.ask("GET", f"deletedkeys/{name}", f"delete key {key_id!r}")
-        final, level = told.get("scheduledPurgeDate"), str((told.get("attributes") or {}).get("recoveryLevel", ""))
+            answer = self._http.ask("GET", f"deletedkeys/{name}", f"delete key {key_id!r}")
+        final, level = answer.get("scheduledPurgeDate"), str((answer.get("attributes") or {}).get("recoveryLevel", ""))
         where = f"Azure Key Vault at {self._options.address}"
-        if final is None and not told.get("recoveryId"):
+        if final is None and not answer.get("recoveryId"):
             return KeyDeletion(
                 key_id, None, f"{where} deleted the key {name!r} for good; backups of it may be restored"
             )
@@ -207,8 +207,8 @@ class AzureKeyService:
         """Return a digest of the credential's source."""
         return self._http.credentials.identity()
 
-    def _take(self, told: Mapping[str, Any], key_id: str) -> bytes:
-        data = _from_url64(told.get("value"))
+    def _take(self, answer: Mapping[str, Any], key_id: str) -> bytes:
+        data = _from_url64(answer.get("value"))
         if not data:
             raise KeyServiceError(
                 f"key {key_id!r}: the answer of Azure Key Vault at {self._options.address} holds no value; check "
@@ -221,9 +221,9 @@ def _binding(key_id: str) -> bytes:
     return hashlib.sha256(b"sparkcrypt azure wrap\0" + check_key_id(key_id)).digest()
 
 
-def _version_of(told: Mapping[str, Any], name: str) -> str | None:
+def _version_of(answer: Mapping[str, Any], name: str) -> str | None:
     """Return the version that an answer names, or None if it is of another key."""
-    head, _, version = str(told.get("kid", "")).rpartition("/")
+    head, _, version = str(answer.get("kid", "")).rpartition("/")
     right = head.rpartition("/keys/")[2].lower() == name.lower() and _VERSION.fullmatch(version) is not None
     return version if right else None
 
@@ -248,9 +248,9 @@ def _from_url64(text: object) -> bytes:
         return b""
 
 
-def _creation_time(told: Mapping[str, Any]) -> int:
+def _creation_time(described: Mapping[str, Any]) -> int:
     """Return the creation time of a key or a version, in seconds since 1970; 0 if the answer does not contain it."""
-    created = (told.get("attributes") or {}).get("created")
+    created = (described.get("attributes") or {}).get("created")
     return created if isinstance(created, int) else 0
 
 

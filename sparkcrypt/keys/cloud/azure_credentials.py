@@ -76,25 +76,25 @@ class AzureCredentials:
 
     def identity(self, environ: Mapping[str, str] = os.environ) -> bytes:
         """Return a digest of the credential's source, with the content of its files."""
-        told = [self._options.method, self._options.client_id or ""]
+        parts = [self._options.method, self._options.client_id or ""]
         if self._options.method != "managed":
-            told += [f"{name}={environ[name]}" for name in sorted(environ) if name.startswith("AZURE_")]
+            parts += [f"{name}={environ[name]}" for name in sorted(environ) if name.startswith("AZURE_")]
             for name in _FILES:
                 with suppress(OSError):
-                    told.append(Path(environ.get(name, "")).read_bytes().hex())
-        return hashlib.sha256("\0".join(told).encode("utf-8", "surrogateescape")).digest()
+                    parts.append(Path(environ.get(name, "")).read_bytes().hex())
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
 
 
 def _make(options: AzureOptions) -> Any:
-    given: dict[str, Any] = {} if options.client_id is None else {"client_id": options.client_id}
+    arguments: dict[str, Any] = {} if options.client_id is None else {"client_id": options.client_id}
     if options.method == "managed":
-        return ManagedIdentityCredential(**given)
+        return ManagedIdentityCredential(**arguments)
     # sparkcrypt.keys.steady retries transient failures of every key service, within one budget.
     seconds = options.timeout_seconds
     bounds: dict[str, Any] = {"retry_total": 0, "connection_timeout": seconds, "read_timeout": seconds}
     # The token host comes from the launch's environment, so no other host is asked whether to trust it.
     if options.method == "workload":
-        return WorkloadIdentityCredential(disable_instance_discovery=True, **given, **bounds)
+        return WorkloadIdentityCredential(disable_instance_discovery=True, **arguments, **bounds)
     return EnvironmentCredential(disable_instance_discovery=True, **bounds)
 
 

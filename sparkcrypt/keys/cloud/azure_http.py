@@ -58,10 +58,10 @@ class AzureHttp:
         Raises:
             ConfigError, KeyServiceError: as `ask`; also if the next page is on another host, which would get the token.
         """
-        told = self.ask("GET", path, what)
+        answer = self.ask("GET", path, what)
         while True:
-            yield from told.get("value") or ()
-            following = told.get("nextLink")
+            yield from answer.get("value") or ()
+            following = answer.get("nextLink")
             if not following:
                 return
             if not str(following).startswith(f"{self._options.address}/"):
@@ -69,27 +69,27 @@ class AzureHttp:
                     f"Azure Key Vault at {self._options.address}: cannot {what}: its list goes on at another address, "
                     "which is not asked; see that address names the vault as Azure does"
                 )
-            told = self._fetch("GET", str(following), what, None, {})
+            answer = self._fetch("GET", str(following), what, None, {})
 
     def _fetch(
         self, method: str, url: str, what: str, body: Mapping[str, Any] | None, parameters: Mapping[str, str]
     ) -> dict[str, Any]:
         where = f"Azure Key Vault at {self._options.address}: cannot {what}"
-        status, told = self._http.fetch(method, url, where, body, parameters)
-        if status == 200 and told is not None:
-            return told
-        raise _translate_refusal(status, told, where)
+        status, answer = self._http.fetch(method, url, where, body, parameters)
+        if status == 200 and answer is not None:
+            return answer
+        raise _translate_refusal(status, answer, where)
 
     def _sign(self, _method: str, _url: str, *, renew: bool) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self.credentials.token(renew=renew)}"}
 
 
-def _translate_refusal(http: int, told: dict[str, Any] | None, where: str) -> KeyServiceError:
-    error = (told or {}).get("error")
-    known = error if isinstance(error, dict) else {}
-    inner = known.get("innererror")
+def _translate_refusal(http: int, answer: dict[str, Any] | None, where: str) -> KeyServiceError:
+    error = (answer or {}).get("error")
+    fields = error if isinstance(error, dict) else {}
+    inner = fields.get("innererror")
     detail = str(inner.get("code", "")) if isinstance(inner, dict) else ""
-    code, reason = str(known.get("code", "")), " ".join(str(known.get("message", "")).split())[:_REASON_CHARACTERS]
+    code, reason = str(fields.get("code", "")), " ".join(str(fields.get("message", "")).split())[:_REASON_CHARACTERS]
     if http in {408, 429} or http >= 500:
         return KeyServiceUnavailableError(f"{where}: it cannot serve now ({code or f'HTTP {http}'})")
     if http in {401, 403}:

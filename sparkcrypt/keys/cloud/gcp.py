@@ -56,16 +56,16 @@ class GcpKeyService:
         """
         name, aad = self._names.of(key_id), _aad(key_id)
         body = {**_field("plaintext", key), **_field("additionalAuthenticatedData", aad)}
-        told = self._http.ask("POST", f"{name}:encrypt", f"wrap with key {key_id!r}", body=body)
-        if told.get("verifiedPlaintextCrc32c") is not True or (
-            told.get("verifiedAdditionalAuthenticatedDataCrc32c") is not True
+        answer = self._http.ask("POST", f"{name}:encrypt", f"wrap with key {key_id!r}", body=body)
+        if answer.get("verifiedPlaintextCrc32c") is not True or (
+            answer.get("verifiedAdditionalAuthenticatedDataCrc32c") is not True
         ):
             raise self._damage_error(key_id, "it did not check what it was sent")
-        if not _is_version_of(str(told.get("name", "")), name):
+        if not _is_version_of(str(answer.get("name", "")), name):
             raise KeyServiceError(
-                f"key {key_id!r}: Google Cloud KMS wrapped with {told.get('name')!r} where {name!r} was asked for"
+                f"key {key_id!r}: Google Cloud KMS wrapped with {answer.get('name')!r} where {name!r} was asked for"
             )
-        return _PREFIX + base64.b64encode(self._take_whole(told, "ciphertext", key_id)).decode()
+        return _PREFIX + base64.b64encode(self._take_whole(answer, "ciphertext", key_id)).decode()
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
         """Return the key inside a wrapped text.
@@ -84,8 +84,8 @@ class GcpKeyService:
                 "wrapped by another key service?"
             )
         body = {**_field("ciphertext", blob), **_field("additionalAuthenticatedData", aad)}
-        told = self._http.ask("POST", f"{name}:decrypt", f"unwrap with key {key_id!r}", body=body)
-        return self._take_whole(told, "plaintext", key_id)
+        answer = self._http.ask("POST", f"{name}:decrypt", f"unwrap with key {key_id!r}", body=body)
+        return self._take_whole(answer, "plaintext", key_id)
 
     def describe(self, key_id: str) -> KeyDescription:
         """Describe a key by its primary version; if that is destroyed, or will be, the key counts as missing.
@@ -93,18 +93,18 @@ class GcpKeyService:
         Raises:
             KeyNotFoundError: there is no such key.
         """
-        told = self._http.ask("GET", self._names.of(key_id), f"read key {key_id!r}")
-        if told.get("purpose") != _PURPOSE:
+        answer = self._http.ask("GET", self._names.of(key_id), f"read key {key_id!r}")
+        if answer.get("purpose") != _PURPOSE:
             raise KeyServiceError(
-                f"key {key_id!r} has the purpose {told.get('purpose')!r} in Google Cloud KMS; allowed: {_PURPOSE}"
+                f"key {key_id!r} has the purpose {answer.get('purpose')!r} in Google Cloud KMS; allowed: {_PURPOSE}"
             )
-        if _is_gone(told):
+        if _is_gone(answer):
             raise KeyNotFoundError(
                 f"key {key_id!r} has no primary version in Google Cloud KMS that is not destroyed, nor to be "
-                f"({_state(told) or 'none'}); restore one there, or make another key with `sparkcrypt keys create` "
+                f"({_state(answer) or 'none'}); restore one there, or make another key with `sparkcrypt keys create` "
                 "under another key id"
             )
-        return _describe(key_id, told)
+        return _describe(key_id, answer)
 
     def create(self, key_id: str) -> KeyDescription:
         """Create a symmetric key in the key ring; an existing one is left unchanged.
@@ -161,12 +161,12 @@ class GcpKeyService:
         found, page = {}, ""
         while True:
             parameters = {"pageSize": _PAGE, **({"pageToken": page} if page else {})}
-            told = self._http.ask("GET", f"{self._names.ring()}/cryptoKeys", "list keys", parameters=parameters)
-            for key in told.get("cryptoKeys", ()):
+            answer = self._http.ask("GET", f"{self._names.ring()}/cryptoKeys", "list keys", parameters=parameters)
+            for key in answer.get("cryptoKeys", ()):
                 key_id = self._names.key_id(str(key.get("name", "")), key.get("labels") or {})
                 if key_id is not None and key.get("purpose") == _PURPOSE and not _is_gone(key):
                     found[key_id] = _describe(key_id, key)
-            page = str(told.get("nextPageToken") or "")
+            page = str(answer.get("nextPageToken") or "")
             if not page:
                 return tuple(found[key_id] for key_id in sorted(found))
 
@@ -174,11 +174,11 @@ class GcpKeyService:
         """Return a digest of the credential's file, or of the service account's name."""
         return self._http.credentials.identity()
 
-    def _take_whole(self, told: Mapping[str, Any], name: str, key_id: str) -> bytes:
+    def _take_whole(self, answer: Mapping[str, Any], name: str, key_id: str) -> bytes:
         """Return the bytes of a field of an answer after checking their checksum."""
         try:
-            data = base64.b64decode(told[name], validate=True)
-            whole = crc32c(data) == int(told[f"{name}Crc32c"])
+            data = base64.b64decode(answer[name], validate=True)
+            whole = crc32c(data) == int(answer[f"{name}Crc32c"])
         except (KeyError, TypeError, ValueError):
             whole = False
         if not whole:
@@ -215,21 +215,21 @@ def _is_version_of(version: str, name: str) -> bool:
     return version.rpartition("/cryptoKeyVersions/")[0].partition("/locations/")[2] == name.partition("/locations/")[2]
 
 
-def _state(told: Mapping[str, Any]) -> str:
-    return str((told.get("primary") or {}).get("state", ""))
+def _state(described: Mapping[str, Any]) -> str:
+    return str((described.get("primary") or {}).get("state", ""))
 
 
-def _is_gone(told: Mapping[str, Any]) -> bool:
-    return not _state(told) or _state(told) in _GONE
+def _is_gone(described: Mapping[str, Any]) -> bool:
+    return not _state(described) or _state(described) in _GONE
 
 
-def _describe(key_id: str, told: Mapping[str, Any]) -> KeyDescription:
-    number = str(told["primary"].get("name", "")).rpartition("/")[2]
-    created, rotated = (_time(entry) for entry in (told, told["primary"]))
+def _describe(key_id: str, described: Mapping[str, Any]) -> KeyDescription:
+    number = str(described["primary"].get("name", "")).rpartition("/")[2]
+    created, rotated = (_time(entry) for entry in (described, described["primary"]))
     return KeyDescription(key_id, int(number) if number.isdecimal() else 1, created, rotated)
 
 
-def _time(told: Mapping[str, Any]) -> str | None:
+def _time(described: Mapping[str, Any]) -> str | None:
     """Return the creation time of a key or a version, in whole seconds."""
-    created = str(told.get("createTime") or "").partition(".")[0].rstrip("Z")
+    created = str(described.get("createTime") or "").partition(".")[0].rstrip("Z")
     return f"{created}Z" if created else None

@@ -72,7 +72,7 @@ class GcpCredentials:
         headers: dict[str, str] = {}
         with self._lock:
             try:
-                credential = self._current().credential
+                credential = self._load().credential
                 if renew:
                     credential.refresh(self._request)
                 credential.before_request(self._request, method, url, headers)
@@ -87,9 +87,9 @@ class GcpCredentials:
             ConfigError: there is no credential.
         """
         with self._lock:
-            return self._current().source
+            return self._load().source
 
-    def _current(self) -> _Found:
+    def _load(self) -> _Found:
         if self._options.method == "metadata":
             if self._found is None:
                 source = hashlib.sha256(f"metadata\0{self._options.service_account}".encode()).digest()
@@ -154,12 +154,12 @@ def _of_file(path: str, content: bytes) -> Any:
             f"{where} has its token from a metadata address, which is asked for auth: {{method: metadata}} alone; "
             "allowed: an external_account whose credential_source is a file, or a URL of another kind"
         )
-    made = None
+    credential = None
     with suppress(GoogleAuthError, ValueError, KeyError, TypeError, AttributeError):  # they would quote the content
-        made = _make(kind, document)
-    if made is None:
+        credential = _make(kind, document)
+    if credential is None:
         raise ConfigError(f"{where} is no whole credential of type {kind!r}; get it anew from Google")
-    return made
+    return credential
 
 
 def _make(kind: str, document: dict[str, Any]) -> Any:

@@ -73,14 +73,14 @@ class GcpHttp:
             KeyServiceError: the service refused, or did not answer.
         """
         where = f"Google Cloud KMS at {self._options.endpoint}: cannot {what}"
-        status, told = self._http.fetch(method, f"{self._options.endpoint}/v1/{path}", where, body, parameters)
-        if status == 200 and told is not None:
-            return told
-        raise _translate_refusal(status, told, where)
+        status, answer = self._http.fetch(method, f"{self._options.endpoint}/v1/{path}", where, body, parameters)
+        if status == 200 and answer is not None:
+            return answer
+        raise _translate_refusal(status, answer, where)
 
 
-def _translate_refusal(http: int, told: dict[str, Any] | None, where: str) -> KeyServiceError:
-    error = (told or {}).get("error")
+def _translate_refusal(http: int, answer: dict[str, Any] | None, where: str) -> KeyServiceError:
+    error = (answer or {}).get("error")
     status = str(error.get("status", "")) if isinstance(error, dict) else ""
     reason = " ".join(str(error.get("message", "")).split()) if isinstance(error, dict) else ""
     reason = reason[:_REASON_CHARACTERS]

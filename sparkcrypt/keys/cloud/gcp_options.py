@@ -116,9 +116,9 @@ class KeyNames:
             ConfigError: the policy names none.
         """
         if self.key_ring is None:
-            asked = "listing keys" if key_id is None else f"key id {key_id!r}"
+            purpose = "listing keys" if key_id is None else f"key id {key_id!r}"
             raise ConfigError(
-                f"key_service of type 'gcp': {asked} needs key_ring, and there is none; allowed: key_ring: "
+                f"key_service of type 'gcp': {purpose} needs key_ring, and there is none; allowed: key_ring: "
                 "projects/…/locations/…/keyRings/…, or a key's whole resource name as its key id"
             )
         return self.key_ring

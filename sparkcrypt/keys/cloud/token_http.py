@@ -87,7 +87,7 @@ class TokenHttp:
 
 def _json(answer: requests.Response) -> dict[str, Any] | None:
     try:
-        told = answer.json()
+        document = answer.json()
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return document if isinstance(document, dict) else None

@@ -86,12 +86,12 @@ class KmsHttp:
 def _content(answer: requests.Response, where: str, credential: HadoopCredential) -> Any:
     if answer.status_code in {200, 201}:
         return _json(answer, where) if answer.content else None
-    told = _exception(answer)
-    reason = " ".join(str(told.get("message", "")).split())
+    refusal = _exception(answer)
+    reason = " ".join(str(refusal.get("message", "")).split())
     if credential.method == "token":
         reason = reason.replace(credential.secret, "[redacted]")
     reason = reason[:_REASON_CHARACTERS] or f"HTTP {answer.status_code}"
-    name = str(told.get("exception", ""))
+    name = str(refusal.get("exception", ""))
     if answer.status_code in {401, 403} or name in _DENYING:
         raise KeyAccessDeniedError(
             f"{where}: {reason}; the {credential.method} credential of this process may not (kms-acls.xml), or has "
@@ -119,10 +119,10 @@ def _json(answer: requests.Response, where: str) -> Any:
 
 def _exception(answer: requests.Response) -> Mapping[str, Any]:
     try:
-        told = answer.json()["RemoteException"]
+        exception = answer.json()["RemoteException"]
     except (ValueError, KeyError, TypeError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return exception if isinstance(exception, dict) else {}
 
 
 def _negotiation() -> Any:

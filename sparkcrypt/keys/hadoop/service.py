@@ -110,17 +110,17 @@ class HadoopKeyService:
         Raises:
             KeyNotFoundError: there is no such key.
         """
-        told = self._http.ask("GET", f"key/{self._name(key_id)}/_metadata", f"read key {key_id!r}")
-        if not told:  # Hadoop KMS answers 200 and an empty object
+        metadata = self._http.ask("GET", f"key/{self._name(key_id)}/_metadata", f"read key {key_id!r}")
+        if not metadata:  # Hadoop KMS answers 200 and an empty object
             raise KeyNotFoundError(
                 f"Hadoop KMS at {self._options.address}: key {key_id!r} is not there under the name "
                 f"{self._name(key_id)!r}; make it with `sparkcrypt keys create`, or correct the policy's key id"
             )
         try:
-            moment = datetime.fromtimestamp(int(told["created"]) / 1000, timezone.utc)
-            return KeyDescription(key_id, int(told["versions"]), utc_text(moment))
+            moment = datetime.fromtimestamp(int(metadata["created"]) / 1000, timezone.utc)
+            return KeyDescription(key_id, int(metadata["versions"]), utc_text(moment))
         except (KeyError, TypeError, ValueError):
-            raise self._foreign(key_id) from None
+            raise self._make_foreign_error(key_id) from None
 
     def create(self, key_id: str) -> KeyDescription:
         """Create a key; an existing one is left unchanged.
@@ -183,8 +183,8 @@ class HadoopKeyService:
         found = NAMES.decode(name.removeprefix(self._options.name_prefix))
         if found is not None or "__" not in name:
             return found
-        told = self._http.ask("GET", f"key/{name}/_metadata", "list keys") or {}
-        described = str(told.get("description") or "")
+        metadata = self._http.ask("GET", f"key/{name}/_metadata", "list keys") or {}
+        described = str(metadata.get("description") or "")
         return described if described and self._name(described) == name else None
 
     def _open(self, key_id: str, eek: _Eek, doing: str) -> bytes:
@@ -199,12 +199,12 @@ class HadoopKeyService:
         try:
             opened = _url_bytes(answer["material"])
         except (KeyError, TypeError, ValueError):
-            raise self._foreign(key_id) from None
+            raise self._make_foreign_error(key_id) from None
         if len(opened) not in _AES_BYTES:
             raise KeyServiceError(f"key {key_id!r}: the wrapped key is cut; restore the file or write it again")
         return opened
 
-    def _foreign(self, key_id: str) -> KeyServiceUnavailableError:
+    def _make_foreign_error(self, key_id: str) -> KeyServiceUnavailableError:
         return KeyServiceUnavailableError(
             f"what answered for key {key_id!r} at {self._options.address} is no Hadoop KMS; check the address"
         )
@@ -212,9 +212,9 @@ class HadoopKeyService:
 
 def _eek_of(answer: Any, name: str, key_id: str) -> _Eek:
     try:
-        (told,) = answer
-        found, _, version = str(told["versionName"]).rpartition("@")
-        eek = _Eek(int(version), _url_bytes(told["iv"]), _url_bytes(told["encryptedKeyVersion"]["material"]))
+        (document,) = answer
+        found, _, version = str(document["versionName"]).rpartition("@")
+        eek = _Eek(int(version), _url_bytes(document["iv"]), _url_bytes(document["encryptedKeyVersion"]["material"]))
         eek.to_bytes()
     except (KeyError, TypeError, ValueError, struct.error):
         raise KeyServiceUnavailableError(

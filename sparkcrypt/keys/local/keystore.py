@@ -122,7 +122,7 @@ class KeyDirectory:
                 (self.path / file_name(key_id)).unlink()
                 sync_folder(self.path)
         except FileNotFoundError as error:
-            raise self._absent(key_id) from error
+            raise self._make_absent_error(key_id) from error
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -170,7 +170,7 @@ class KeyDirectory:
                     )
                 return stream.read()
         except FileNotFoundError as error:
-            raise self._absent(key_id) from error
+            raise self._make_absent_error(key_id) from error
 
     def _check_directory(self) -> None:
         mode = stat.S_IMODE(self.path.stat().st_mode)
@@ -180,7 +180,7 @@ class KeyDirectory:
                 "0700; run chmod 700 on it"
             )
 
-    def _absent(self, key_id: str) -> KeyNotFoundError:
+    def _make_absent_error(self, key_id: str) -> KeyNotFoundError:
         if not self.path.is_dir():
             return KeyNotFoundError(
                 f"key {key_id!r}: the key directory {self.path} is not there on this machine; a local key service is "

@@ -109,21 +109,21 @@ class SteadyKeyService:
                     waits.append(wait)
                     continue
                 try:
-                    return self._once(replica, call, end)
+                    return self._call_once(replica, call, end)
                 except KeyServiceUnavailableError as error:
                     last = failure = error
             if failure is None:
                 raise self._let_alone(replicas, min(waits)) from last
             pause = _chance.uniform(0, min(BACKOFF_SECONDS * 2**tried, BACKOFF_MAX_SECONDS))
             if tried >= retries or time.monotonic() + pause >= end or not self._budget.take():
-                raise failure if not tried else _after(failure, tried)
+                raise failure if not tried else _add_retries(failure, tried)
             time.sleep(pause)
         raise AssertionError("count() ends never")
 
-    def _once(self, replica: _Replica, call: Callable[[KeyService], T], end: float) -> T:
+    def _call_once(self, replica: _Replica, call: Callable[[KeyService], T], end: float) -> T:
         try:
             result = _end_in_time(
-                lambda: call(replica.service), end - time.monotonic(), lambda: self._late(replica.service)
+                lambda: call(replica.service), end - time.monotonic(), lambda: self._make_late_error(replica.service)
             )
         except KeyServiceUnavailableError:
             replica.breaker.note_failure()
@@ -134,7 +134,7 @@ class SteadyKeyService:
         replica.breaker.note_success()
         return result
 
-    def _late(self, service: KeyService) -> KeyServiceUnavailableError:
+    def _make_late_error(self, service: KeyService) -> KeyServiceUnavailableError:
         return KeyServiceUnavailableError(
             f"{service!r} did not answer within the {self._endurance.deadline_seconds:g} s that one call may take; see "
             "that it runs and is reachable, or raise deadline_seconds in key_service"
@@ -149,10 +149,10 @@ class SteadyKeyService:
         )
 
 
-def _after(error: KeyServiceUnavailableError, retries: int) -> KeyServiceUnavailableError:
-    told = KeyServiceUnavailableError(f"{error}; this is the answer after {retries} retries")
-    told.__cause__ = error
-    return told
+def _add_retries(error: KeyServiceUnavailableError, retries: int) -> KeyServiceUnavailableError:
+    unavailable = KeyServiceUnavailableError(f"{error}; this is the answer after {retries} retries")
+    unavailable.__cause__ = error
+    return unavailable
 
 
 def _end_in_time(call: Callable[[], T], seconds: float, late: Callable[[], Exception]) -> T:

@@ -51,7 +51,7 @@ def description_of(data: dict[str, Any], key_id: str) -> KeyDescription:
     try:
         times = [data["keys"][number] for number in sorted(data["keys"], key=int)]
         # A symmetric key's version is a Unix time, an asymmetric one's an object.
-        created, rotated = (_utc(told) if isinstance(told, int) else None for told in (times[0], times[-1]))
+        created, rotated = (_utc(moment) if isinstance(moment, int) else None for moment in (times[0], times[-1]))
         return KeyDescription(key_id, int(data["latest_version"]), created, rotated)
     except (LookupError, TypeError, ValueError) as error:
         raise _not_transit(key_id) from error

@@ -65,7 +65,7 @@ def translate_silence(error: OSError, options: VaultOptions) -> KeyServiceError:
         )
     if isinstance(error, requests.exceptions.SSLError):
         return KeyServiceUnavailableError(f"{what}: {_tls_refusal(error)}")
-    if isinstance(error, requests.Timeout) or _timed_out(error):
+    if isinstance(error, requests.Timeout) or _has_timed_out(error):
         return KeyServiceUnavailableError(
             f"{what} did not answer within {options.timeout_seconds:g} s, {options.max_retries + 1} times"
         )
@@ -100,6 +100,6 @@ def _tls_refusal(error: requests.exceptions.SSLError) -> str:
     )
 
 
-def _timed_out(error: requests.RequestException) -> bool:
+def _has_timed_out(error: requests.RequestException) -> bool:
     """Return whether the last retry ended with a timeout, which requests reports as a connection error."""
     return isinstance(getattr(next(iter(error.args), None), "reason", None), ReadTimeoutError)

@@ -71,10 +71,10 @@ class VaultSession:
             if self._client is not refused:
                 return self._client  # another thread was here first
             if self._auth.method == "token":
-                gone = read_credential(self._auth) != self._credential
+                is_dead = read_credential(self._auth) != self._credential
             else:
-                gone = not self._login.is_alive(refused)
-            if not gone:
+                is_dead = not self._login.is_alive(refused)
+            if not is_dead:
                 return None
             self._log_in()
             return self._client
