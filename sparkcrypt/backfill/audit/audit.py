@@ -151,13 +151,13 @@ def journalled_head(store: StateStore, table_id: str) -> AuditHead | None:
     Raises:
         VerificationError: a journal is damaged.
     """
-    told = [
+    heads = [
         AuditHead.from_dict(record.fields["audit"])
         for run_id in Journal.runs(store, table_id)
         for record in Journal.open(store, table_id, run_id).records
         if record.kind == "unit_swapped" and "audit" in record.fields
     ]
-    return max(told, key=lambda head: head.number, default=None)
+    return max(heads, key=lambda head: head.number, default=None)
 
 
 def audit_entries(store: StateStore, table_id: str) -> Iterator[AuditEntry]:

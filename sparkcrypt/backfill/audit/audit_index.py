@@ -78,23 +78,23 @@ class AuditIndex:
                 )
 
     def _take(self, entry: AuditEntry, digest: str) -> None:
-        said = entry.entry
-        run_id, unit = str(said["why"]["run_id"]), said.get("unit") or {}
+        fields = entry.entry
+        run_id, unit = str(fields["why"]["run_id"]), fields.get("unit") or {}
         self.digests[entry.number] = digest
-        if said["what"] in _SWAPS:
+        if fields["what"] in _SWAPS:
             self.swaps[run_id, str(unit.get("unit"))] = entry
-        if said["what"] in _LATER:
+        if fields["what"] in _LATER:
             self.later.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
-        if said["what"] == RELOCATE:
+        if fields["what"] == RELOCATE:
             self.relocated.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
-        if said["what"] == MIGRATE:
+        if fields["what"] == MIGRATE:
             self.has_version_2.add(entry.number)
-            self.pins.update({str(pinned_run): str(pin) for pinned_run, pin in (said.get("runs") or {}).items()})
-        mark = said.get("journal")
+            self.pins.update({str(pinned_run): str(pin) for pinned_run, pin in (fields.get("runs") or {}).items()})
+        mark = fields.get("journal")
         if isinstance(mark, Mapping):
             self.has_version_2.add(entry.number)
             self.marks.setdefault(run_id, []).append((int(mark["number"]), str(mark["digest"])))
-        self.folders.update(_folders(unit, said.get("changes") or ()))
+        self.folders.update(_folders(unit, fields.get("changes") or ()))
 
 
 def verify_journals(store: StateStore, table_id: str, mac: TableMac) -> None:

@@ -28,8 +28,8 @@ class AuditChain:
     def entry(self, number: int, content: bytes) -> dict[str, Any]:
         """Check the next entry and return its record's object."""
         name = entry_name(self._table_id, number)
-        said = {"what": "entry", "table_id": self._table_id, "number": number}
-        body, generation = _check_entry(name, content, self._check_mac, said)
+        expected = {"what": "entry", "table_id": self._table_id, "number": number}
+        body, generation = _check_entry(name, content, self._check_mac, expected)
         if body.get("previous") != digest_of(self._last):
             raise VerificationError(f"{name}: does not follow from the entry before it; {FOUND}")
         if generation < self._generation:
@@ -41,8 +41,8 @@ class AuditChain:
     def head(self, number: int, content: bytes) -> None:
         """Check a head against its entry."""
         name = head_name(self._table_id, number)
-        said = {"what": "head", "entry": self.digests.get(number), "table_id": self._table_id, "number": number}
-        if _check_entry(name, content, self._check_mac, said)[1] < self._generations.get(number, 0):
+        expected = {"what": "head", "entry": self.digests.get(number), "table_id": self._table_id, "number": number}
+        if _check_entry(name, content, self._check_mac, expected)[1] < self._generations.get(number, 0):
             raise VerificationError(f"{name}: is under a MAC key that its entry had given up; {FOUND}")
 
 
@@ -66,10 +66,10 @@ class AuditRecords:
         records = cls(store, table_id, check_mac)
         if records._gap() is not None:  # entries were packed while they were listed
             records = cls(store, table_id, check_mac)
-        gap, known = records._gap(), max([0, *records.heads, *records.numbers])
+        gap, length = records._gap(), max([0, *records.heads, *records.numbers])
         if gap is not None:
             raise VerificationError(
-                f"{entry_name(table_id, gap)}: is missing, though the audit has had {known} entries; {FOUND}"
+                f"{entry_name(table_id, gap)}: is missing, though the audit has had {length} entries; {FOUND}"
             )
         return records
 
@@ -146,7 +146,9 @@ def head_name(table_id: str, number: int) -> str:
     return f"audit/{table_id}/head-{number:08d}.json"
 
 
-def _check_entry(name: str, content: bytes, check_mac: CheckMac, said: dict[str, Any]) -> tuple[dict[str, Any], int]:
+def _check_entry(
+    name: str, content: bytes, check_mac: CheckMac, expected: dict[str, Any]
+) -> tuple[dict[str, Any], int]:
     """Check a record's MAC and members, and return its object and the number of the MAC key.
 
     Raises:
@@ -159,6 +161,6 @@ def _check_entry(name: str, content: bytes, check_mac: CheckMac, said: dict[str,
     generation = check_mac(encode_decoded(body), mac) if isinstance(mac, str) else 0
     if not generation:
         raise VerificationError(f"{name}: does not authenticate: it was edited, or written by someone else; {FOUND}")
-    if any(body.get(key) != value for key, value in said.items()):
+    if any(body.get(key) != value for key, value in expected.items()):
         raise VerificationError(f"{name}: belongs elsewhere: it was moved, or what it tells of was changed; {FOUND}")
     return body, generation

@@ -34,23 +34,23 @@ class RunFolders:
 
     def hold(self, path: str) -> bool:
         """Return whether a path is one of the folders, or inside one."""
-        if self._within(path, (self.base, staging_folder(self.base))):
+        if self._is_within(path, (self.base, staging_folder(self.base))):
             return True
-        earlier = (self._within(path, (base, staging_folder(base))) for base in self.earlier())
-        return any(earlier) or self._within(path, self.named())
+        earlier = (self._is_within(path, (base, staging_folder(base))) for base in self.earlier())
+        return any(earlier) or self._is_within(path, self.named())
 
     def hold_staged(self, path: str) -> bool:
         """Return whether a path is inside the staging folder, or in or below one of the ``named`` folders."""
         if self._below_staging(path, self.base) or any(self._below_staging(path, base) for base in self.earlier()):
             return True
-        return self._within(path, self.named())
+        return self._is_within(path, self.named())
 
     @staticmethod
     def _below_staging(path: str, base: str) -> bool:
         return comparable_path(path).startswith(comparable_path(staging_folder(base)) + "/")
 
     @staticmethod
-    def _within(path: str, folders: Iterable[str]) -> bool:
+    def _is_within(path: str, folders: Iterable[str]) -> bool:
         place = comparable_path(path)
         return any(place == folder or place.startswith(folder + "/") for folder in map(comparable_path, folders))
 

@@ -165,14 +165,14 @@ def evidence_of(
     new = {comparable_path(file.path): file for files in targets.values() for file in files}
     for target, source in proof.pairs.items():
         folder, file = old[comparable_path(source)]
-        made = new[comparable_path(target)]
+        new_file = new[comparable_path(target)]
         changes.append(
             {
                 "folder": folder,
                 "sources": [file.to_dict()],
-                "targets": [made.to_dict()],
+                "targets": [new_file.to_dict()],
                 "pages": {"equal": True},
-                "rows": {"count": made.rows, "equal": True},
+                "rows": {"count": new_file.rows, "equal": True},
                 **_tell_columns("dark_columns", proof.carried.get(target, {})),
                 **_tell_columns("purged_columns", proof.purged.get(target, {})),
             }
@@ -182,8 +182,8 @@ def evidence_of(
 
 def _tell_columns(member: Member, columns: Mapping[Path, str]) -> dict[str, Any]:
     """Return the member of a change that lists its dark, or its purged, columns; empty if there are none."""
-    told = [{"column": join_dotted(path), "key_id": key_id} for path, key_id in sorted(columns.items())]
-    return {member: told} if told else {}
+    entries = [{"column": join_dotted(path), "key_id": key_id} for path, key_id in sorted(columns.items())]
+    return {member: entries} if entries else {}
 
 
 def list_columns(evidence: Mapping[str, Any], member: Member) -> tuple[dict[str, Any], ...]:
@@ -195,9 +195,9 @@ def list_columns(evidence: Mapping[str, Any], member: Member) -> tuple[dict[str,
     """
     files, rows = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for change in evidence.get("changes", ()):
-        for told in change.get(member, ()):
-            files[told["column"], told["key_id"]] += 1
-            rows[told["column"], told["key_id"]] += change["rows"]["count"] or 0
+        for entry in change.get(member, ()):
+            files[entry["column"], entry["key_id"]] += 1
+            rows[entry["column"], entry["key_id"]] += change["rows"]["count"] or 0
     return tuple(
         {"column": column, "key_id": key_id, "files": count, "rows": rows[column, key_id]}
         for (column, key_id), count in sorted(files.items())
@@ -207,12 +207,12 @@ def list_columns(evidence: Mapping[str, Any], member: Member) -> tuple[dict[str,
 def describe_dark_columns(evidence: Mapping[str, Any]) -> tuple[str, ...]:
     """Return notes for the report on a unit's dark and purged columns."""
     stayed = (
-        f"column {told['column']} stayed as it is, under the shredded key {told['key_id']!r}: it cannot be read"
-        for told in list_columns(evidence, "dark_columns")
+        f"column {entry['column']} stayed as it is, under the shredded key {entry['key_id']!r}: it cannot be read"
+        for entry in list_columns(evidence, "dark_columns")
     )
     purged = (
-        f"column {told['column']} was replaced by nulls, since its key {told['key_id']!r} was shredded"
-        for told in list_columns(evidence, "purged_columns")
+        f"column {entry['column']} was replaced by nulls, since its key {entry['key_id']!r} was shredded"
+        for entry in list_columns(evidence, "purged_columns")
     )
     return (*stayed, *purged)
 

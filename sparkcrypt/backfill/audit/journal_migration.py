@@ -122,8 +122,8 @@ def _refuse_contradictions(trust: TableTrust, journal: Journal) -> None:
     for record in journal.records:
         if record.staged is not None and not own.fullmatch(comparable_path(record.staged)):
             raise VerificationError(f"{record.name}: names a staging folder that is not its run's; nothing is done")
-        told = record.fields.get("audit")
-        if told is not None and trust.audit().digests.get(int(told["number"])) != told["digest"]:
+        head = record.fields.get("audit")
+        if head is not None and trust.audit().digests.get(int(head["number"])) != head["digest"]:
             raise VerificationError(f"{record.name}: tells of an audit entry that the audit does not have")
     if journal.run.output:
         return  # its source stays unchanged, and none of its files expire

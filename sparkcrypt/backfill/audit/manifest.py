@@ -115,15 +115,15 @@ def check_manifest(
     unlisted: list[str] = []
     count = 0
     for unit in units:
-        known = dict(manifest.get(unit.partition_path, {}))
-        count += len(known)
+        listed_files = dict(manifest.get(unit.partition_path, {}))
+        count += len(listed_files)
         for place, file in by_place(unit.location, unit.folders).items():
-            listed = known.pop(place, None)
+            listed = listed_files.pop(place, None)
             if listed is None:
                 unlisted.append(file.path)
             elif listed.length != file.length or _digest(files, file.path, listed.secret) != listed.digest:
                 changed.append(file.path)
-        missing.extend(lost.path for lost in known.values())
+        missing.extend(lost.path for lost in listed_files.values())
     return ManifestCheck(count, tuple(missing), tuple(changed), tuple(unlisted))
 
 
@@ -145,8 +145,8 @@ def _digest(files: HadoopFiles, path: str, secret: DigestSecret) -> str | None:
         return None
 
 
-def _secret(said: Mapping[str, str], service: KeyService, known: dict[str, DigestSecret]) -> DigestSecret:
-    wrapped, key_id = said["wrapped"], said["key_id"]
+def _secret(record: Mapping[str, str], service: KeyService, known: dict[str, DigestSecret]) -> DigestSecret:
+    wrapped, key_id = record["wrapped"], record["key_id"]
     if wrapped not in known:
         known[wrapped] = DigestSecret(key_id, wrapped, service.unwrap(key_id, wrapped))
     return known[wrapped]

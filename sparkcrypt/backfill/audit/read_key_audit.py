@@ -175,9 +175,9 @@ def read_key_facts(
     """
     records = store.list(f"audit/{KEYS}/")
     if not records:
-        left = [*store.list(f"heads/{KEYS}/"), *store.list("tombstones/")]
-        if left or (expected is not None and expected.number):
-            raise _lost_error(f"{left[0]} is there" if left else "its head was kept")
+        leftovers = [*store.list(f"heads/{KEYS}/"), *store.list("tombstones/")]
+        if leftovers or (expected is not None and expected.number):
+            raise _lost_error(f"{leftovers[0]} is there" if leftovers else "its head was kept")
         return KeyFacts()
     mac = open_mac(store, KEYS, service, masters)
     kept = _read_head(store, mac.check)
@@ -226,18 +226,18 @@ def _sum_up(
     begun: dict[str, Shredding] = {}
     tombstones: dict[str, Tombstone] = {}
     for entry in entries:
-        said, what = entry.entry, entry.entry["what"]
-        key_id, reason, who = str(said["key_id"]), str(said["reason"]), str(said["who"])
+        fields, what = entry.entry, entry.entry["what"]
+        key_id, reason, who = str(fields["key_id"]), str(fields["reason"]), str(fields["who"])
         if what == HOLD:
             holds.setdefault(key_id, {})[entry.number] = Hold(entry.number, reason, who, entry.time)
         elif what == RELEASE:
-            holds.get(key_id, {}).pop(int(said["hold"]), None)
+            holds.get(key_id, {}).pop(int(fields["hold"]), None)
         elif what == SHRED:
-            begun[key_id] = Shredding(key_id, reason, who, entry.time, said.get("probe"), tuple(said["dark"]))
+            begun[key_id] = Shredding(key_id, reason, who, entry.time, fields.get("probe"), tuple(fields["dark"]))
         elif what == TOMBSTONE:
             begun.pop(key_id, None)
-            effective = str(said["effective_at"])
-            tombstones[key_id] = Tombstone(key_id, reason, who, entry.time, effective, tuple(said["dark"]))
+            effective = str(fields["effective_at"])
+            tombstones[key_id] = Tombstone(key_id, reason, who, entry.time, effective, tuple(fields["dark"]))
         else:
             raise VerificationError(
                 f"{entry.name}: says {what!r}, which this release does not know; use the release that wrote it"

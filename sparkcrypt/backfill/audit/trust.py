@@ -135,7 +135,7 @@ class TableTrust:
         for run_id in reversed(Journal.runs(self.store, self.table_id, archived=False)):
             try:
                 if not Journal.has_ended(self.store, self.table_id, run_id, self.mac()):
-                    journal = self._opened_for_later(run_id)
+                    journal = self._open_for_later(run_id)
                     all_checked = all_checked and journal.authenticated
                     if not has_ended(journal):
                         self._refuse_earlier_keys(journal)
@@ -158,13 +158,13 @@ class TableTrust:
         """
         entry = self.audit().swaps.get((journal.run.run_id, name))
         if not self._tells_the_same(entry, journal, state):
-            told = "no entry" if entry is None else f"the entry {entry.name}"
+            entry_text = "no entry" if entry is None else f"the entry {entry.name}"
             raise VerificationError(
                 f"{name}: the journal of run {journal.run.run_id} says {state.step.replace('_', ' ')}, and the audit "
-                f"has {told} of it, which does not say so; nothing was changed; see `sparkcrypt audit verify`"
+                f"has {entry_text} of it, which does not say so; nothing was changed; see `sparkcrypt audit verify`"
             )
 
-    def _opened_for_later(self, run_id: str) -> Journal:
+    def _open_for_later(self, run_id: str) -> Journal:
         """Open the journal of an unfinished run; one of version 1 is opened unchecked if it can still be migrated."""
         if self.audit().has_version_2:
             return self.journal(run_id)
@@ -193,15 +193,15 @@ class TableTrust:
             return state.step in ("unit_rolling_back", "unit_rolled_back")
         run_id, unit = journal.run.run_id, str(entry.entry["unit"]["unit"])
         relocated = [later for later in self.audit().relocated.get((run_id, unit), ()) if later.number > entry.number]
-        told = [audited.entry["unit"] for audited in (entry, *relocated)]
+        told_units = [audited.entry["unit"] for audited in (entry, *relocated)]
         bases = {
             self.base,
             base_location(state.staged),
-            *(told_unit["base"] for told_unit in told if "base" in told_unit),
+            *(told_unit["base"] for told_unit in told_units if "base" in told_unit),
         }
         moved = [old_folder(base, run_id, state.partition_path) for base in bases]
-        old = {comparable_path(str(place)) for place in (*moved, *(unit["old_location"] for unit in told))}
-        new = {comparable_path(str(unit["new_location"])) for unit in told}
+        old = {comparable_path(str(place)) for place in (*moved, *(unit["old_location"] for unit in told_units))}
+        new = {comparable_path(str(unit["new_location"])) for unit in told_units}
         return (
             state.swapped and comparable_path(state.new_location) in new and comparable_path(state.old_location) in old
         )
@@ -214,10 +214,10 @@ class TableTrust:
         beside the table's and no other table uses it now.
         """
         output = journal.run.output
-        known = self.audit().bases() | {base_location(folder) for folder in self._folders(output) if is_staged(folder)}
-        told = {base_location(record.staged) for record in journal.records if record.staged is not None}
-        beside = {base for base in told - known if _is_beside(base, self.base) and base != self.base}
-        return known | {base for base in beside if journal.authenticated and self.is_free(base)}
+        bases = self.audit().bases() | {base_location(folder) for folder in self._folders(output) if is_staged(folder)}
+        staged_bases = {base_location(record.staged) for record in journal.records if record.staged is not None}
+        beside = {base for base in staged_bases - bases if _is_beside(base, self.base) and base != self.base}
+        return bases | {base for base in beside if journal.authenticated and self.is_free(base)}
 
     def _folders(self, output: str | None) -> tuple[str, ...]:
         if output not in self._named:

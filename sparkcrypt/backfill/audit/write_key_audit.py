@@ -89,12 +89,12 @@ class KeyAudit:
         holds = self.facts.holds.get(key_id, ())
         chosen = [hold for hold in holds if number in (None, hold.number)]
         if not chosen:
-            told = "; ".join(hold.to_text() for hold in holds) or "none"
+            holds_text = "; ".join(hold.to_text() for hold in holds) or "none"
             which = "no hold" if number is None else f"no hold {number}"
-            raise ConfigError(f"key {key_id!r} has {which}; its holds: {told}")
+            raise ConfigError(f"key {key_id!r} has {which}; its holds: {holds_text}")
         if len(chosen) > 1:
-            told = "; ".join(hold.to_text() for hold in chosen)
-            raise ConfigError(f"key {key_id!r} has {len(chosen)} holds: {told}; give the number of one as --hold")
+            holds_text = "; ".join(hold.to_text() for hold in chosen)
+            raise ConfigError(f"key {key_id!r} has {len(chosen)} holds: {holds_text}; give the number of one as --hold")
         self._append(RELEASE, key_id, reason, hold=chosen[0].number)
         return chosen[0]
 
@@ -109,7 +109,9 @@ class KeyAudit:
         """
         self._append(SHRED, key_id, reason, probe=probe, dark=[dict(table) for table in dark])
 
-    def bury(self, key_id: str, reason: str, effective_at: str, dark: Sequence[Mapping[str, Any]], told: str) -> None:
+    def bury(
+        self, key_id: str, reason: str, effective_at: str, dark: Sequence[Mapping[str, Any]], promise: str
+    ) -> None:
         """Write the tombstone of a deleted key, and its record for readers.
 
         Args:
@@ -117,10 +119,10 @@ class KeyAudit:
             reason: why it was deleted.
             effective_at: from when on the key is unusable (ISO 8601, UTC).
             dark: the columns that went dark, table by table, as JSON values.
-            told: what the key service guarantees about the deletion.
+            promise: what the key service guarantees about the deletion.
         """
         self._append(
-            TOMBSTONE, key_id, reason, effective_at=effective_at, dark=[dict(table) for table in dark], deletion=told
+            TOMBSTONE, key_id, reason, effective_at=effective_at, dark=[dict(table) for table in dark], deletion=promise
         )
         self.mark(key_id)
 
