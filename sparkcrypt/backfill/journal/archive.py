@@ -93,7 +93,7 @@ def read_archive(
     return tuple(_restore_record(name, run_id, record) for record in members["records"])
 
 
-def _restore_record(name: str, run_id: str, told: Mapping[str, Any]) -> Record:
+def _restore_record(name: str, run_id: str, fields: Mapping[str, Any]) -> Record:
     return Record(
         name=name,
         run_id=run_id,
@@ -101,7 +101,7 @@ def _restore_record(name: str, run_id: str, told: Mapping[str, Any]) -> Record:
         supersedes=None,
         checksum="",
         version=VERSION,
-        **told,
+        **fields,
     )
 
 

@@ -83,8 +83,8 @@ def make_record(body: Mapping[str, Any], mac: Mac | None) -> bytes:
             ``supersedes``.
         mac: the MAC of the table's audit; a record made with None is refused wherever MACs are checked.
     """
-    told = {"version": VERSION, "time": datetime.now(timezone.utc).isoformat(), **body}
-    whole = {**told, "mac": None if mac is None else mac(_PURPOSE + encode_record(told))}
+    fields = {"version": VERSION, "time": datetime.now(timezone.utc).isoformat(), **body}
+    whole = {**fields, "mac": None if mac is None else mac(_PURPOSE + encode_record(fields))}
     return encode_record({**whole, "checksum": digest_of(encode_record(whole))})
 
 
@@ -128,10 +128,10 @@ def _generation(name: str, body: dict[str, Any], check_mac: CheckMac | None) -> 
     Raises:
         VerificationError: no key made it.
     """
-    told = body.pop("mac", None)
+    mac = body.pop("mac", None)
     if check_mac is None:
         return 0
-    generation = check_mac(_PURPOSE + encode_decoded(body), told) if isinstance(told, str) else 0
+    generation = check_mac(_PURPOSE + encode_decoded(body), mac) if isinstance(mac, str) else 0
     if not generation:
         raise VerificationError(
             f"{name}: does not authenticate: it was edited, or written by someone else; nothing is done on its word; "

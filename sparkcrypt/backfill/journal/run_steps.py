@@ -28,5 +28,5 @@ def has_expired(journal: Journal) -> bool:
 
     They were not if a paused run has changed units since then, or if units with an open problem were left.
     """
-    told = [record for record in journal.records if record.kind in (*_NEW_FILES, "run_expired")]
-    return bool(told) and told[-1].kind == "run_expired" and not RunExpired.from_dict(told[-1].fields).units_left
+    steps = [record for record in journal.records if record.kind in (*_NEW_FILES, "run_expired")]
+    return bool(steps) and steps[-1].kind == "run_expired" and not RunExpired.from_dict(steps[-1].fields).units_left
