@@ -94,8 +94,8 @@ class LocationSwap:
         Raises:
             SourceChangedError: it no longer points to the unit's folder.
         """
-        current = self._current(unit)
-        if current != _plain(unit.location):
+        current = self._read_location(unit)
+        if current != _make_comparable(unit.location):
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again"
             )
@@ -108,8 +108,8 @@ class LocationSwap:
         Raises:
             SourceChangedError: it does not point to the staged folder.
         """
-        current = self._current(unit)
-        if current != _plain(staged):
+        current = self._read_location(unit)
+        if current != _make_comparable(staged):
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, neither {unit.location} nor what this run staged; "
                 "someone moved it; look at the table, then run again"
@@ -118,7 +118,7 @@ class LocationSwap:
 
     def in_effect(self, unit: Unit, staged: str) -> bool:
         """Tell whether the table or partition points to the staged folder."""
-        return self._current(unit) == _plain(staged)
+        return self._read_location(unit) == _make_comparable(staged)
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return the staged folder."""
@@ -128,13 +128,13 @@ class LocationSwap:
         """Return the unit's folder, in which the old files stay."""
         return unit.location
 
-    def _current(self, unit: Unit) -> str:
+    def _read_location(self, unit: Unit) -> str:
         catalog, table = Catalog(self.spark), self.table
         if unit.partition is None:
-            return _plain(catalog.table(table.quoted).location)
+            return _make_comparable(catalog.table(table.quoted).location)
         for partition in catalog.partitions(table, dict(unit.partition.values)):
             if partition.values == unit.partition.values:
-                return _plain(partition.location)
+                return _make_comparable(partition.location)
         raise SourceChangedError(
             f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again"
         )
@@ -326,6 +326,6 @@ def _refuse_slow_rename(spark: SparkSession, target: Target, instead: str) -> No
         )
 
 
-def _plain(location: str) -> str:
+def _make_comparable(location: str) -> str:
     """Return a location in comparable form: ``file:///x`` and ``file:/x`` become equal."""
     return location.replace("file:///", "file:/").rstrip("/")

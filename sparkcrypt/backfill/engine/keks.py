@@ -76,7 +76,7 @@ def table_keks(
         ConfigError: the name of each new record was taken.
     """
     keks = (_Keks(store, table_id, key, config, data_key_bits, mac) for key in sorted(set(master_keys)))
-    return tuple(known.current(service, rewraps=rewraps) for known in keks)
+    return tuple(known.find_or_make(service, rewraps=rewraps) for known in keks)
 
 
 def rewrapped_keks(
@@ -151,7 +151,7 @@ class _Keks:
     bits: int
     mac: Mac | None
 
-    def current(self, service: KeyService, *, rewraps: bool) -> WrappedKek:
+    def find_or_make(self, service: KeyService, *, rewraps: bool) -> WrappedKek:
         """Return the newest KEK that may be used; if there is none, create one, or use another run's if it was faster.
 
         Raises:

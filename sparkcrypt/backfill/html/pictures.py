@@ -104,11 +104,11 @@ def _rates(done: Sequence[tuple[float, float]]) -> list[float]:
     """Return the mean bytes per second in equal parts of the time, interpolating linearly between points."""
     seconds = done[-1][0]
     parts = max(1, min(MOST_STEPS, len(done) - 1))
-    marks = [_done_by(done, seconds * part / parts) for part in range(parts + 1)]
+    marks = [_interpolate_done(done, seconds * part / parts) for part in range(parts + 1)]
     return [(after - before) * parts / seconds for before, after in pairwise(marks)]
 
 
-def _done_by(done: Sequence[tuple[float, float]], when: float) -> float:
+def _interpolate_done(done: Sequence[tuple[float, float]], when: float) -> float:
     index = bisect_right(done, when, key=lambda point: point[0])
     if index >= len(done):
         return done[-1][1]
