@@ -9,7 +9,7 @@ from sparkcrypt.backfill.after.expire_refusals import may_commit, refuse_earlier
 from sparkcrypt.backfill.journal.attempts import undone_attempts
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
-from sparkcrypt.backfill.old_files.awaiting_expiry import swapped_at
+from sparkcrypt.backfill.old_files.awaiting_expiry import swap_time
 from sparkcrypt.backfill.old_files.changes import known_of_undone, known_places
 from sparkcrypt.backfill.old_files.ended_writers import writers_folder_in
 from sparkcrypt.backfill.old_files.past_run import PastRuns
@@ -78,8 +78,8 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
         )
     anew = {folder: name for folder, (name, state) in waste.old.items() if state.swapped and runs.files.exists(folder)}
     units_left = sorted({*waste.refused, *anew.values()})
-    left = {"units_left": units_left} if units_left else {}
-    journal.append("run_expired", folders=[folder for folder in waste.folders if folder not in anew], **left)
+    fields = {"units_left": units_left} if units_left else {}
+    journal.append("run_expired", folders=[folder for folder in waste.folders if folder not in anew], **fields)
     for base in sorted(bases):
         for folder in (f"{staging_folder(base)}/trash-{run_id}", old_folder(base, run_id)):
             runs.files.delete_empty(folder)
@@ -100,9 +100,9 @@ def _refuse_writer(runs: PastRuns, journal: Journal, name: str, state: UnitState
     if writing is not None:
         writing = f"{folder}/{writing.rpartition('/')[2]}"
         raise VerificationError(f"{runs.target.name}: {name}: {may_commit(writing, folder)}; it is where it was")
-    left = restore_unit(name, state.fields).location
-    if state.swapped and comparable_path(left) != comparable_path(str(state.fields["outcome"]["new_location"])):
-        refuse_earlier_writer(runs, name, left, swapped_at(journal, state))
+    location = restore_unit(name, state.fields).location
+    if state.swapped and comparable_path(location) != comparable_path(str(state.fields["outcome"]["new_location"])):
+        refuse_earlier_writer(runs, name, location, swap_time(journal, state))
 
 
 def _refuse_new(files: HadoopFiles, name: str, state: UnitState, folder: str, place: str) -> None:

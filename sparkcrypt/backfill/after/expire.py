@@ -112,8 +112,8 @@ def expire_run(
         RunConflictError: a run holds the table.
     """
     with past_runs(spark, table, policy, "expire", progress) as runs:
-        known = _journals(runs, run_id)
-        journals = [journal for journal in known if age_seconds(journal) >= older_than_seconds]
+        all_journals = _journals(runs, run_id)
+        journals = [journal for journal in all_journals if age_seconds(journal) >= older_than_seconds]
         places, standing = runs.in_use.look(), standing_of(runs, journals)
         refuse_old_in_use(runs, places, standing)
         refuse_earlier_writers(runs, standing, journals)
@@ -121,7 +121,7 @@ def expire_run(
         refused = {unit: why for _, _, units in looked for unit, why in units.items()}
         kept = {comparable_path(location) for location in _new_locations(runs)}
         wastes = [
-            (journal, _waste(runs, journal, standing, places, kept, tuple(sorted(units)), dry_run=dry_run))
+            (journal, _find_waste(runs, journal, standing, places, kept, tuple(sorted(units)), dry_run=dry_run))
             for journal, _, units in looked
         ]
         if refused and not any(waste.old for _, waste in wastes):
@@ -134,7 +134,11 @@ def expire_run(
                 refused |= dispose(runs, journal, waste)
             _compact(runs)
         ids = tuple(journal.run.run_id for journal in journals)
-        superseded, younger, unread = dict(standing.superseded), len(known) - len(journals), runs.trust.unread_runs()
+        superseded, younger, unread = (
+            dict(standing.superseded),
+            len(all_journals) - len(journals),
+            runs.trust.unread_runs(),
+        )
         name = runs.target.name
         return Expired(
             name, ids, folders, len(sizes), sum(sizes), dry_run, carried, unread, superseded, younger, refused
@@ -145,7 +149,7 @@ def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
     ids, name = runs.ids(), runs.target.name
     if run_id is not None and run_id not in ids:
         raise ConfigError(f"{name}: run {run_id} is not known; allowed: {', '.join(ids)}")
-    opened = [runs.journal(run_id)] if run_id is not None else list(runs.readable())
+    opened = [runs.journal(run_id)] if run_id is not None else list(runs.list_readable())
     for journal in opened:
         refuse_unaudited(runs, journal)
     unfinished = [journal.run.run_id for journal in opened if not has_ended(journal) and not is_paused(journal)]
@@ -169,16 +173,16 @@ def _reconcile_run(
     with runs.runner(journal) as runner:
         changes = list_suspects(runner, units) if dry_run else []
         compared = Compared(sum(len(found.places) for _, found in changes)) if dry_run else compare_run(runner, units)
-        known = problems_of(runner).open()
-    for problem in known:
+        open_problems = problems_of(runner).open()
+    for problem in open_problems:
         if not problem.run_id:
             raise VerificationError(problem.message)
-    of_run = [problem for problem in known if problem.run_id == journal.run.run_id]
+    of_run = [problem for problem in open_problems if problem.run_id == journal.run.run_id]
     refused = {problem.unit: problem.message for problem in of_run if problem.unit in units or problem.kind == UNDONE}
     return compared.carried, {unit.name: unit.message for unit in compared.failed} | refused
 
 
-def _waste(
+def _find_waste(
     runs: PastRuns,
     journal: Journal,
     standing: Standing,
@@ -205,7 +209,7 @@ def _waste(
     waste, disposal = Waste(refused=refused), runs.disposal(journal.run.run_id)
     states = state_of_units(journal.records)  # read again, since files may have been reconciled
     for unit in (unit for unit in standing.of(journal) if unit.name not in refused):
-        old = _old_folder(runs, unit)
+        old = _find_old_folder(runs, unit)
         if old is not None:
             if not dry_run and runs.files.exists(unit.old):
                 refuse_late_commit(runs.files, unit.name, states[unit.name])
@@ -228,11 +232,11 @@ def _waste(
     return waste
 
 
-def _old_folder(runs: PastRuns, unit: SwappedUnit) -> str | None:
+def _find_old_folder(runs: PastRuns, unit: SwappedUnit) -> str | None:
     """Return the folder of a unit's old files, also if release 0.1.0 had set it aside; None if it no longer exists."""
     if runs.disposal(unit.journal.run.run_id).is_there(unit.old):
         return unit.old
-    trash = _trash(unit.journal, runs.target.base, unit.name)
+    trash = _name_trash_folder(unit.journal, runs.target.base, unit.name)
     return trash if runs.files.exists(trash) else None
 
 
@@ -245,7 +249,7 @@ def _list_emptied_folders(runs: PastRuns, unit: SwappedUnit) -> Iterator[str]:
 
 def _new_locations(runs: PastRuns) -> Iterator[str]:
     """Yield the folders into which the table's runs put new files: these are in use, or old files of a later run."""
-    for journal in runs.readable():
+    for journal in runs.list_readable():
         for state in state_of_units(journal.records).values():
             if "outcome" in state.fields:
                 yield str(state.fields["outcome"]["new_location"])
@@ -258,7 +262,7 @@ def _lengths(files: HadoopFiles, folder: str) -> list[int]:
 def _compact(runs: PastRuns) -> None:
     """Archive each ended and expired run as one record, and pack the table's audit; finish what a killed call began."""
     store, table_id, mac = runs.store, runs.target.table_id, runs.trust.mac()
-    for journal in runs.readable():
+    for journal in runs.list_readable():
         if journal.archived:
             clear_archived(store, table_id, journal.run.run_id, mac.check)
         elif has_ended(journal) and has_expired(journal):
@@ -266,6 +270,6 @@ def _compact(runs: PastRuns) -> None:
     pack_audit(store, table_id, mac)
 
 
-def _trash(journal: Journal, base: str, unit: str) -> str:
+def _name_trash_folder(journal: Journal, base: str, unit: str) -> str:
     """Return the folder to which release 0.1.0 renamed a unit's old folder before deleting it."""
     return f"{staging_folder(base)}/trash-{journal.run.run_id}/{hashlib.sha256(unit.encode()).hexdigest()[:16]}"

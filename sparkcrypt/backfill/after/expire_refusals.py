@@ -8,7 +8,7 @@ from datetime import datetime
 from sparkcrypt.backfill.journal.attempts import undone_attempts
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_steps import state_of_units
-from sparkcrypt.backfill.old_files.awaiting_expiry import swapped_at
+from sparkcrypt.backfill.old_files.awaiting_expiry import swap_time
 from sparkcrypt.backfill.old_files.check_replacements import Standing
 from sparkcrypt.backfill.old_files.ended_writers import earlier_writers_folder
 from sparkcrypt.backfill.old_files.past_run import PastRuns
@@ -49,9 +49,9 @@ def refuse_earlier_writers(runs: PastRuns, standing: Standing, journals: Iterabl
         VerificationError: it names the writer's folder.
     """
     for unit in standing.settled:
-        left = restore_unit(unit.name, unit.state.fields).location
-        if comparable_path(left) != comparable_path(unit.new):  # else the writer commits to the new files
-            refuse_earlier_writer(runs, unit.name, left, swapped_at(unit.journal, unit.state))
+        location = restore_unit(unit.name, unit.state.fields).location
+        if comparable_path(location) != comparable_path(unit.new):  # else the writer commits to the new files
+            refuse_earlier_writer(runs, unit.name, location, swap_time(unit.journal, unit.state))
     for journal in journals:
         for name, attempt in undone_attempts(journal.records, state_of_units(journal.records)):
             refuse_earlier_writer(runs, name, attempt.staged, attempt.records[-1].time)

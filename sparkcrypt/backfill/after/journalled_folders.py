@@ -56,19 +56,19 @@ def leftovers_of_journals(
     Returns:
         The folders of existing tables' runs, which `expire` handles; and folder -> leftover, for other tables.
     """
-    known: set[str] = set()
-    left: dict[str, Leftover] = {}
+    looked_after: set[str] = set()
+    leftovers: dict[str, Leftover] = {}
     for table_id in sorted({name.split("/")[1] for name in store.list("runs/")}):
         if table_id in tables:
             for run_id in Journal.runs(store, table_id, archived=False):
                 try:
-                    known |= _list_looked_after(Journal.open(store, table_id, run_id), tables[table_id])
+                    looked_after |= _list_looked_after(Journal.open(store, table_id, run_id), tables[table_id])
                 except (VerificationError, LookupError, TypeError, ValueError):  # damaged or forged: `expire` names it
-                    known.add(_comparable(old_folder(tables[table_id], run_id)))
+                    looked_after.add(_comparable(old_folder(tables[table_id], run_id)))
         else:
             found = left_of_table(store, policy, table_id, files)
-            left |= {_comparable(leftover.folder): leftover for leftover in found}
-    return known, left
+            leftovers |= {_comparable(leftover.folder): leftover for leftover in found}
+    return looked_after, leftovers
 
 
 def left_of_table(store: StateStore, policy: Policy, table_id: str, files: HadoopFiles) -> Iterator[Leftover]:
@@ -126,12 +126,12 @@ def _find_left_by(journal: Journal, files: HadoopFiles) -> Iterator[Leftover]:
     if journal.run.options.get("output"):
         return  # its source is no old folder
     since = int(datetime.fromisoformat(journal.records[-1].time).timestamp() * 1000)
-    gone = expired_folders(journal.records)
+    expired = expired_folders(journal.records)
     for state in state_of_units(journal.records).values():
         if not state.swapped:
             continue
         old, base = state.outcome.old_location, base_location(state.staged)
-        if comparable_path(old) not in gone:
+        if comparable_path(old) not in expired:
             yield Leftover(old, "old", base, _find_unknown(files, state, old), since)
         if "/" not in journal.run.table:  # a bare folder is in use, although no table refers to it
             yield Leftover(state.outcome.new_location, "new", base, None, since)

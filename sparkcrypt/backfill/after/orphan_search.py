@@ -89,13 +89,13 @@ class OrphanSearch:
 
     def find_all(self, databases: tuple[str, ...], path: str | None) -> Iterator[Orphan]:
         """Yield every orphan, each once."""
-        seen: set[str] = set()
+        places: set[str] = set()
         wanted = {name.lower() for name in databases}
         roots = self._roots(wanted) if path is None else [self.files.qualify(path.rstrip("/"))]
         for orphan in (*self._find_staged(roots), *self._find_left_behind(roots, wanted, path)):
             place = comparable_path(orphan.folder).rstrip("/")
-            if place not in seen and place not in self._known and not holds_stores(self.policy, orphan.folder):
-                seen.add(place)
+            if place not in places and place not in self._known and not holds_stores(self.policy, orphan.folder):
+                places.add(place)
                 yield orphan
         if path is None and not wanted:
             yield from self._find_gone_stores()

@@ -202,7 +202,7 @@ def _find_problem(runs: PastRuns, problem: str) -> Problem:
 
 
 def _refuse_unfinished(runs: PastRuns) -> None:
-    for journal in runs.readable():
+    for journal in runs.list_readable():
         if not (has_ended(journal) or is_paused(journal)):
             raise ConfigError(
                 f"{runs.target.name}: run {journal.run.run_id} is unfinished; run the job again to finish it first"

@@ -171,8 +171,8 @@ def refuse_later(runner: Runner, name: str, state: UnitState) -> None:
     """
     new_location = state.new_location
     now = by_place(new_location, list_folders(runner.run.files, new_location))
-    made = dict(new_files(state)) | dict(list_reconciled_files(state.carrying))
-    later = sorted(now.keys() - made.keys())
+    made_files = dict(new_files(state)) | dict(list_reconciled_files(state.carrying))
+    later = sorted(now.keys() - made_files.keys())
     if later:
         raise VerificationError(
             f"{name}: {later[0]} was written after the run, and a rollback would lose its rows; nothing was changed"

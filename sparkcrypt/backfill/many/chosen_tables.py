@@ -51,7 +51,7 @@ def choose_tables(spark: SparkSession, choice: Choice) -> tuple[Chosen, ...]:
             _add(found, Chosen(table, named=False))
     for pattern in choice.tables:
         if any(sign in pattern for sign in _WILD):
-            fitting = list(_fitting(catalog, pattern, spark.catalog.currentDatabase()))
+            fitting = list(_find_matching_tables(catalog, pattern, spark.catalog.currentDatabase()))
             if not fitting:
                 raise PlanError(f"--table {pattern}: fits no table; SHOW TABLES IN … lists what is there")
             for table in fitting:
@@ -67,7 +67,7 @@ def _add(found: dict[str, Chosen], chosen: Chosen) -> None:
         found[name] = chosen
 
 
-def _fitting(catalog: Catalog, pattern: str, current: str) -> Iterator[Table]:
+def _find_matching_tables(catalog: Catalog, pattern: str, current: str) -> Iterator[Table]:
     database, dot, table = pattern.replace("`", "").lower().rpartition(".")
     for name in catalog.databases() if dot else (current,):
         if not dot or fnmatchcase(name.lower(), database):

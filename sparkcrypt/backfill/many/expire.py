@@ -99,15 +99,15 @@ def expire_many(
             raise
         except SparkcryptError as error:
             failed.append(TableError(name, type(error).__name__, str(error)))
-    gone = {table_id: table_id for table_id in ids if table_id not in names}
+    dropped = {table_id: table_id for table_id in ids if table_id not in names}
     if path is not None:
         qualified = HadoopFiles(spark).qualify(path.rstrip("/"))
-        gone[qualified] = target_folder_id(qualified)
-    left = {
+        dropped[qualified] = target_folder_id(qualified)
+    leftovers = {
         name: tuple(expire_left(spark, policy, table_id, older_than_seconds=older_than_seconds, dry_run=dry_run))
-        for name, table_id in gone.items()
+        for name, table_id in dropped.items()
     }
-    return ManyExpired(tuple(done), left, tuple(failed))
+    return ManyExpired(tuple(done), leftovers, tuple(failed))
 
 
 def _tables(spark: SparkSession) -> Iterator[Any]:

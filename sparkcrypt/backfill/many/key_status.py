@@ -41,7 +41,7 @@ class Due:
         every = policy.rotation_period(described.key_id)
         if every is None:
             return None
-        since = newest_made(described)
+        since = newest_creation(described)
         return cls(described.key_id, every, since, None if since is None else since + timedelta(seconds=every))
 
     def is_overdue(self, now: datetime) -> bool:
@@ -102,13 +102,13 @@ class KeyStatus:
     def to_dict(self, now: datetime) -> dict[str, Any]:
         """Return it as JSON values: times in ISO 8601 and UTC, ages and periods in whole days."""
         described = self.described
-        made = None if described is None else newest_made(described)
+        made_at = None if described is None else newest_creation(described)
         return {
             "key_id": self.key_id,
             "versions": None if described is None else described.versions,
             "created": None if described is None else described.created,
-            "newest_created": None if made is None else utc_text(made),
-            "age_days": None if made is None else (now - made).days,
+            "newest_created": None if made_at is None else utc_text(made_at),
+            "age_days": None if made_at is None else (now - made_at).days,
             **self.amount.to_dict(),
             "files_on_old_versions": self.old.files,
             "bytes_on_old_versions": self.old.total_bytes,
@@ -143,8 +143,8 @@ def key_statuses(store: StateStore, service: KeyService, policy: Policy) -> tupl
         facts: KeyFacts | None = read_key_facts(store, service, MasterKeys.of(policy))
     except KeyAccessDeniedError:  # these credentials may describe keys, but not open audits
         facts = None
-    told = KeyFacts() if facts is None else facts
-    named = {*(key_id for use in uses for key_id in use.keys), *told.holds, *told.tombstones}
+    key_facts = KeyFacts() if facts is None else facts
+    named = {*(key_id for use in uses for key_id in use.keys), *key_facts.holds, *key_facts.tombstones}
     found = _describe_keys(service, named)
     current, former = split_former(policy.key_service)
     by_digest = {key_digest(key_id): key_id for key_id in found}
@@ -155,8 +155,8 @@ def key_statuses(store: StateStore, service: KeyService, policy: Policy) -> tupl
             former_kinds=frozenset(entry.config.type for entry in former if entry.has(key_id)) - {current.type},
             retention_seconds=policy.retention_of(key_id),
             due=None if described is None else Due.of(described, policy),
-            holds=None if facts is None else told.holds.get(key_id, ()),
-            tombstone=told.tombstones.get(key_id),
+            holds=None if facts is None else key_facts.holds.get(key_id, ()),
+            tombstone=key_facts.tombstones.get(key_id),
         )
         for key_id, described in sorted(found.items())
     }
@@ -203,11 +203,11 @@ def tell_overdue(policy: Policy, tables: Iterable[tuple[StateStore, str]]) -> tu
         return (f"whether keys are overdue is not known: {error}",)
 
 
-def newest_made(described: KeyDescription) -> datetime | None:
+def newest_creation(described: KeyDescription) -> datetime | None:
     """Return when the newest version of a key was made; None if its key service does not report it."""
-    told = described.rotated or (described.created if described.versions == 1 else None)
+    made_at = described.rotated or (described.created if described.versions == 1 else None)
     try:
-        return None if told is None else datetime.strptime(told, UTC_TIME).replace(tzinfo=timezone.utc)
+        return None if made_at is None else datetime.strptime(made_at, UTC_TIME).replace(tzinfo=timezone.utc)
     except ValueError:
         return None
 

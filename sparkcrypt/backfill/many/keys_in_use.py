@@ -39,16 +39,16 @@ class KeyUse:
     def older_than(self, version: int) -> Amount:
         """Return the files with a data key under a version that is known to be lower."""
         return sum(
-            (found for told, found in self.by_versions.items() if any(0 < known < version for known in told)), Amount()
+            (found for used, found in self.by_versions.items() if any(0 < known < version for known in used)), Amount()
         )
 
     def of_version(self, version: int) -> Amount:
         """Return the files with a data key under a version; 0 stands for those that are not known."""
-        return sum((found for told, found in self.by_versions.items() if version in told), Amount())
+        return sum((found for versions, found in self.by_versions.items() if version in versions), Amount())
 
     def of_kinds(self, kinds: Collection[str]) -> Amount:
         """Return the files with a data key that is wrapped in the form of one of these types of key services."""
-        return sum((found for told, found in self.by_kinds.items() if not told.isdisjoint(kinds)), Amount())
+        return sum((found for forms, found in self.by_kinds.items() if not forms.isdisjoint(kinds)), Amount())
 
 
 @dataclass(frozen=True, slots=True)

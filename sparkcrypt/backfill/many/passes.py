@@ -103,11 +103,11 @@ def backfill(
     if (path is None) == (choice == Choice()):
         raise ConfigError("give tables or databases, or else a path")
     configure(spark, policy)
-    made = _Pass(spark, policy, options, progress or Silent())
+    the_pass = _Pass(spark, policy, options, progress or Silent())
     try:
-        return made.over_path(path) if path is not None else made.over_tables(choose_tables(spark, choice))
+        return the_pass.run_on_path(path) if path is not None else the_pass.run_on_tables(choose_tables(spark, choice))
     except BaseException:
-        on_failure(made.report_unfinished())
+        on_failure(the_pass.report_unfinished())
         raise
 
 
@@ -126,14 +126,14 @@ class _Pass:
         self._unchanged: list[str] = []
         self._looked_at: list[tuple[StateStore, str]] = []
 
-    def over_path(self, path: str) -> PassReport:
+    def run_on_path(self, path: str) -> PassReport:
         """Run over a bare folder; return the report of the pass."""
         run = self._options.run
         target = find_target(self._spark, None, path, self._policy, None, run.engine)
         self._reports.append(self._run(target, run))
         return self._report()
 
-    def over_tables(self, chosen: Iterable[Chosen]) -> PassReport:
+    def run_on_tables(self, chosen: Iterable[Chosen]) -> PassReport:
         """Run over tables, one after the other; return the report of the pass."""
         for candidate in self._in_order(chosen):
             with self._failure_of(candidate.table.full_name):
@@ -162,7 +162,7 @@ class _Pass:
     def _table(self, table: Table) -> None:
         run, target = self._options.run, self._target(table)
         store = self._store(target)
-        if not self._gate.safe(target, store):
+        if not self._gate.may_run(target, store):
             return
         self._looked_at.append((store, target.table_id))
         if self._unchanged_since(target, store) and not self._needs_care(target, store):
@@ -180,7 +180,7 @@ class _Pass:
 
     def _unchanged_since(self, target: CatalogTarget, store: StateStore) -> bool:
         """Tell whether the pass skips unchanged tables, and a table is unchanged since a pass last found no drift."""
-        return self._options.changed and PassState(store, target.table_id).last() == fingerprint(target, self._files)
+        return self._options.changed and PassState(store, target.table_id).read() == fingerprint(target, self._files)
 
     def _needs_care(self, target: CatalogTarget, store: StateStore) -> bool:
         if self._options.run.dry_run:
@@ -214,12 +214,12 @@ class _Pass:
         The run has changed properties and files, and another process may have changed tags or written files during it.
         """
         target = self._target(Catalog(self._spark).table(name))
-        seen = fingerprint(target, self._files)
+        digest = fingerprint(target, self._files)
         job = self._job(target, replace(self._options.run, where=None))
-        if not survey_units(job, job.options).drifted and seen == fingerprint(
+        if not survey_units(job, job.options).drifted and digest == fingerprint(
             self._target(Catalog(self._spark).table(name)), self._files
         ):
-            PassState(self._store(target), target.table_id).keep(seen)
+            PassState(self._store(target), target.table_id).keep(digest)
 
     def _count_calls(self, name: str) -> None:
         """Survey a table after a rotation, and add to its report how many calls a reader makes now."""
@@ -273,6 +273,6 @@ class _Pass:
 
 
 def _describe_lost(unit: Mapping[str, Any]) -> dict[str, str]:
-    gone = drift_of_missing_folder(str(unit["location"]))
-    message = f"{unit['unit']}: {gone.file}: {gone.detail}"
+    drift = drift_of_missing_folder(str(unit["location"]))
+    message = f"{unit['unit']}: {drift.file}: {drift.detail}"
     return FailedUnit(str(unit["unit"]), VerificationError.__name__, message).to_dict()

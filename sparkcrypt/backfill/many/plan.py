@@ -131,5 +131,5 @@ def _find_refusal(
     if target.table is None:
         return None
     gate = Gate(spark, policy, accept_path_readers=accept_path_readers)
-    gate.safe(target, store)
+    gate.may_run(target, store)
     return gate.away.refused.get(target.name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.many.chosen_tables import Chosen
 from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.backfill.target.shared_folders import folders_of_tables, shared_with
+from sparkcrypt.backfill.target.shared_folders import describe_sharing, folders_of_tables
 from sparkcrypt.backfill.target.target import Target, refuse_kinds
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.plan import EncryptionPlan
@@ -51,7 +51,7 @@ class Gate:
             return False
         return True
 
-    def safe(self, target: Target, store: StateStore) -> bool:
+    def may_run(self, target: Target, store: StateStore) -> bool:
         """Tell whether a run may begin: the table lost no tags and shares no folder; if not, record it as refused."""
         reason = _describe_lost(lost_tags(store, target.table_id, target.plan)) or self._find_shared(target.table)
         if reason is not None:
@@ -62,7 +62,7 @@ class Gate:
         if table is None or self._accept:
             return None
         partitions = Catalog(self._spark).partitions(table) if table.partition_columns else ()
-        shared = shared_with(table, [partition.location for partition in partitions], self._folders(table))
+        shared = describe_sharing(table, [partition.location for partition in partitions], self._folders(table))
         if shared is None:
             return None
         return (

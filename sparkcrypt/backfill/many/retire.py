@@ -12,7 +12,7 @@ from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys, describe_refus
 from sparkcrypt.backfill.drift.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.backfill.many.check_keys import list_batches
 from sparkcrypt.backfill.many.keys_in_use import TableUse, list_key_uses
-from sparkcrypt.backfill.old_files.awaiting_expiry import awaiting_expiry
+from sparkcrypt.backfill.old_files.awaiting_expiry import count_awaiting_expiry
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.directory import open_states
 from sparkcrypt.backfill.state.store import StateStore
@@ -92,8 +92,10 @@ def retire_versions(
     needs = list(find_needs(spark, policy, key_id, below, leave_out=leave_out))
     if needs:
         more = f"; and {len(needs) - _SHOWN} more" if len(needs) > _SHOWN else ""
-        told = "; ".join(f"{need.what}: {need.reason}" for need in needs[:_SHOWN])
-        raise VerificationError(f"versions of {key_id!r} below {below} are needed: {told}{more}; nothing was changed")
+        reasons = "; ".join(f"{need.what}: {need.reason}" for need in needs[:_SHOWN])
+        raise VerificationError(
+            f"versions of {key_id!r} below {below} are needed: {reasons}{more}; nothing was changed"
+        )
     return service.retire(key_id, below)
 
 
@@ -117,7 +119,7 @@ def find_records(store: StateStore, key_id: str, below: int, service_type: str) 
         for name in store.list(kind):
             with contextlib.suppress(ValueError):  # a torn record is not used for anything
                 objects = walk_objects(json.loads(store.read(name) or b""))
-                if any(_is_needed(told, key_id, below, service_type) for told in objects):
+                if any(_is_needed(record, key_id, below, service_type) for record in objects):
                     yield Need(
                         name,
                         "holds a MAC key or a digest secret under an older version; audits are proven with it, so the "
@@ -159,7 +161,7 @@ def _find_in_table(
         yield Need(
             use.name, f"{count_of(unread, 'file')} cannot be read, so nobody can tell; see `sparkcrypt keys check`"
         )
-    waiting = awaiting_expiry(store, use.table_id, files, policy.grace_seconds).files if holds else 0
+    waiting = count_awaiting_expiry(store, use.table_id, files, policy.grace_seconds).files if holds else 0
     if waiting:
         yield Need(
             use.name,
@@ -182,8 +184,8 @@ def walk_objects(value: Any) -> Iterator[dict[str, Any]]:
             yield from walk_objects(inner)
 
 
-def _is_needed(told: dict[str, Any], key_id: str, below: int, service_type: str) -> bool:
-    wrapped = told.get("wrapped")
-    if told.get("key_id") != key_id or not isinstance(wrapped, str):
+def _is_needed(record: dict[str, Any], key_id: str, below: int, service_type: str) -> bool:
+    wrapped = record.get("wrapped")
+    if record.get("key_id") != key_id or not isinstance(wrapped, str):
         return False
     return kind_of(wrapped) in ("", service_type) and version_of(wrapped) < below

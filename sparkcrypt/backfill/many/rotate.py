@@ -82,7 +82,7 @@ def rotate_key(
     if successor is not None:
         refuse_unplanned(policy, key_id, successor, compromised=compromised)
     store, service = (
-        open_states(spark, policy.run_state, outside=_outside(policy)),
+        open_states(spark, policy.run_state, outside=_name_outside_folder(policy)),
         open_key_service(policy.key_service),
     )
     chosen, missing = tuple(tables), tuple[str, ...]()
@@ -135,13 +135,13 @@ def refuse_unplanned(policy: Policy, key_id: str, successor: str, *, compromised
             "backfill` without --rewrap gives new data keys under it"
         )
     rules = [rule for rule in policy.tags if rule.key is not None]
-    left = [f"tag {rule.name!r}" for rule in rules if rule.template_of(key_id) is not None]
+    uses = [f"tag {rule.name!r}" for rule in rules if rule.template_of(key_id) is not None]
     named = [rule for rule in rules if rule.template_of(successor) is not None and key_id in rule.history]
     if policy.footer_key == key_id:
-        left.append("the footer")
-    if left or successor == key_id:
+        uses.append("the footer")
+    if uses or successor == key_id:
         raise ConfigError(
-            f"the policy gives {', '.join(left) or 'what is rewrapped'} the key {key_id!r}; name {successor!r} there, "
+            f"the policy gives {', '.join(uses) or 'what is rewrapped'} the key {key_id!r}; name {successor!r} there, "
             f"and {key_id!r} under its history, then give the command again"
         )
     if not named and not (policy.footer_key == successor and key_id in policy.footer_key_history):
@@ -158,16 +158,16 @@ def find_tables(spark: SparkSession, store: StateStore, key_id: str) -> tuple[tu
         ConfigError: no table of this catalog is known to use it.
     """
     digest, catalog = key_digest(key_id), Catalog(spark)
-    known = [use for use in list_key_uses(store) if key_id in use.keys or digest in use.kept]
-    found = sorted({use.name for use in known if use.table and "/" not in use.table and catalog.exists(use.table)})
-    missing = sorted({use.name for use in known} - set(found))
+    uses = [use for use in list_key_uses(store) if key_id in use.keys or digest in use.kept]
+    found = sorted({use.name for use in uses if use.table and "/" not in use.table and catalog.exists(use.table)})
+    missing = sorted({use.name for use in uses} - set(found))
     if not found:
         raise ConfigError(
             f"the state directory knows no table that holds {key_id!r}{_list(missing)}; name tables with --table or "
             "--database; `sparkcrypt keys rotate` alone adds a version"
         )
-    told = f"{', '.join(missing)}: may hold {key_id!r}, and is no table of this catalog; it was not looked at"
-    return tuple(found), (told,) if missing else ()
+    warning = f"{', '.join(missing)}: may hold {key_id!r}, and is no table of this catalog; it was not looked at"
+    return tuple(found), (warning,) if missing else ()
 
 
 def _list(names: Iterable[str]) -> str:
@@ -175,5 +175,5 @@ def _list(names: Iterable[str]) -> str:
     return f", but for what is no table of this catalog ({text})" if text else ""
 
 
-def _outside(policy: Policy) -> str:
+def _name_outside_folder(policy: Policy) -> str:
     return f"{policy.run_state.rstrip('/')}/{_OUTSIDE}"

@@ -48,14 +48,14 @@ class RotationRecord:
         _record(store, self.key_id).replace(content.encode())
 
     @classmethod
-    def last(cls, store: StateStore, key_id: str) -> RotationRecord | None:
+    def read(cls, store: StateStore, key_id: str) -> RotationRecord | None:
         """Return the record of a master key; None if there is none."""
         for content in _record(store, key_id).read():
             with contextlib.suppress(ValueError, KeyError, TypeError):
-                told = json.loads(content)
-                if told["version"] == VERSION and told["key_id"] == key_id:
-                    marks = (bool(told[name]) for name in ("asked", "finished", "rekeys"))
-                    return cls(key_id, int(told["to"]), *marks)
+                record = json.loads(content)
+                if record["version"] == VERSION and record["key_id"] == key_id:
+                    marks = (bool(record[name]) for name in ("asked", "finished", "rekeys"))
+                    return cls(key_id, int(record["to"]), *marks)
         return None
 
 
@@ -101,11 +101,11 @@ def begin_version(
             "the service's own tools, then give --keep-version, which rewraps under the version that is newest"
         )
     RotationRecord(key_id, newest + 1, rekeys=rekeys).keep(store)
-    made = service.rotate(key_id).versions
+    version = service.rotate(key_id).versions
     RotationRecord(key_id, newest + 1, asked=True, rekeys=rekeys).keep(store)
-    if made <= newest:
-        raise _untold_error(key_id, newest + 1, made)
-    return made
+    if version <= newest:
+        raise _untold_error(key_id, newest + 1, version)
+    return version
 
 
 def finish_rotation(store: StateStore, key_id: str, version: int) -> None:
@@ -114,7 +114,7 @@ def finish_rotation(store: StateStore, key_id: str, version: int) -> None:
 
 
 def _find_unfinished(store: StateStore, key_id: str, *, rekeys: bool) -> RotationRecord | None:
-    begun = RotationRecord.last(store, key_id)
+    begun = RotationRecord.read(store, key_id)
     return None if begun is None or begun.finished or begun.rekeys != rekeys else begun
 
 

@@ -25,7 +25,7 @@ class PassState:
     def __init__(self, store: StateStore, table_id: str) -> None:
         self._record = LatestRecord(store, f"passes/{table_id}/")
 
-    def last(self) -> str | None:
+    def read(self) -> str | None:
         """Return the recorded fingerprint; None if no pass found the table without drift."""
         for content in self._record.read():
             with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -41,13 +41,13 @@ class PassState:
 
 def fingerprint(target: CatalogTarget, files: HadoopFiles) -> str:
     """Return a digest of everything that determines a table's drift: plan, properties, schema, folders and files."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     plan, options = target.plan.to_dict(), dict(sorted(target.options().items()))
-    made.update(json.dumps([plan, options, target.table.schema_json], sort_keys=True).encode())
+    digest.update(json.dumps([plan, options, target.table.schema_json], sort_keys=True).encode())
     for unit in target.units(None):
         listed = list_unit(files, unit)
-        made.update(json.dumps([unit.name, unit.location]).encode())
+        digest.update(json.dumps([unit.name, unit.location]).encode())
         for folder in listed.folders:
             for file in folder.files:
-                made.update(json.dumps(file.to_list()).encode())
-    return made.hexdigest()
+                digest.update(json.dumps(file.to_list()).encode())
+    return digest.hexdigest()

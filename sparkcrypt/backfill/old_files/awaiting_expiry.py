@@ -53,7 +53,7 @@ class Awaiting:
         }
 
 
-def awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_seconds: float) -> Awaiting:
+def count_awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_seconds: float) -> Awaiting:
     """Return the old files of a table that await expiry, by its journals; unreadable journals are ignored.
 
     Args:
@@ -78,14 +78,14 @@ def awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_
     )
 
 
-def swapped_at(journal: Journal, state: UnitState) -> str:
+def swap_time(journal: Journal, state: UnitState) -> str:
     """Return when a unit was swapped; for a record of release 0.1.0, which lacks it, when its run last wrote."""
     return state.outcome.finished or journal.records[-1].time
 
 
 def age_seconds(journal: Journal) -> float:
     """Return how long ago a run swapped its last unit; if it has swapped none, how long ago it last wrote."""
-    swapped = [swapped_at(journal, state) for state in state_of_units(journal.records).values() if state.swapped]
+    swapped = [swap_time(journal, state) for state in state_of_units(journal.records).values() if state.swapped]
     then = datetime.fromisoformat(max(swapped, default=journal.records[-1].time))
     return (datetime.now(timezone.utc) - then).total_seconds()
 
@@ -103,12 +103,12 @@ def _find_in_run(store: StateStore, table_id: str, run_id: str, files: HadoopFil
 
 
 def _find_waiting(journal: Journal, files: HadoopFiles) -> Iterator[tuple[list[_Source], str]]:
-    gone = expired_folders(journal.records)
+    expired = expired_folders(journal.records)
     for state in state_of_units(journal.records).values():
         if state.swapped and not journal.run.output:
             old = state.outcome.old_location
-            if comparable_path(old) not in gone and files.exists(old):
-                yield _list_sources(state), swapped_at(journal, state)
+            if comparable_path(old) not in expired and files.exists(old):
+                yield _list_sources(state), swap_time(journal, state)
 
 
 def _list_sources(state: UnitState) -> list[_Source]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sparkcrypt.backfill.journal.attempts import Attempt, undone_attempts
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
 from sparkcrypt.backfill.old_files.changes import Changes, changes_at, changes_at_undone, expired_folders
-from sparkcrypt.backfill.old_files.grace import files_back, folders_in_use, settle_move
+from sparkcrypt.backfill.old_files.grace import find_files_back, folders_in_use, settle_move
 from sparkcrypt.backfill.old_files.reconcile import (
     find_home,
     finish_reconciling,
@@ -98,7 +98,7 @@ def _of_undone(runner: Runner, states: Mapping[str, UnitState], expired: set[str
     """Yield the units with files that were added to folders of undone swaps."""
     run = runner.run
     for name, attempt in undone_attempts(run.journal.records, states):
-        if comparable_path(attempt.staged) in expired or run.in_use.own(seconds_old=60.0).uses(attempt.staged):
+        if comparable_path(attempt.staged) in expired or run.in_use.find_own(seconds_old=60.0).uses(attempt.staged):
             continue
         listed = list_folders(run.files, attempt.staged)
         changes = changes_at_undone(attempt, listed, states[name])
@@ -111,7 +111,7 @@ def _find_in_unit(runner: Runner, name: str, state: UnitState, used: set[str], *
     for location in old_locations(state) if runner.swap.repoints else (state.old_location,):
         listed = list_folders(files, location)
         if comparable_path(location) in used and runner.swap.repoints:
-            back = files_back(name, state, location, listed)
+            back = find_files_back(name, state, location, listed)
             if back:
                 yield Suspect(name, state, Changes(location, (), (), ()), listed, back)
             continue
@@ -121,7 +121,7 @@ def _find_in_unit(runner: Runner, name: str, state: UnitState, used: set[str], *
             if moved is not state:
                 yield from _find_in_unit(runner, name, moved, used, finish=finish)
                 return
-        came = changes.came and not files_back(name, state, location, listed)
+        came = changes.came and not find_files_back(name, state, location, listed)
         if came and belongs_to_another(runner, unit, location):
             continue
         if changes and not (changes.only_gone and is_superseded(runner, name, state)):

@@ -9,7 +9,7 @@ from sparkcrypt.backfill.journal.attempts import Attempt
 from sparkcrypt.backfill.journal.journal import Record
 from sparkcrypt.backfill.journal.later_entries import RunExpired, UnitCarried
 from sparkcrypt.backfill.journal.unit_steps import UnitState
-from sparkcrypt.backfill.target.record import below, by_place
+from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit
 from sparkcrypt.paths import comparable_path
 
@@ -35,7 +35,7 @@ class Changes:
     @property
     def places(self) -> tuple[str, ...]:
         """The paths below the folder of the files that were added."""
-        return tuple(sorted(below(self.location, file.path) for folder in self.came for file in folder.files))
+        return tuple(sorted(path_below(self.location, file.path) for folder in self.came for file in folder.files))
 
     @property
     def only_gone(self) -> bool:
@@ -122,15 +122,16 @@ def _compare(location: str, folders: tuple[Folder, ...], known: Mapping[str, int
     """Compare a folder with the files that may be in it (``known``) and with the paths that must be (``held``)."""
     now = by_place(location, folders)
     left = {place for place, length in known.items() if place in now and now[place].length == length}
-    gone = tuple(sorted(held - left))
-    return Changes(location, _less(folders, location, known), gone, (), holds_known=bool(left))
+    missing = tuple(sorted(held - left))
+    return Changes(location, _leave_out_known(folders, location, known), missing, (), holds_known=bool(left))
 
 
-def _less(folders: tuple[Folder, ...], location: str, known: Mapping[str, int]) -> tuple[Folder, ...]:
+def _leave_out_known(folders: tuple[Folder, ...], location: str, known: Mapping[str, int]) -> tuple[Folder, ...]:
     """Return folders with only those of their files that are not known, or are known with another length."""
     found = (
         replace(
-            folder, files=tuple(file for file in folder.files if known.get(below(location, file.path)) != file.length)
+            folder,
+            files=tuple(file for file in folder.files if known.get(path_below(location, file.path)) != file.length),
         )
         for folder in folders
     )

@@ -67,7 +67,7 @@ def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
         VerificationError: files that a run made are missing, and nothing has replaced them, so the old files may be the
             only copy; nothing was changed.
     """
-    every = [unit for journal in runs.readable() for unit in _list_swapped(journal)]
+    every = [unit for journal in runs.list_readable() for unit in _list_swapped(journal)]
     last_with = {(unit.name, comparable_path(unit.old)): unit.journal.run.run_id for unit in every}
     made_by = {comparable_path(unit.new): unit for unit in every}
     units = runs.in_use.units()
@@ -97,8 +97,8 @@ def _list_swapped(journal: Journal) -> Iterator[SwappedUnit]:
 
 def _list_waiting(journal: Journal) -> Iterator[SwappedUnit]:
     """Yield the swapped units of a run whose old files have not expired."""
-    gone = expired_folders(journal.records)
-    return (unit for unit in _list_swapped(journal) if comparable_path(unit.old) not in gone)
+    expired = expired_folders(journal.records)
+    return (unit for unit in _list_swapped(journal) if comparable_path(unit.old) not in expired)
 
 
 def _locate_unit(unit: SwappedUnit, units: Mapping[str, str]) -> str | None:
@@ -126,11 +126,11 @@ def _refuse_lost(runs: PastRuns, unit: SwappedUnit, here: str | None, made_by: M
     if maker is None or maker.journal.archived:
         return  # the unit was moved elsewhere, or the journal no longer lists the files that the run made
     now = {place: file.length for place, file in by_place(here, list_folders(runs.files, here)).items()}
-    made = dict(new_files(maker.state)) | dict(
+    made_files = dict(new_files(maker.state)) | dict(
         list_reconciled_files(maker.state.carrying[: len(maker.state.carried_fields)])
     )
-    lost = sorted(place for place, length in made.items() if now.get(place) != length)
-    if lost and not now.keys() - made.keys():
+    lost = sorted(place for place, length in made_files.items() if now.get(place) != length)
+    if lost and not now.keys() - made_files.keys():
         raise VerificationError(
             f"{unit.name}: {lost[0]}, which run {maker.journal.run.run_id} had written to {here}, is gone or changed, "
             f"and nobody has written there since; its old files in {unit.old} may be the only copy, so they stay; "

@@ -15,7 +15,7 @@ from sparkcrypt.backfill.audit.audit import AuditEntry, AuditWriter, make_entry
 from sparkcrypt.backfill.audit.audit_index import AuditIndex
 from sparkcrypt.backfill.old_files.past_run import PastRuns
 from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems
-from sparkcrypt.backfill.target.record import below, by_place
+from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import base_location, is_staged, list_folders, moved_place
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import VerificationError
@@ -60,12 +60,12 @@ def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit
         RunConflictError: the lock is lost.
         PlanError: the metastore cannot list the table.
     """
-    told = list(_list_swapped(runs, readable))
-    if not told:
+    units = list(_list_swapped(runs, readable))
+    if not units:
         return []
     runs.lock.check()
     problems, now = runs.problems(), runs.in_use.units()
-    found = (problem for told_unit in told for problem in _problems(runs, told_unit, now))
+    found = (problem for told_unit in units for problem in _problems(runs, told_unit, now))
     return [problems.add(problem).as_failed() for problem in found]
 
 
@@ -98,10 +98,10 @@ def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:
     for (run_id, unit), entry in audit.swaps.items():
         if run_id in readable or entry.entry["what"] != "encrypt":
             continue
-        said = dict(entry.entry["unit"])
+        fields = dict(entry.entry["unit"])
         for moved in audit.relocated.get((run_id, unit), ()):
-            said.update(moved.entry["unit"])
-        old, new = str(said["old_location"]), str(said["new_location"])
+            fields.update(moved.entry["unit"])
+        old, new = str(fields["old_location"]), str(fields["new_location"])
         if is_staged(old) or is_staged(new):  # else the run wrote a copy, which has no old folder
             sources, first = _sources(entry, str(entry.entry["unit"]["old_location"]))
             base = base_location(new if is_staged(new) else old)
@@ -133,7 +133,7 @@ def _sources(entry: AuditEntry, old: str) -> tuple[dict[str, int], tuple[str, ..
     first: tuple[str, ...] = ()
     for change in entry.entry.get("changes") or ():
         for file in change["sources"]:
-            place = below(old, str(file["kept"]))
+            place = path_below(old, str(file["kept"]))
             known[place] = int(file["bytes"])
             first = (str(file["path"]).removesuffix(place).rstrip("/"),)
     return known, first
@@ -141,7 +141,7 @@ def _sources(entry: AuditEntry, old: str) -> tuple[dict[str, int], tuple[str, ..
 
 def _list_carried(entries: Collection[AuditEntry], old: str) -> dict[str, int]:
     changes = (change for entry in entries for change in entry.entry.get("changes") or ())
-    return {below(old, str(file["path"])): int(file["bytes"]) for change in changes for file in change["sources"]}
+    return {path_below(old, str(file["path"])): int(file["bytes"]) for change in changes for file in change["sources"]}
 
 
 def _find_decision(entries: Collection[AuditEntry]) -> dict[str, int] | None:
@@ -152,43 +152,45 @@ def _find_decision(entries: Collection[AuditEntry]) -> dict[str, int] | None:
     return {str(place): int(length) for files in listings for place, length in files}
 
 
-def _problems(runs: PastRuns, told: _Told, now: Mapping[str, str]) -> Iterator[Problem]:
+def _problems(runs: PastRuns, unit: _Told, now: Mapping[str, str]) -> Iterator[Problem]:
     used = {comparable_path(place) for place in now.values()}
-    held = told.sources if told.decided is None else told.decided
-    known = {**told.sources, **told.carried, **held}
-    for place in told.places:
+    held = unit.sources if unit.decided is None else unit.decided
+    known = {**unit.sources, **unit.carried, **held}
+    for place in unit.places:
         there = {name: file.length for name, file in by_place(place, list_folders(runs.files, place)).items()}
         came = tuple(sorted(name for name, length in there.items() if known.get(name) != length))
-        back = tuple(sorted(name for name, length in told.sources.items() if there.get(name) == length))
+        back = tuple(sorted(name for name, length in unit.sources.items() if there.get(name) == length))
         # If the folder is empty, the old files have expired or were moved.
-        gone = tuple(sorted(name for name in held if name not in there)) if there else ()
+        missing = tuple(sorted(name for name in held if name not in there)) if there else ()
         if comparable_path(place) in used:
-            if back and told.decided is None:
-                yield _problem(runs, told, place, BACK, f"the table points to {place} again, {back[0]}", back, ())
-        elif came and not back and runs.in_use.look().has_other_user(place, runs.target.name, told.unit):
+            if back and unit.decided is None:
+                yield _problem(runs, unit, place, BACK, f"the table points to {place} again, {back[0]}", back, ())
+        elif came and not back and runs.in_use.look().has_other_user(place, runs.target.name, unit.unit):
             continue
         elif came:
-            yield _problem(runs, told, place, NOT_ACTED_UPON, f"{came[0]} came to the old folder {place}", came, gone)
-        elif gone and comparable_path(now.get(told.unit, "")) in told.homes:  # else the unit's rows were replaced
-            yield _problem(runs, told, place, NOT_ACTED_UPON, f"{gone[0]} is gone from {place}", (), gone)
+            yield _problem(
+                runs, unit, place, NOT_ACTED_UPON, f"{came[0]} came to the old folder {place}", came, missing
+            )
+        elif missing and comparable_path(now.get(unit.unit, "")) in unit.homes:  # else the unit's rows were replaced
+            yield _problem(runs, unit, place, NOT_ACTED_UPON, f"{missing[0]} is gone from {place}", (), missing)
 
 
 def _problem(
-    runs: PastRuns, told: _Told, place: str, kind: str, what: str, came: tuple[str, ...], gone: tuple[str, ...]
+    runs: PastRuns, unit: _Told, place: str, kind: str, what: str, came: tuple[str, ...], missing: tuple[str, ...]
 ) -> Problem:
-    why = runs.trust.unread.get(told.run_id, "its journal is missing")
+    why = runs.trust.unread.get(unit.run_id, "its journal is missing")
     also = "which run {0} had replaced, is there" if kind == BACK else "which run {0} did not leave so"
     return Problem(
         problem="",
         table=runs.target.name,
-        run_id=told.run_id,
-        unit=told.unit,
+        run_id=unit.run_id,
+        unit=unit.unit,
         kind=kind,
         old_location=place,
         came=came,
-        gone=gone,
+        gone=missing,
         message=(
-            f"{told.unit}: {what}, {also.format(told.run_id)}, as the audit says; nothing is done on the word of that "
+            f"{unit.unit}: {what}, {also.format(unit.run_id)}, as the audit says; nothing is done on the word of that "
             f"run's journal ({why}); restore the state directory from a backup that has all of it, or read {place} "
             "with spark.read.parquet and bring the table's rows in order by SQL"
         ),

@@ -116,27 +116,27 @@ def _describe_problem(
 ) -> tuple[str, str] | None:
     """Return the kind and the message of a problem; None if added files may be reconciled, or nothing is to be done."""
     name, state, location = suspect.name, suspect.state, changes.location
-    came = f"{changes.places[0]}{_more(changes.places)} came to the old folder {location}" if changes.came else ""
-    gone = f"{changes.gone[0]}{_more(changes.gone)}" if changes.gone else ""
+    came = f"{changes.places[0]}{_name_more(changes.places)} came to the old folder {location}" if changes.came else ""
+    missing = f"{changes.gone[0]}{_name_more(changes.gone)}" if changes.gone else ""
     if changes.only_gone and is_superseded(runner, name, state):
         return None
-    if changes.carried and gone:
+    if changes.carried and missing:
         return (
             "carried over, then removed",
             f"{name}: {', '.join(changes.carried)} had come to the old folder {location} and was carried over, and "
-            f"{gone}, which was known there, is gone or changed since: a compaction may have written the same rows "
+            f"{missing}, which was known there, is gone or changed since: a compaction may have written the same rows "
             "once more, so that the table has them twice, or they were erased" + (f"; {came}" if came else ""),
         )
-    if came and gone:
+    if came and missing:
         return (
             "overwritten",
-            f"{name}: {came}, and {gone}, which the run had listed, is gone or changed: a late commit overwrote the "
+            f"{name}: {came}, and {missing}, which the run had listed, is gone or changed: a late commit overwrote the "
             "unit there, or compacted it; nobody can tell which rows should be there; nothing was changed",
         )
-    if gone:
+    if missing:
         return (
             "removed",
-            f"{name}: {gone}, which the run had listed, is gone from the old folder {location}, or changed: someone "
+            f"{name}: {missing}, which the run had listed, is gone from the old folder {location}, or changed: someone "
             "erased rows there that the table still has, or deleted old files; nothing was changed",
         )
     if came and suspect.undone is not None and not state.swapped:
@@ -167,7 +167,7 @@ def _describe_problem(
 def _back_message(suspect: Suspect) -> str:
     return (
         f"{suspect.name}: the table points to {suspect.changes.location} again, and {suspect.back[0]}"
-        f"{_more(suspect.back)} there had been replaced by the run: DROP PARTITION, followed by an INSERT, ADD "
+        f"{_name_more(suspect.back)} there had been replaced by the run: DROP PARTITION, followed by an INSERT, ADD "
         "PARTITION or MSCK REPAIR TABLE, brought old rows back; the unit stays unchanged"
     )
 
@@ -210,5 +210,5 @@ def note_resolution(runner: Runner, problem: Problem, keep: str, reason: str, **
     append_audit(runner.run, "resolve", "none", {**problem.resolution(keep, reason), **more}, None, [])
 
 
-def _more(places: tuple[str, ...]) -> str:
+def _name_more(places: tuple[str, ...]) -> str:
     return f" and {len(places) - 1:,} more" if len(places) > 1 else ""

@@ -92,22 +92,22 @@ def earlier_writers_folder(files: HadoopFiles, folder: str, base: str, since_ms:
 
 def writers_folder_in(files: HadoopFiles, folder: str) -> str | None:
     """Return a writer's temporary folder directly in a folder; None if there is none."""
-    return next(_in(files, folder), None)
+    return next(_list_in(files, folder), None)
 
 
 def _writers_folders(files: HadoopFiles, folder: str, base: str) -> Iterator[str]:
-    for place in _up_to(folder, base):
-        yield from _in(files, place)
+    for place in _list_folders_up_to(folder, base):
+        yield from _list_in(files, place)
 
 
-def _in(files: HadoopFiles, place: str) -> Iterator[str]:
+def _list_in(files: HadoopFiles, place: str) -> Iterator[str]:
     if files.exists(place):
         for name in files.names(place):
             if is_writers_folder(name):
                 yield f"{place}/{name}"
 
 
-def _up_to(folder: str, base: str) -> list[str]:
+def _list_folders_up_to(folder: str, base: str) -> list[str]:
     """Return a folder, the folders above it within the table's folder, and the table's folder."""
     places, folder = [folder.rstrip("/")], folder.rstrip("/")
     top = comparable_path(base).rstrip("/")

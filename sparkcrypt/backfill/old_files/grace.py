@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
-from sparkcrypt.backfill.old_files.awaiting_expiry import swapped_at
+from sparkcrypt.backfill.old_files.awaiting_expiry import swap_time
 from sparkcrypt.backfill.old_files.changes import expired_folders
 from sparkcrypt.backfill.old_files.ended_writers import writers_folder_in
 from sparkcrypt.backfill.report.outcome import UnitOutcome
@@ -49,7 +49,7 @@ def folders_in_use(runner: Runner) -> set[str]:
     return {comparable_path(place) for place in runner.run.in_use.units().values()}
 
 
-def files_back(name: str, state: UnitState, location: str, folders: tuple[Folder, ...]) -> tuple[str, ...]:
+def find_files_back(name: str, state: UnitState, location: str, folders: tuple[Folder, ...]) -> tuple[str, ...]:
     """Return those files of a run's source list that are in a folder with unchanged length, as paths below it."""
     unit = restore_unit(name, state.fields)
     now = by_place(location, folders)
@@ -87,7 +87,7 @@ def move_out_of_reach(runner: Runner, kept: set[str], *, grace_seconds: float) -
     run, found = runner.run, list[InReach]()
     expired = expired_folders(run.journal.records)
     places: Places | None = None
-    gone = dict[str, UnitState]()
+    moved = dict[str, UnitState]()
     for name, state in state_of_units(run.journal.records).items():
         if not state.swapped or name in kept or _age_seconds(run.journal, state) < grace_seconds:
             continue
@@ -95,19 +95,19 @@ def move_out_of_reach(runner: Runner, kept: set[str], *, grace_seconds: float) -
         if is_staged(old) or old in expired or not run.files.exists(_outcome(state).old_location):
             continue
         places = run.in_use.look() if places is None else places
-        why = _why_not(runner, _outcome(state).old_location, places)
+        why = _find_obstacle(runner, _outcome(state).old_location, places)
         if why is None:
             move_old(run.files, name, _outcome(state).old_location, _place_of(runner, state))
-            gone[name] = state
+            moved[name] = state
         else:
             found.append(InReach(name, why))
-    return [*found, *_settle_moves(runner, gone)] if gone else found
+    return [*found, *_settle_moves(runner, moved)] if moved else found
 
 
-def _settle_moves(runner: Runner, gone: Mapping[str, UnitState]) -> Iterator[InReach]:
+def _settle_moves(runner: Runner, moved: Mapping[str, UnitState]) -> Iterator[InReach]:
     """Record the moves of units; yield those that are renamed back, since their folder came into use."""
     places = runner.run.in_use.look()
-    for name, state in gone.items():
+    for name, state in moved.items():
         why = _move_back(runner, _outcome(state).old_location, _place_of(runner, state), places)
         if why is None:
             _note_move(runner, name, _outcome(state), _place_of(runner, state))
@@ -137,7 +137,7 @@ def take_out(runner: Runner, name: str, state: UnitState, location: str) -> Unit
     run, to, outcome = runner.run, _place_of(runner, state), _outcome(state)
     own = run.target.name if state.unit.partition is None else name
     refuse_used(run.in_use.look(afresh=True), own, location, "has old files that are to be moved out")
-    for place in files_back(name, state, location, list_folders(run.files, location)):
+    for place in find_files_back(name, state, location, list_folders(run.files, location)):
         run.lock.check()
         target = f"{to}/{place}"
         if run.files.exists(target):
@@ -150,7 +150,7 @@ def take_out(runner: Runner, name: str, state: UnitState, location: str) -> Unit
     return _note_move(runner, name, outcome, to)
 
 
-def _why_not(runner: Runner, old: str, places: Places) -> str | None:
+def _find_obstacle(runner: Runner, old: str, places: Places) -> str | None:
     files, user = runner.run.files, places.user_of(old)
     if user is not None:
         return user
@@ -172,7 +172,7 @@ def _place_of(runner: Runner, state: UnitState) -> str:
 
 
 def _age_seconds(journal: Journal, state: UnitState) -> float:
-    then = datetime.fromisoformat(swapped_at(journal, state))
+    then = datetime.fromisoformat(swap_time(journal, state))
     return (datetime.now(timezone.utc) - then).total_seconds()
 
 

@@ -61,7 +61,7 @@ class PastRuns:
         """
         return self.trust.journal(run_id)
 
-    def readable(self) -> tuple[Journal, ...]:
+    def list_readable(self) -> tuple[Journal, ...]:
         """Return the journals of all runs, oldest first, except untrusted ones, which are noted in `trust.unread`."""
         found = []
         for run_id in self.ids():
@@ -141,7 +141,7 @@ def past_runs(
         trust.mac(renew=True)
         migrate_journals(trust, target.name)
         runs = PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent(), trust, others)
-        for journal in runs.readable():
+        for journal in runs.list_readable():
             if not journal.archived and has_moved(journal, target.base):
                 with runs.runner(journal) as runner:
                     settle_places(runner)

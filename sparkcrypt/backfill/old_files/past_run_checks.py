@@ -11,7 +11,7 @@ from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired, is_paused
-from sparkcrypt.backfill.old_files.awaiting_expiry import awaiting_expiry
+from sparkcrypt.backfill.old_files.awaiting_expiry import count_awaiting_expiry
 from sparkcrypt.backfill.old_files.compare_with_audit import compare_unread
 from sparkcrypt.backfill.old_files.compare_with_journal import compare_run, problems_of
 from sparkcrypt.backfill.old_files.grace import move_out_of_reach
@@ -83,12 +83,12 @@ def look_after(
     if target.table is None:
         return LookedAfter()
     store = trust.store
-    if _nothing_known(store, target.table_id):
+    if _has_no_old_files(store, target.table_id):
         return LookedAfter()
     authenticate_table(trust, target.name)
     runs = PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress, trust, others)
     carried, failed, notes = 0, list[FailedUnit](), list[str]()
-    journals = runs.readable()
+    journals = runs.list_readable()
     for journal in journals:
         if journal.run.run_id == but or journal.archived:
             continue
@@ -155,21 +155,23 @@ class OldFiles:
         """Return a run's report with the open problems, the old files awaiting expiry and the result of the check."""
         looked, files = self._looked, HadoopFiles(self._spark)
         problems = read_open_problems(self._trust, self._target, files)
-        told = {str(unit["message"]) for unit in report.quarantined}
-        left = [unit.to_dict() for unit in looked.failed if unit.message not in told]
-        told |= {str(unit["message"]) for unit in left}
-        left += [
-            problem.as_failed().to_dict() for problem in problems if not any(problem.problem in text for text in told)
+        messages = {str(unit["message"]) for unit in report.quarantined}
+        failed = [unit.to_dict() for unit in looked.failed if unit.message not in messages]
+        messages |= {str(unit["message"]) for unit in failed}
+        failed += [
+            problem.as_failed().to_dict()
+            for problem in problems
+            if not any(problem.problem in text for text in messages)
         ]
-        ends = not (problems or left) or report.outcome in ("dry run", "failed")
+        ends = not (problems or failed) or report.outcome in ("dry run", "failed")
         grace = self._policy.grace_seconds
         return replace(
             report,
             outcome=report.outcome if ends else "incomplete",
-            quarantined=(*report.quarantined, *left),
+            quarantined=(*report.quarantined, *failed),
             problems=tuple(problem.to_dict() for problem in problems),
             warnings=(*report.warnings, *looked.notes),
-            awaiting_expiry=awaiting_expiry(self._trust.store, self._target.table_id, files, grace).to_dict(),
+            awaiting_expiry=count_awaiting_expiry(self._trust.store, self._target.table_id, files, grace).to_dict(),
         )
 
 
@@ -194,7 +196,7 @@ def needs_care(
     Raises:
         RunConflictError: a run holds the table.
     """
-    if _nothing_known(store, target.table_id):
+    if _has_no_old_files(store, target.table_id):
         return False
     owner = acting_user()
     with acquire(store, target.table_id, run_id="look after old files", owner=owner) as lock:
@@ -203,10 +205,10 @@ def needs_care(
         looked = look_after(spark, target, policy, trust, lock, progress, others)
     if looked.carried or looked.failed or looked.problems:
         return True
-    return awaiting_expiry(store, target.table_id, HadoopFiles(spark), policy.grace_seconds).beyond_grace
+    return count_awaiting_expiry(store, target.table_id, HadoopFiles(spark), policy.grace_seconds).beyond_grace
 
 
-def _nothing_known(store: StateStore, table_id: str) -> bool:
+def _has_no_old_files(store: StateStore, table_id: str) -> bool:
     """Tell whether no run of a table has old files: all runs are archived, or there are neither runs nor an audit."""
     if Journal.runs(store, table_id, archived=False):
         return False

@@ -130,10 +130,10 @@ class Problems:
             damage = self._damage_of_resolution(problem) if resolved in names else None
             if resolved in names and damage is None:
                 continue
-            known = self._read_open(problem, names)
+            opened = self._read_open(problem, names)
             if damage is not None:
-                known = replace(known, damage=damage, message=f"{known.message}; {damage}")
-            found.append(known)
+                opened = replace(opened, damage=damage, message=f"{opened.message}; {damage}")
+            found.append(opened)
         return sorted(found, key=lambda listed: (listed.opened, listed.problem))
 
     def of(self, run_id: str, unit: str) -> Problem | None:
@@ -146,9 +146,9 @@ class Problems:
         Raises:
             RunConflictError: another driver opened it concurrently.
         """
-        known = self.of(found.run_id, found.unit)
-        if known is not None:
-            now = replace(found, problem=known.problem, opened=known.opened, damage=known.damage)
+        earlier = self.of(found.run_id, found.unit)
+        if earlier is not None:
+            now = replace(found, problem=earlier.problem, opened=earlier.opened, damage=earlier.damage)
             return replace(now, message=_with_step(now))
         number = len(self._names())
         digest = hashlib.sha256(f"{found.run_id}\0{found.unit}\0{number}".encode()).hexdigest()

@@ -21,7 +21,7 @@ from sparkcrypt.backfill.journal.later_entries import UnitCarried, UnitCarrying
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
 from sparkcrypt.backfill.old_files.changes import changes_at
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.target.record import below, by_place
+from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, list_folders, staging_folder
 from sparkcrypt.backfill.work.ledger import append_audit, place_changes
 from sparkcrypt.backfill.work.runner import Runner
@@ -181,7 +181,7 @@ def new_files(state: UnitState) -> Iterator[tuple[str, int]]:
     """Yield path below the unit and length in bytes of the files that a run wrote for it."""
     for change in state.evidence.get("changes", ()):
         for file in change["targets"]:
-            yield below(state.staged, str(file["path"])), int(file["bytes"])
+            yield path_below(state.staged, str(file["path"])), int(file["bytes"])
 
 
 def list_reconciled_files(carrying: Iterable[UnitCarrying]) -> Iterator[tuple[str, int]]:

@@ -117,15 +117,15 @@ def shred_keys(
     for confirmed in plan.chosen:
         with key_audit(store, policy, COMMAND) as audit:
             now = survey.plan(expected=options.expected, facts=audit.facts)
-            left = _find_change(confirmed, now)
-            if left is not None:
-                report.left[confirmed.key_id] = left
+            change = _find_change(confirmed, now)
+            if change is not None:
+                report.left[confirmed.key_id] = change
                 continue
             key = next(key for key in now.keys if key.key_id == confirmed.key_id)
-            gone = _shred_key(audit, policy, service, key, reason, lifetime)
+            shredded_key = _shred_key(audit, policy, service, key, reason, lifetime)
             report.head = audit.facts.head_text
-        report.shredded.append(gone)
-        progress(gone)
+        report.shredded.append(shredded_key)
+        progress(shredded_key)
     return report
 
 
@@ -207,8 +207,8 @@ def _find_change(confirmed: ShreddableKey, now: ShredPlan) -> str | None:
         return "; ".join(now.doubts)
     more = _list_places(key.dark) - _list_places(confirmed.dark)
     if more:
-        told = ", ".join(" of ".join(place) for place in sorted(more))
-        return f"more came under it since it was confirmed: {told}; look at it with `sparkcrypt shred plan`"
+        places = ", ".join(" of ".join(place) for place in sorted(more))
+        return f"more came under it since it was confirmed: {places}; look at it with `sparkcrypt shred plan`"
     return None
 
 
@@ -218,9 +218,9 @@ def _list_places(dark: Sequence[DarkTable]) -> set[tuple[str, str]]:
 
 def _cache_seconds(spark: SparkSession, service: KeyService) -> float:
     """Return for how many seconds after its deletion processes may still use a key that they have cached."""
-    told = spark.sparkContext.getConf().get(f"spark.hadoop.{names.CACHE_LIFETIME}", str(_CACHE_SECONDS))
+    configured = spark.sparkContext.getConf().get(f"spark.hadoop.{names.CACHE_LIFETIME}", str(_CACHE_SECONDS))
     try:
-        lifetime = max(float(_CACHE_SECONDS), float(told or _CACHE_SECONDS))
+        lifetime = max(float(_CACHE_SECONDS), float(configured or _CACHE_SECONDS))
     except ValueError:
         lifetime = float(_CACHE_SECONDS)
     return lifetime + float(getattr(service, "serve_stale_seconds", 0))

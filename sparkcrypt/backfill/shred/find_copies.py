@@ -65,25 +65,25 @@ def find_derived(
             and retention.
         places: the data under the key, with the scans of their tables.
     """
-    known = list(scans)
+    table_names = list(scans)
     waiting: list[tuple[TableScan, str]] = []
     for scan, place in places:
         waiting += [(scan, column) for column in sorted({name.partition(".")[0] for name in place.columns})]
-    seen = {(scan.name, column) for scan, column in waiting}
+    reached = {(scan.name, column) for scan, column in waiting}
     while waiting:
         source, column = waiting.pop(0)
-        for scan in known:
-            for (table, named), made in sorted(scan.derived.items()):
+        for scan in table_names:
+            for (table, named), sources in sorted(scan.derived.items()):
                 if named.lower() != column.lower() or not _is_named(table, source):
                     continue
-                for (derived, key), files in sorted(made.items(), key=str):
+                for (derived, key), files in sorted(sources.items(), key=str):
                     kept = key is not None and any(rule.template_of(key) is not None for rule in rules)
                     if not kept and (scan.name, derived) != (source.name, column):
                         state = "not encrypted" if key is None else f"under key {key!r}"
                         names = f"{source.name}.{column}", f"{scan.name}.{derived}"
                         yield Export("derived", *names, state, files)
-                    if (scan.name, derived) not in seen:
-                        seen.add((scan.name, derived))
+                    if (scan.name, derived) not in reached:
+                        reached.add((scan.name, derived))
                         waiting.append((scan, derived))
 
 

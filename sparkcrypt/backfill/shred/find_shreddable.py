@@ -17,7 +17,7 @@ from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
 from sparkcrypt.backfill.many.keys_in_use import TableUse, list_key_uses
 from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.many.retire import RECORDS, walk_objects
-from sparkcrypt.backfill.old_files.awaiting_expiry import awaiting_expiry
+from sparkcrypt.backfill.old_files.awaiting_expiry import count_awaiting_expiry
 from sparkcrypt.backfill.old_files.problems import problems_of_target
 from sparkcrypt.backfill.shred.find_copies import Export, find_declassified, find_derived
 from sparkcrypt.backfill.shred.plan import DarkTable, LateData, ShreddableKey, ShredPlan
@@ -142,9 +142,9 @@ class Survey:
 
     def _choose(self, facts: KeyFacts, moment: datetime) -> dict[str, KeyRetention]:
         """Return the candidate keys, each with the policy's retention of the data under it."""
-        asked = self._selection.key_id
-        if asked is not None:
-            return {asked: retention_of_key(self._policy, asked)}
+        requested = self._selection.key_id
+        if requested is not None:
+            return {requested: retention_of_key(self._policy, requested)}
         chosen = {key_id for scan in self._scans.values() if scan.selected for key_id in scan.places}
         if self._selection.is_of_all:
             with contextlib.suppress(KeyAccessDeniedError):  # without the right to list keys, files still name theirs
@@ -184,8 +184,10 @@ class Survey:
         for scan in self._scans.values():
             count, first = scan.unread
             if count:
-                told = f"of {count_of(count, 'file')} nobody can tell the keys; see `sparkcrypt keys check`: {first}"
-                refused.append(f"{scan.name}: {told}")
+                sentence = (
+                    f"of {count_of(count, 'file')} nobody can tell the keys; see `sparkcrypt keys check`: {first}"
+                )
+                refused.append(f"{scan.name}: {sentence}")
         is_there, begun = self._is_there(key_id), key_id in facts.begun
         if begun and not is_there:
             refused = []  # it no longer exists: only the proof and the tombstone are left
@@ -234,7 +236,7 @@ class Survey:
             late = f"late data in {count_of(files, 'file')} are under key {key_id!r}"
             yield f"{place.table}: {late}, whose own retention counts"
         table_id = scan.target.table_id
-        waiting = awaiting_expiry(self._store, table_id, self._files, self._policy.grace_seconds)
+        waiting = count_awaiting_expiry(self._store, table_id, self._files, self._policy.grace_seconds)
         if waiting.files:
             plain = f", {waiting.plaintext_files:,} of them with columns in clear," if waiting.plaintext_files else ""
             yield (
@@ -292,8 +294,8 @@ class Survey:
         found: dict[str, list[str]] = {}
         for name in (name for kind in RECORDS for name in self._store.list(kind)) if key_ids else ():
             with contextlib.suppress(ValueError):  # a torn record is not used for anything
-                for told in walk_objects(json.loads(self._store.read(name) or b"")):
-                    key_id = told.get("key_id")
-                    if key_id in key_ids and isinstance(told.get("wrapped"), str):
+                for record in walk_objects(json.loads(self._store.read(name) or b"")):
+                    key_id = record.get("key_id")
+                    if key_id in key_ids and isinstance(record.get("wrapped"), str):
                         found.setdefault(str(key_id), []).append(name)
         return {key_id: sorted(set(names)) for key_id, names in found.items()}

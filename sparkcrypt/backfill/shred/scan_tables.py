@@ -132,11 +132,11 @@ class TableScan:
                 values = partition_of(unit, folder)
                 expected = self._expect(values)
                 for file in folder.files:
-                    seen = self._know(file, before, found)
-                    if seen is not None:
-                        self._count(unit.partition_path or unit.name, values, expected, file, seen)
+                    kept = self._update_seen(file, before, found)
+                    if kept is not None:
+                        self._count(unit.partition_path or unit.name, values, expected, file, kept)
 
-    def _know(self, file: SourceFile, before: Mapping[str, _Seen], found: Mapping[str, Found]) -> _Seen | None:
+    def _update_seen(self, file: SourceFile, before: Mapping[str, _Seen], found: Mapping[str, Found]) -> _Seen | None:
         facts = found.get(file.path)
         if isinstance(facts, FooterFacts):
             summary = facts.summary
@@ -146,13 +146,13 @@ class TableScan:
             self._seen[file.path] = _Seen(file.length, file.modified_ms, shape, summary.rows or 0)
         elif facts is None:
             self._seen[file.path] = before[file.path]
-        seen = self._seen.get(file.path)
-        if seen is None or not seen.shape.is_known:
+        kept = self._seen.get(file.path)
+        if kept is None or not kept.shape.is_known:
             count, first = self.unread
-            told = str(facts) if isinstance(facts, SparkcryptError) else f"{file.path}: a column's key is not told"
-            self.unread = (count + 1, first or told)
+            reason = str(facts) if isinstance(facts, SparkcryptError) else f"{file.path}: a column's key is not told"
+            self.unread = (count + 1, first or reason)
             return None
-        return seen
+        return kept
 
     def _list_columns(self, summary: FileSummary) -> _Columns | None:
         """Return path, state and key of each column; for an ORC file, with the paths in the plan.
@@ -183,10 +183,10 @@ class TableScan:
         values: Mapping[str, str],
         expected: Mapping[Path, str | None],
         file: SourceFile,
-        seen: _Seen,
+        kept: _Seen,
     ) -> None:
         under: dict[str, list[Path]] = {}
-        for path, encrypted, key_id in seen.shape.columns or ():
+        for path, encrypted, key_id in kept.shape.columns or ():
             wanted = expected.get(path)
             if key_id is not None and encrypted is not False:
                 under.setdefault(key_id, []).append(path)
@@ -203,13 +203,13 @@ class TableScan:
             place.partitions.add(partition)
             place.columns.update(map(join_dotted, paths))
             place.amount += Amount(1, file.length)
-            place.rows += seen.rows
+            place.rows += kept.rows
             if not self._belongs(key_id, values):
                 columns = ", ".join(map(join_dotted, paths))
                 place.out_of_bucket[f"column {columns} in {partition}, which is not of that bucket"] = None
-        self._count_derived(seen.shape)
-        if seen.shape.footer_key is not None:
-            place = self._place(seen.shape.footer_key)
+        self._count_derived(kept.shape)
+        if kept.shape.footer_key is not None:
+            place = self._place(kept.shape.footer_key)
             place.out_of_bucket["footers of its files, without which no column can be read"] = None
 
     def _count_derived(self, shape: _Shape) -> None:
@@ -244,8 +244,8 @@ class TableScan:
         return self.places.setdefault(key_id, KeyPlace(self.name))
 
 
-def _is_same(seen: _Seen | None, file: SourceFile) -> bool:
-    return seen is not None and (seen.length, seen.modified_ms) == (file.length, file.modified_ms)
+def _is_same(kept: _Seen | None, file: SourceFile) -> bool:
+    return kept is not None and (kept.length, kept.modified_ms) == (file.length, file.modified_ms)
 
 
 def look_at_all(scans: Mapping[str, TableScan]) -> Iterator[tuple[str, str]]:

@@ -142,7 +142,7 @@ class InUse:
         """Return whether no other table uses a folder, in the sense of `Places.user_of`."""
         return Places(self.others.users(self._own_table())).user_of(folder) is None
 
-    def own(self, *, seconds_old: float) -> Places:
+    def find_own(self, *, seconds_old: float) -> Places:
         """Return the target's own locations; they may be up to ``seconds_old`` seconds old."""
         return Places(self._own_users(seconds_old))
 

@@ -51,7 +51,7 @@ def by_place(location: str, folders: tuple[Folder, ...]) -> dict[str, SourceFile
     return {_below_root(root, file.path): file for folder in folders for file in folder.files}
 
 
-def below(location: str, path: str) -> str:
+def path_below(location: str, path: str) -> str:
     """Return a file's path below a folder; the URI forms of the two may differ (``file:/x`` and ``file:///x``)."""
     return _below_root(comparable_path(location), path)
 

@@ -46,7 +46,7 @@ def locations_of_tables(spark: SparkSession) -> Iterator[tuple[str, str, bool]]:
         yield from ((table.full_name, location, True) for location in partitions())
 
 
-def shared_with(table: Table, partitions: Iterable[str], folders: Mapping[str, frozenset[str]]) -> str | None:
+def describe_sharing(table: Table, partitions: Iterable[str], folders: Mapping[str, frozenset[str]]) -> str | None:
     """Return how a table's folders overlap with another table's, as text for messages; None if they do not.
 
     Args:

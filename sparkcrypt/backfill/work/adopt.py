@@ -22,7 +22,7 @@ from sparkcrypt.backfill.journal.attempts import Attempt
 from sparkcrypt.backfill.journal.entries import Proven, UnitListed, UnitStaged, UnitSwapping, UnitVerified
 from sparkcrypt.backfill.journal.unit_steps import state_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.target.record import below, by_place
+from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders
 from sparkcrypt.backfill.work.follow_rename import place_now, settle_place
 from sparkcrypt.backfill.work.ledger import record_swap
@@ -160,7 +160,7 @@ def _find_made(attempt: Attempt, new: str, folders: tuple[Folder, ...]) -> tuple
 
 def _keep_places(folders: tuple[Folder, ...], location: str, places: set[str]) -> tuple[Folder, ...]:
     kept = (
-        replace(folder, files=tuple(file for file in folder.files if below(location, file.path) in places))
+        replace(folder, files=tuple(file for file in folder.files if path_below(location, file.path) in places))
         for folder in folders
     )
     return tuple(folder for folder in kept if folder.files)
@@ -175,4 +175,4 @@ def _place_evidence(evidence: Mapping[str, list[FileEvidence]], here: str, there
 
 
 def _place_path(path: str, here: str, there: str) -> str:
-    return f"{there.rstrip('/')}/{below(here, path)}"
+    return f"{there.rstrip('/')}/{path_below(here, path)}"

@@ -14,7 +14,7 @@ from sparkcrypt.backfill.audit.audit_index import RELOCATE
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.later_entries import UnitRelocated
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
-from sparkcrypt.backfill.target.record import below, by_place
+from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, moved_place
 from sparkcrypt.backfill.work.ledger import append_audit
 from sparkcrypt.backfill.work.runner import Runner
@@ -124,7 +124,7 @@ def _write_place(runner: Runner, unit: Unit, state: UnitState, location: str) ->
 def _place_folder(folder: Folder, here: str, there: str) -> Folder:
     return replace(
         folder,
-        files=tuple(replace(file, path=f"{there.rstrip('/')}/{below(here, file.path)}") for file in folder.files),
+        files=tuple(replace(file, path=f"{there.rstrip('/')}/{path_below(here, file.path)}") for file in folder.files),
     )
 
 

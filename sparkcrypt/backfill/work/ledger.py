@@ -8,7 +8,7 @@ from typing import Any
 from sparkcrypt.backfill.audit.audit import make_entry
 from sparkcrypt.backfill.journal.entries import AuditHead, UnitSwapped
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.target.record import below
+from sparkcrypt.backfill.target.record import path_below
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.backfill.work.context import RunContext
 
@@ -60,7 +60,7 @@ def place_changes(
     """
 
     def move_path(location: str, file: Mapping[str, Any], folder: str) -> str:
-        return f"{location.rstrip('/')}/{below(folder, str(file['path']))}"
+        return f"{location.rstrip('/')}/{path_below(folder, str(file['path']))}"
 
     return [
         {

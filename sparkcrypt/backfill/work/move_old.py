@@ -89,8 +89,8 @@ def _user_of_old(run: RunContext, swap: Swap, unit: Unit, staged: str, old: str)
         in_effect = False
     if in_effect:
         own = run.target.name if unit.partition is None else unit.name
-        return run.in_use.own(seconds_old=ANSWER_SECONDS).user_of(old, but=own)
-    return run.in_use.own(seconds_old=0.0).user_of(old)
+        return run.in_use.find_own(seconds_old=ANSWER_SECONDS).user_of(old, but=own)
+    return run.in_use.find_own(seconds_old=0.0).user_of(old)
 
 
 def move_old(files: HadoopFiles, unit: str, old: str, to: str) -> None:

@@ -15,7 +15,7 @@ from sparkcrypt.backfill.journal.attempts import Attempt, attempts_of
 from sparkcrypt.backfill.journal.entries import UnitListed
 from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.target.record import below
+from sparkcrypt.backfill.target.record import path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, is_staged, list_folders, old_folder
 from sparkcrypt.backfill.work.adopt import adopt
 from sparkcrypt.backfill.work.follow_rename import place_now, settle_places
@@ -152,7 +152,7 @@ def _guess_attempt(runner: Runner, unit: Unit) -> Attempt:
 
 
 def _place_file(file: Any, here: str, there: str) -> Any:
-    return type(file)(f"{there.rstrip('/')}/{below(here, file.path)}", file.length, file.modified_ms)
+    return type(file)(f"{there.rstrip('/')}/{path_below(here, file.path)}", file.length, file.modified_ms)
 
 
 def _is_same_place(place: str, other: str) -> bool:

@@ -196,7 +196,7 @@ def test_damaged_record_is_none(store: LocalStateStore, service: Service, conten
     (name,) = store.list("rotations/")
     store.delete(name)
     store.create(name, content)
-    assert RotationRecord.last(store, "pii") is None
+    assert RotationRecord.read(store, "pii") is None
     assert begin_version(store, service, "pii", keep_version=False) == 2
 
 
