@@ -373,16 +373,53 @@ JAVA_METHOD = re.compile(
 JAVA_NAMES_OF_OTHERS: frozenset[str] = frozenset()
 """Participles that Spark, parquet-mr or ORC call by this name."""
 NOUNS_BY_HABIT = ("property", "cached_property", "contextmanager", "fixture", "overload")
+EMPTY_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        about above absent absolute after again against along also always among another any apart around at away back
+        before behind below between beyond both but by current dark different distinct down each earlier either else
+        elsewhere everywhere everything existing extra far few fitting for foreign fresh from further here hidden
+        highest in inner inside into it lacking large largest last late later latest least less like likely local
+        longest lower lowest many maskable missing more most narrowest near nearest never new newest next nice none
+        not nothing now nullable of off often old older oldest on once one only onto other otherwise out outer
+        outermost outside over own partial passing past plain present printable readable real remaining remote safe
+        same several sharing short shortest single small smallest some stale still such that them then there these
+        this those through to together too took under unforeseen unique unknown unmet unreachable unreadable up upon
+        upper usable via visible waiting what when where which whole why with within without
+        """,
+    )
+)
+"""Adverbs, adjectives, prepositions and pronouns: of these alone no name says what a function does."""
+NAMED_BY_HABIT = frozenset({"of", "readable"})
+"""A constructor from what it is given, and a method of Python's files."""
 
 
-def _is_participle(name: str) -> bool:
-    """Tell whether a function's whole name is a participle: ``_opened``, but not ``opened_files`` or ``open_files``."""
-    word = name.strip("_")
+def _is_participle(word: str) -> bool:
+    """Tell whether a word is a participle: ``opened``, but not ``need``."""
     return word in PARTICIPLES or (word.isalpha() and word.endswith("ed") and word not in NO_PARTICIPLES)
 
 
+def _says_nothing(name: str) -> bool:
+    """Tell whether no word of a function's name is a verb or a noun: ``_opened_for``, but not ``opened_files``."""
+    words = name.strip("_").split("_")
+    return name not in NAMED_BY_HABIT and all(word in EMPTY_WORDS or _is_participle(word) for word in words)
+
+
+@pytest.mark.parametrize("name", ["_opened", "told_of", "_elsewhere", "_why_not", "_less", "under", "_in", "backed_up"])
+def test_a_name_of_empty_words_says_nothing(name: str) -> None:
+    """A participle, a preposition or an adverb is no name, nor are several of them."""
+    assert _says_nothing(name)
+
+
+@pytest.mark.parametrize("name", ["opened_files", "open_files", "need", "to_json", "_find_less", "__init__", "path_of"])
+def test_a_name_with_a_verb_or_a_noun_says_something(name: str) -> None:
+    """One verb or noun is enough."""
+    assert not _says_nothing(name)
+
+
 def test_functions_are_named_by_what_they_do() -> None:
-    """No function's name is a bare participle; properties and context managers may read as nouns."""
+    """No function's name lacks both verb and noun; properties and context managers may read as nouns."""
     functions = [
         (module, node)
         for module in MODULES
@@ -390,7 +427,26 @@ def test_functions_are_named_by_what_they_do() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and not any(ast.unparse(mark).endswith(NOUNS_BY_HABIT) for mark in node.decorator_list)
     ]
-    assert [f"{module}:{node.lineno}: {node.name}" for module, node in functions if _is_participle(node.name)] == []
+    assert [f"{module}:{node.lineno}: {node.name}" for module, node in functions if _says_nothing(node.name)] == []
+
+
+SAYS_NOTHING = frozenset({"told", "said", "asked", "gone", "given"})
+"""Participles that are no name for a value; as fields of what is serialised some of them are."""
+
+
+def _names_of_values(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of each variable, field and argument."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+
+
+def _lines_of_fields(tree: ast.AST) -> set[int]:
+    """Return the lines on which classes declare their fields."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    return {field.lineno for node in classes for field in node.body if isinstance(field, ast.AnnAssign)}
 
 
 def test_java_methods_are_named_by_what_they_do() -> None:
@@ -413,14 +469,13 @@ def test_java_variables_say_what_they_hold() -> None:
 
 
 def test_variables_say_what_they_hold() -> None:
-    """No variable and no argument is called `one`."""
-    nodes = [(module, node) for module in [*MODULES, *NAMED_TESTS] for node in ast.walk(_parsed(module))]
-    stored = [
-        (module, node) for module, node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    ]
-    assert [f"{module}:{node.lineno}" for module, node in stored if node.id == "one"] == []
-    arguments = [(module, node) for module, node in nodes if isinstance(node, ast.arg)]
-    assert [f"{module}:{node.lineno}" for module, node in arguments if node.arg == "one"] == []
+    """No value is called `one`, and no variable or argument of the package by a participle that says nothing of it."""
+    for module in [*MODULES, *NAMED_TESTS]:
+        tree = _parsed(module)
+        values, fields = list(_names_of_values(tree)), _lines_of_fields(tree)
+        assert [f"{module}:{line}" for line, name in values if name == "one"] == []
+        variables = [(line, name) for line, name in values if module in MODULES and line not in fields]
+        assert [f"{module}:{line}: {name}" for line, name in variables if name in SAYS_NOTHING] == []
 
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
