@@ -1,4 +1,4 @@
-"""`sparkcrypt keys`: creates, lists, rotates, retires, exports and imports the master keys of a policy's key service."""
+"""`sparkcrypt keys`: creates, lists, rotates, retires, exports and imports master keys of a key service."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
-from sparkcrypt.backfill.many.key_status import newest_made
+from sparkcrypt.backfill.many.key_status import newest_creation
 from sparkcrypt.errors import (
     ConfigError,
     KeyAccessDeniedError,
@@ -138,7 +138,7 @@ def test_versions_that_aws_does_not_tell_are_not_one_version(
     answer_rotations(aws_server, refuse(code))
     described = service.describe("pii")
     assert (described.versions, described.rotated) == (0, None)
-    assert described.created is not None and newest_made(described) is None
+    assert described.created is not None and newest_creation(described) is None
 
 
 @pytest.mark.parametrize("code", ["KMSInternalException", "ExpiredTokenException", "NewException"])
@@ -160,7 +160,7 @@ def test_the_newest_version_of_a_rotated_key_has_its_rotations_time(open_aws: Op
     assert service.create("pii").rotated is None
     began = datetime.now(timezone.utc).replace(microsecond=0)
     service.rotate("pii")
-    made = newest_made(service.rotate("pii"))
+    made = newest_creation(service.rotate("pii"))
     assert made is not None and began - timedelta(seconds=1) <= made <= datetime.now(timezone.utc)
 
 
