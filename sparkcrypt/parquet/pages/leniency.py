@@ -29,7 +29,8 @@ empty row groups, chunks without pages, no columns   accepted
 ===================================================  ================================================================
 
 All other contradictions are refused: counts of values, nulls and rows, pages that end elsewhere than their chunk,
-wrong CRCs, overlapping parts, an encrypted chunk's offsets and indexes, a Bloom filter of another length.
+wrong CRCs, overlapping parts, a chunk of another type than its leaf, an encrypted chunk's offsets and indexes, a Bloom
+filter of another length.
 """
 
 from __future__ import annotations
@@ -95,6 +96,16 @@ def check_in_this_file(chunk: ColumnChunk, name: object) -> None:
     """
     if chunk.file_path:
         raise FormatError(f"{name} is in another file; expected it in this one")
+
+
+def check_type(metadata: ColumnMetaData, leaf: int, name: object) -> None:
+    """Check that a chunk has the physical type of its leaf.
+
+    Raises:
+        FormatError: it has another one.
+    """
+    if metadata.type != leaf:
+        raise FormatError(f"{name} has type {metadata.type}; expected {leaf}, as its leaf of the schema has")
 
 
 def check_redacted(clear: ColumnMetaData, sealed: ColumnMetaData, what: object) -> None:

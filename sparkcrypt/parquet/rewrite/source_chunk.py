@@ -11,11 +11,17 @@ from sparkcrypt.parquet.file.columns import ColumnCrypto
 from sparkcrypt.parquet.file.footer import MAGIC_BYTES, Footer, known_aad
 from sparkcrypt.parquet.file.keys import FileCiphers
 from sparkcrypt.parquet.file.modules import ModuleType
-from sparkcrypt.parquet.file.schema import Path, leaf_levels
+from sparkcrypt.parquet.file.schema import Path, leaf_levels, leaf_types
 from sparkcrypt.parquet.file.source import Input
 from sparkcrypt.parquet.pages.chunk import ChunkKey, chunk_range
 from sparkcrypt.parquet.pages.claimed_regions import PartName
-from sparkcrypt.parquet.pages.leniency import check_in_this_file, check_redacted, order_row_groups, whole_chunk
+from sparkcrypt.parquet.pages.leniency import (
+    check_in_this_file,
+    check_redacted,
+    check_type,
+    order_row_groups,
+    whole_chunk,
+)
 from sparkcrypt.parquet.rewrite.page_stream import Bytes, EncryptedPages, PageSource, PlainPages
 from sparkcrypt.parquet.thrift.compact import Struct, decode_struct
 from sparkcrypt.parquet.thrift.encode import encode_struct
@@ -142,10 +148,10 @@ def source_chunks(
         ConfigError: a column is encrypted and no key is given.
     """
     assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
-    levels = leaf_levels(footer.metadata)
+    levels, types = leaf_levels(footer.metadata), leaf_types(footer.metadata)
     leaves = [
-        (column, join_dotted(column.path), level.repetition > 0)
-        for column, level in zip(footer.columns, levels, strict=True)
+        (column, join_dotted(column.path), kind, level.repetition > 0)
+        for column, kind, level in zip(footer.columns, types, levels, strict=True)
     ]
     for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
         yield _chunks(file, footer, ciphers, leaves, _Group(group, number, ordinal), dark)
@@ -165,11 +171,13 @@ def column_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None, colu
     """
     assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
     crypto, level = footer.columns[column], leaf_levels(footer.metadata)[column]
+    kind = leaf_types(footer.metadata)[column]
     for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
         chunk, name = group.columns[column], PartName(join_dotted(crypto.path), number)
         check_in_this_file(chunk, name)
         key = _key(footer, ciphers, crypto, ordinal, column) if crypto.encrypted else None
         metadata = _metadata(file, footer, chunk, key, name)
+        check_type(metadata, kind, name)
         repeated = level.repetition > 0
         yield SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, group.num_rows, repeated)
 
@@ -182,8 +190,8 @@ class _Group(NamedTuple):
     ordinal: int
 
 
-_Leaf: TypeAlias = tuple[ColumnCrypto, str, bool]
-"""A leaf: its encryption, its path as text, whether it is repeated."""
+_Leaf: TypeAlias = tuple[ColumnCrypto, str, int, bool]
+"""A leaf: its encryption, its path as text, its physical type, whether it is repeated."""
 
 
 def _chunks(
@@ -195,13 +203,14 @@ def _chunks(
     dark: Collection[Path],
 ) -> Iterator[SourceChunk]:
     rows = group.row_group.num_rows
-    for column, (chunk, (crypto, path, repeated)) in enumerate(zip(group.row_group.columns, leaves, strict=True)):
+    for column, (chunk, (crypto, path, kind, repeated)) in enumerate(zip(group.row_group.columns, leaves, strict=True)):
         name = PartName(path, group.number)
         check_in_this_file(chunk, name)
         if crypto.path in dark:
             continue
         key = _key(footer, ciphers, crypto, group.ordinal, column) if crypto.encrypted else None
         metadata = _metadata(file, footer, chunk, key, name)
+        check_type(metadata, kind, name)
         yield SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, rows, repeated)
 
 

@@ -22,6 +22,7 @@ from sparkcrypt.parquet.pages.leniency import (
     check_in_this_file,
     check_redacted,
     check_row_group_size,
+    check_type,
     order_row_groups,
     row_count,
     whole_chunk,
@@ -208,10 +209,7 @@ class _Check:
                 continue
             place = self.place(row_group, (index, ordinal, column), leaf)
             meta_data = self.open_meta_data(chunk, place)
-            if meta_data.type != (kind := leaf[2]):
-                raise FormatError(
-                    f"{place.name} has type {meta_data.type}; expected {kind}, as its leaf of the schema has"
-                )
+            check_type(meta_data, leaf[2], place.name)
             yield place, chunk, meta_data
 
     def result(self, metadata: FileMetaData, columns: tuple[ColumnCrypto, ...], rows: int) -> Verification:
