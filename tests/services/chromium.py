@@ -89,7 +89,7 @@ def start_chromium(work_dir: Path) -> Chromium:
     browser.process = start_process("chromium", command, work_dir)
     try:
         browser.call("Browser.getVersion", {}, seconds=START_SECONDS)
-    except ServiceFailedError:
+    except BaseException:
         browser.stop()
         raise
     return browser

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import http.client
 import json
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services.installed import spark_environment, spark_home
-from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port, start_process, wait_until
+from tests.services.processes import (
+    ANSWER_SECONDS,
+    DIRECT,
+    LOCAL,
+    ServiceProcess,
+    accepts,
+    free_port,
+    start_process,
+    wait_until,
+)
 
 START_SECONDS = 180.0
 
@@ -94,7 +102,7 @@ def _start_daemon(work_dir: Path, environment: Mapping[str, str], name: str, *ar
 def _alive_workers(page: int) -> int:
     """Ask the master's web page, which tells its state as JSON; one that is starting answers with an empty page."""
     try:
-        with urllib.request.urlopen(f"http://{LOCAL}:{page}/json/", timeout=5) as answer:
+        with DIRECT.open(f"http://{LOCAL}:{page}/json/", timeout=ANSWER_SECONDS) as answer:
             return int(json.load(answer)["aliveworkers"])
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, OverflowError):
         return 0

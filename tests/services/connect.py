@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.services.installed import spark_home
 from tests.services.maven import Jar, fetched_folder
-from tests.services.processes import LOCAL, ServiceProcess, free_port
+from tests.services.processes import LOCAL, ServiceProcess, accepts, free_port
 from tests.services.spark_server import start_spark_server
 
 JAR = Jar(
@@ -36,7 +36,7 @@ class ConnectServer:
 def start_connect_server(
     work_dir: Path, conf: Mapping[str, str] | None = None, jar: Path | None = None
 ) -> ConnectServer:
-    """Start a server in local mode with two cores; return when it accepts connections.
+    """Start a server in local mode with two cores; return when it accepts connections, as its clients try again.
 
     Args:
         work_dir: log, warehouse and Derby database.
@@ -55,7 +55,7 @@ def start_connect_server(
         "spark.connect.grpc.binding.port": str(port),
         **({"spark.jars": ",".join(jars)} if jars else {}),
     }
-    process = start_spark_server("connect", SERVER_CLASS, port, work_dir, {**binding, **given})
+    process = start_spark_server("connect", SERVER_CLASS, lambda: accepts(port), work_dir, {**binding, **given})
     return ConnectServer(f"sc://{LOCAL}:{port}", process)
 
 

@@ -38,6 +38,8 @@ class Metastore:
 def start_metastore(work_dir: Path, port: int | None = None) -> Metastore:
     """Start a metastore whose database, warehouse and log are under a folder; return when it accepts connections.
 
+    Hive's client tries a failed connection again.
+
     Args:
         work_dir: the folder; that of an earlier metastore restarts it with its tables.
         port: the port; a free one by default.

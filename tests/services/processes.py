@@ -142,13 +142,17 @@ def accepts(port: int) -> bool:
         return probe.connect_ex((LOCAL, port)) == 0
 
 
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Opens URLs of services; a proxy of the environment would answer for a service that does not run."""
+
+
 def answers(url: str) -> bool:
     """Return whether a server answers a request by HTTP, and not with an error of its own (5xx).
 
     A server may listen, and accept connections, before it can answer.
     """
     try:
-        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS):
+        with DIRECT.open(url, timeout=ANSWER_SECONDS):
             return True
     except urllib.error.HTTPError as error:
         return error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.services.installed import spark_environment, spark_home
-from tests.services.processes import ServiceProcess, accepts, start_process, wait_until
+from tests.services.processes import ServiceProcess, start_process, wait_until
 from tests.services.quick_java import quick_java
 
 START_SECONDS = 180.0
 
 
 def start_spark_server(
-    name: str, main_class: str, port: int, work_dir: Path, conf: Mapping[str, str], arguments: Sequence[str] = ()
+    name: str,
+    main_class: str,
+    ready: Callable[[], bool],
+    work_dir: Path,
+    conf: Mapping[str, str],
+    arguments: Sequence[str] = (),
 ) -> ServiceProcess:
-    """Start a server in local mode with two cores; return when it accepts connections.
+    """Start a server in local mode with two cores; return when it is ready.
 
     Args:
         name: the name of its log.
         main_class: the server's main class.
-        port: the port that it listens on.
+        ready: whether its clients can use it.
         work_dir: log, warehouse and Derby database.
         conf: Spark properties, which override those set here.
         arguments: the server's own arguments.
@@ -41,5 +46,5 @@ def start_spark_server(
         command += ["--conf", f"{key}={value}"]
     command += ["--class", main_class, "spark-internal", *arguments]
     process = start_process(name, command, work_dir, quick_java(spark_environment()))
-    wait_until(lambda: accepts(port), process, START_SECONDS)
+    wait_until(ready, process, START_SECONDS)
     return process

@@ -13,6 +13,7 @@ from tests.conftest import require_service
 from tests.services import ServiceFailedError, ServiceUnavailableError
 from tests.services.chromium import Chromium, find_chromium, start_chromium
 from tests.services.installed import ROOT
+from tests.services.processes import has_ended
 
 ENSURE = ROOT / "tools" / "ensure_chromium.sh"
 
@@ -46,6 +47,22 @@ def test_what_a_page_does_wrong_is_told(chromium: Chromium, tmp_path: Path, body
     opened = chromium.open(page.as_uri())
     assert complaint in " ".join(opened.complaints())
     opened.close()
+
+
+def test_a_browser_whose_answer_cannot_be_understood_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that speaks another protocol ends the start, and leaves no process behind."""
+    program = tmp_path / "browser"
+    program.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo Chromium 1 && exit\n'
+        f"echo $$ > {tmp_path / 'pid'}\nprintf 'nothing\\0' >&4\nexec sleep 600\n"
+    )
+    program.chmod(0o700)
+    monkeypatch.setenv("CHROMIUM", str(program))
+    with pytest.raises(ValueError, match="Expecting value"):
+        start_chromium(tmp_path / "work")
+    assert has_ended(int((tmp_path / "pid").read_text()))
 
 
 @pytest.mark.services

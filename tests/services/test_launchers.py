@@ -24,6 +24,7 @@ from tests.services.hdfs import JARS, REPOSITORY, Hdfs, fetched_jars, ivy_settin
 from tests.services.metastore import Metastore, start_metastore
 from tests.services.processes import accepts, answers, free_port, start_process, wait_until
 from tests.services.quick_java import quick_java
+from tests.services.thrift import start_thrift_server
 
 SESSION = """
 import json, sys
@@ -134,7 +135,10 @@ def test_a_service_whose_answer_cannot_be_understood_is_stopped(tmp_path: Path) 
     assert not _runs(process.pid)
 
 
-@pytest.mark.parametrize("page", ["", "null", "[]", "{}", '{"aliveworkers": null}', "<html>", '{"aliveworkers": '])
+COUNTS = [f'{{"aliveworkers": {count}}}' for count in ("null", "[]", "Infinity", '"two"')]
+
+
+@pytest.mark.parametrize("page", ["", "null", "[]", "{}", "<html>", '{"aliveworkers": ', *COUNTS])
 def test_a_page_of_a_master_that_starts_counts_no_worker(page: str) -> None:
     """A master answers with anything before its state is there."""
     with serving(page.encode()) as port:
@@ -148,6 +152,47 @@ def test_a_server_answers_once_it_has_no_error_of_its_own(status: int, expected:
     with serving(b"", status) as port:
         assert answers(f"http://127.0.0.1:{port}/") is expected
     assert not answers(f"http://127.0.0.1:{port}/")
+
+
+def test_a_proxy_does_not_answer_for_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment's proxy says of a server that does not listen is no answer of the server."""
+    with serving(b'{"aliveworkers": 2}', 403) as refusing, serving(b'{"aliveworkers": 2}') as proxy:
+        monkeypatch.setattr("urllib.request._opener", None)  # it keeps the proxies of the time when it was first used
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        for port in (refusing, proxy):
+            monkeypatch.setenv("http_proxy", f"http://{LOOPBACK}:{port}")
+            closed = free_port()
+            assert not answers(f"http://{LOOPBACK}:{closed}/")
+            assert _alive_workers(closed) == 0
+
+
+SPARK_SUBMIT = """#!{python}
+import socket, sys
+LOGIN = bytes([1, 0, 0, 0, 5, *b"PLAIN", 5, 0, 0, 0, 8, 0, *b"ann", 0, *b"ann"])
+(port,) = (text.partition("=")[2] for text in sys.argv if text.startswith("hive.server2.thrift.port="))
+with socket.create_server(("127.0.0.1", int(port))) as server:
+    for number in range(100):
+        connection, _ = server.accept()
+        with connection:
+            if number >= 2 and connection.recv(len(LOGIN), socket.MSG_WAITALL) == LOGIN:
+                connection.sendall(bytes([5, 0, 0, 0, 0]))
+                print("login", number, flush=True)
+"""
+
+
+def test_a_thrift_server_is_ready_when_it_answers_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that listens, and closes connections at first, is waited for, since beeline tries once."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "spark-submit").write_text(SPARK_SUBMIT.format(python=sys.executable))
+    (tmp_path / "bin" / "spark-submit").chmod(0o700)
+    monkeypatch.setattr("tests.services.spark_server.spark_home", lambda: tmp_path)
+    server = start_thrift_server(tmp_path / "server", {})
+    try:
+        assert server.process.log_tail().split() == ["login", "2"]
+    finally:
+        server.stop()
+    assert not _runs(server.process.pid)
 
 
 @pytest.mark.slow

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.services import ServiceFailedError, ServiceUnavailableError
-from tests.services.processes import accepts
-from tests.services.vault_server import LOGINS, TRANSIT_MOUNTS, start_vault
+from tests.services import ServiceFailedError, ServiceUnavailableError, vault_server
+from tests.services.processes import ServiceProcess, accepts, start_process
+from tests.services.vault_server import LOGINS, TRANSIT_MOUNTS, LastingVault, start_vault
 
 PROGRAM = '''#!{python}
 """Keeps how it was started and what it is asked, and answers as a server that is ready."""
@@ -24,8 +25,10 @@ Path({started!r}).write_text(json.dumps({{"program": sys.argv[0], "arguments": s
 
 
 class Answer(BaseHTTPRequestHandler):
+    starting = {starting!r}
+
     def do_GET(self):
-        self.answer(200, b'{{"initialized": true}}')
+        self.answer(200, self.starting.pop(0) if self.starting else b'{{"initialized": true}}')
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -57,11 +60,14 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def install(path: Path, name: str, text: str | None = None, *, status: int = 204) -> None:
+def install(
+    path: Path, name: str, text: str | None = None, *, status: int = 204, starting: Sequence[bytes] = ()
+) -> None:
     """Write a program into PATH: one that records its requests, unless another text is given."""
     known = {name: str(path.parent / f"{name}.json") for name in ("started", "asked")}
     program = path / name
-    program.write_text(text or PROGRAM.format(python=sys.executable, status=status, **known))
+    told = {"status": status, "starting": list(starting), **known}
+    program.write_text(text or PROGRAM.format(python=sys.executable, **told))
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
 
@@ -130,12 +136,57 @@ def test_a_server_whose_answer_is_no_http_is_stopped(path: Path) -> None:
     """What answers a request with something else cannot be set up either."""
     text = PROGRAM.replace('self.answer({status}, b"")', 'self.wfile.write(b"no such answer\\r\\n")')
     known = {name: str(path.parent / f"{name}.json") for name in ("started", "asked")}
-    install(path, "vault", text.format(python=sys.executable, status=0, **known))
+    install(path, "vault", text.format(python=sys.executable, status=0, starting=[], **known))
     with pytest.raises(ServiceFailedError, match="could not be set up"):
         start_vault()
     arguments = started(path)["arguments"]
     assert isinstance(arguments, list)
     assert not accepts(int(arguments[-1].rpartition(":")[2]))
+
+
+def test_a_server_that_starts_is_asked_again(path: Path) -> None:
+    """Answers without the state of the server are not taken for it."""
+    install(path, "vault", starting=[b"null", b"[]", b"7", b"", b"<html>", b"{}"])
+    start_vault().stop()
+    assert len((path.parent / "asked.json").read_text().splitlines()) == len(TRANSIT_MOUNTS) + len(LOGINS)
+
+
+BUILT = """#!{python}
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.send_response({status})
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"null")
+
+
+server = HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("-port") + 1])), Answer)
+print('{{"address": "here", "root_token": "root"}}', flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_lasting_server_that_cannot_be_set_up_is_stopped(
+    path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """No process is left of a server built here that refuses its mounts, or answers with anything else."""
+    install(path, "vault", BUILT.format(python=sys.executable, status=status))
+    services: list[ServiceProcess] = []
+    monkeypatch.setattr(vault_server, "built_vault", lambda: path / "vault")
+
+    def started_here(name: str, command: Sequence[str | Path], work_dir: Path) -> ServiceProcess:
+        services.append(start_process(name, command, work_dir))
+        return services[-1]
+
+    monkeypatch.setattr(vault_server, "start_process", started_here)
+    with pytest.raises(ServiceFailedError, match="could not be set up"):
+        LastingVault()
+    assert [service.alive() for service in services] == [False]
 
 
 def test_a_file_that_cannot_be_executed_is_no_server(path: Path) -> None:

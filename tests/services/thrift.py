@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services.installed import spark_environment, spark_home
-from tests.services.processes import LOCAL, ServiceProcess, free_port
+from tests.services.processes import ANSWER_SECONDS, LOCAL, ServiceProcess, free_port
 from tests.services.quick_java import quick_home
 from tests.services.spark_server import start_spark_server
 
 BEELINE_SECONDS = 180.0
 SERVER_CLASS = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
+SASL_START, SASL_COMPLETE = b"\x01", b"\x05"
+"""The first byte of messages of a login in Thrift's transport."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class ThriftServer:
 
 
 def start_thrift_server(work_dir: Path, conf: Mapping[str, str]) -> ThriftServer:
-    """Start a server in local mode with two cores; return when it accepts connections.
+    """Start a server in local mode with two cores; return when it answers a login, which beeline tries once.
 
     Args:
         work_dir: log, warehouse and Derby database.
@@ -72,5 +76,17 @@ def start_thrift_server(work_dir: Path, conf: Mapping[str, str]) -> ThriftServer
     port = free_port()
     binding = {"hive.server2.thrift.bind.host": LOCAL, "hive.server2.thrift.port": str(port)}
     arguments = [text for name, value in binding.items() for text in ("--hiveconf", f"{name}={value}")]
-    process = start_spark_server("thrift", SERVER_CLASS, port, work_dir, conf, arguments)
+    process = start_spark_server("thrift", SERVER_CLASS, lambda: _answers_login(port), work_dir, conf, arguments)
     return ThriftServer(f"jdbc:hive2://{LOCAL}:{port}/default", process)
+
+
+def _answers_login(port: int) -> bool:
+    """Log in as beeline does, by SASL's mechanism PLAIN; no session is opened."""
+    name, login = b"PLAIN", b"\0ann\0ann"
+    try:
+        with socket.create_connection((LOCAL, port), timeout=ANSWER_SECONDS) as connection:
+            connection.sendall(SASL_START + struct.pack(">I", len(name)) + name)
+            connection.sendall(SASL_COMPLETE + struct.pack(">I", len(login)) + login)
+            return connection.recv(1) == SASL_COMPLETE
+    except OSError:
+        return False

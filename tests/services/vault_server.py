@@ -24,7 +24,7 @@ from typing import Any
 
 from tests.services import ServiceFailedError, ServiceUnavailableError
 from tests.services.cache import cache_folder, locked
-from tests.services.processes import LOCAL, ServiceProcess, free_port, start_process, wait_until
+from tests.services.processes import DIRECT, LOCAL, ServiceProcess, free_port, start_process, wait_until
 
 SOURCES = Path(__file__).parent / "vault"
 START_SECONDS = 60.0
@@ -51,6 +51,7 @@ class VaultServer:
 
         Raises:
             urllib.error.HTTPError: the server refused.
+            ValueError: the answer is no JSON object.
         """
         request = urllib.request.Request(
             f"{self.address}/v1/{path}",
@@ -58,9 +59,12 @@ class VaultServer:
             data=None if body is None else json.dumps(body).encode(),
             headers={"X-Vault-Token": token or self.root_token, "X-Vault-Request": "true"},
         )
-        with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as response:
+        with DIRECT.open(request, timeout=REQUEST_SECONDS) as response:
             text = response.read()
-        return dict(json.loads(text)) if text else {}
+        answer = json.loads(text) if text else {}
+        if not isinstance(answer, dict):
+            raise ValueError(f"the answer to {method} {path} is no JSON object")
+        return answer
 
     def token(self, policy: str, **options: object) -> str:
         """Return a new token with the permissions of a policy.
