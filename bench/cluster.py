@@ -105,17 +105,17 @@ class _Site:
 
     def make(self) -> int:
         """Write a partition's file, copy it to every partition, and register both tables; return the first's length."""
-        one = self._folder / "one.parquet"
-        _write(one, GIGABYTES * 10**9 // PARTITIONS)
+        file = self._folder / "one.parquet"
+        _write(file, GIGABYTES * 10**9 // PARTITIONS)
         for table, partitions in (("large", PARTITIONS), ("part", BY_SPARK)):
             for number in range(partitions):
                 place = self._folder / table / f"p={number}"
                 place.mkdir(parents=True)
-                shutil.copyfile(one, place / "part-00000.parquet")
+                shutil.copyfile(file, place / "part-00000.parquet")
         for key in ("footer", "audit", "pii"):
             self._run([_tool("sparkcrypt"), "keys", "create", key, "--policy", "policy.yaml"])
         self._run([sys.executable, "-m", "bench.cluster", str(self._folder)])
-        return one.stat().st_size * PARTITIONS
+        return file.stat().st_size * PARTITIONS
 
     def backfill(self, table: str, engine: str) -> Any:
         """Run the job and return its report."""

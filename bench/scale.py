@@ -28,22 +28,25 @@ def run() -> Report:
         _make(root / "listed", LISTED, link=True)
         _make(root / "scanned", SCANNED, link=False)
         listed = [_child("list", root) for _ in range(RUNS)]
-        report.add("listing", "files/s", [LISTED / one["seconds"] for one in listed])
-        report.add("listing, memory beyond that of a tenth of it", "MB", [one["grown"] for one in listed])
+        report.add("listing", "files/s", [LISTED / measured["seconds"] for measured in listed])
+        report.add("listing, memory beyond that of a tenth of it", "MB", [measured["grown"] for measured in listed])
         scanned = [_child("scan", root) for _ in range(RUNS)]
         report.at_least(
-            "drift, footers read by tasks", "files/s a core", [SCANNED / one["cold"] / 2 for one in scanned], 1000
+            "drift, footers read by tasks",
+            "files/s a core",
+            [SCANNED / measured["cold"] / 2 for measured in scanned],
+            1000,
         )
-        report.add("drift, from the cache", "files/s", [SCANNED / one["warm"] for one in scanned])
-        report.add("drift, memory beyond that of a tenth of it", "MB", [one["grown"] for one in scanned])
+        report.add("drift, from the cache", "files/s", [SCANNED / measured["warm"] for measured in scanned])
+        report.add("drift, memory beyond that of a tenth of it", "MB", [measured["grown"] for measured in scanned])
     return report
 
 
 def _make(root: Path, files: int, *, link: bool) -> None:
     """Create partitions of small files of 10 columns; if only listed, links to one file in each."""
     root.mkdir()
-    one = root.parent / "one.parquet"
-    pq.write_table(pa.table({f"c{number}": range(100) for number in range(10)}), one)
+    original = root.parent / "one.parquet"
+    pq.write_table(pa.table({f"c{number}": range(100) for number in range(10)}), original)
     for number in range(files):
         folder = root / f"p={number // FILES_A_PARTITION}"
         first, file = folder / "part-000000.parquet", folder / f"part-{number % FILES_A_PARTITION:06d}.parquet"
@@ -51,7 +54,7 @@ def _make(root: Path, files: int, *, link: bool) -> None:
         if link and file != first:  # a file system allows some ten thousand links to a file
             os.link(first, file)
         else:
-            shutil.copyfile(one, file)
+            shutil.copyfile(original, file)
 
 
 def _child(what: str, root: Path) -> dict[str, float]:

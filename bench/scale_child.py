@@ -42,11 +42,11 @@ class Folder:
 
     def __init__(self, root: Path, plan: Any, share: float) -> None:
         """Select this share of the partitions, from the first."""
-        found = sorted(root.iterdir(), key=lambda one: int(one.name.partition("=")[2]))
+        found = sorted(root.iterdir(), key=lambda folder: int(folder.name.partition("=")[2]))
         self.plan = plan
         self._units = tuple(
-            Unit(one.name, f"file:{one}", None, one.name, {"p": one.name.partition("=")[2]})
-            for one in found[: max(1, int(len(found) * share))]
+            Unit(folder.name, f"file:{folder}", None, folder.name, {"p": folder.name.partition("=")[2]})
+            for folder in found[: max(1, int(len(found) * share))]
         )
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
@@ -83,8 +83,8 @@ def scanning(spark: SparkSession, policy: Any, plan: Any, root: Path, folder: Pa
 
     def scanned(share: float, cache: FooterCache | None) -> None:
         target = Folder(root / "scanned", plan, share)
-        for one in scan_target(spark, target, policy, cache=cache):  # type: ignore[arg-type]
-            kept.append(survey_unit(one, plan))
+        for scanned_unit in scan_target(spark, target, policy, cache=cache):  # type: ignore[arg-type]
+            kept.append(survey_unit(scanned_unit, plan))
         if not all(survey.drift for survey in kept):
             raise SystemExit("nothing drifts, so nothing was compared")
 

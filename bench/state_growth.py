@@ -85,7 +85,9 @@ def _night(store: LocalStateStore, table: str, night: int) -> None:
     journal = Journal.start(store, RunRecord(table, "sales.t", run_id, _DIGEST, plan, options, night + 1), _MAC)
     unit, old = f"p={night}", f"file:/warehouse/sales.db/t/p={night}"
     new = f"file:/warehouse/sales.db/.sparkcrypt/t/{run_id}-{night + 1}-1-0123abcd/{unit}"
-    paths = [f"{old}/part-{one:05d}-1f7b8f0a-3f3c-4f0e-9b43-0f6a7f9a7a11.c000.snappy.parquet" for one in range(FILES)]
+    paths = [
+        f"{old}/part-{number:05d}-1f7b8f0a-3f3c-4f0e-9b43-0f6a7f9a7a11.c000.snappy.parquet" for number in range(FILES)
+    ]
     files = [["", [[path, 1_234_567, 1_763_780_000_000] for path in paths]]]
     listed = {"location": old, "partition": [["p", str(night)]], "serde": "", "partition_path": unit, "files": files}
     changes = [_change(path, new) for path in paths]

@@ -69,7 +69,7 @@ def files() -> None:
     spark = session()
     table = Catalog(spark).table(TABLE)
     found = [
-        one.path for part in Catalog(spark).partitions(table) for one in HadoopFiles(spark).data_files(part.location)
+        file.path for part in Catalog(spark).partitions(table) for file in HadoopFiles(spark).data_files(part.location)
     ]
     print(json.dumps([path.removeprefix("file://").removeprefix("file:") for path in found]))
 

@@ -21,10 +21,10 @@ from tests.services.installed import ROOT
 
 PACKAGE = ROOT / "sparkcrypt"
 MODULES = sorted(path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))
-NAMED_TESTS = sorted(
-    path.relative_to(ROOT) for room in ("unit", "chaos") for path in (ROOT / "tests" / room).rglob("*.py")
+AROUND = sorted(
+    path.relative_to(ROOT) for folder in ("tests", "bench", "demo") for path in (ROOT / folder).rglob("*.py")
 )
-"""Tests in which variables are named as in the package."""
+"""Tests, benchmarks and demos, in which variables are named as in the package."""
 CONF = sorted((ROOT / "conf").glob("*.yaml"))
 JAVA_SOURCES = sorted(path.relative_to(ROOT) for path in (ROOT / "jars" / "bridge").rglob("*.java"))
 JAVA_COMMENT = r"/\*.*?\*/|//[^\n]*"
@@ -470,7 +470,7 @@ def test_java_variables_say_what_they_hold() -> None:
 
 def test_variables_say_what_they_hold() -> None:
     """No value is called `one`, and no variable or argument of the package by a participle that says nothing of it."""
-    for module in [*MODULES, *NAMED_TESTS]:
+    for module in [*MODULES, *AROUND]:
         tree = _parsed(module)
         values, fields = list(_names_of_values(tree)), _lines_of_fields(tree)
         assert [f"{module}:{line}" for line, name in values if name == "one"] == []

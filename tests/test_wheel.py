@@ -67,7 +67,7 @@ def test_builds_ask_for_the_spark_that_is_tested() -> None:
     """The versions of pyspark that an isolated build compiles against are those of constraints.txt."""
     asked = re.findall(r'^    "(.+)",$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     pinned = [line.replace('"', "'") for line in (ROOT / "constraints.txt").read_text().splitlines()]
-    sparks = [one for one in asked if one.startswith("pyspark")]
+    sparks = [requirement for requirement in asked if requirement.startswith("pyspark")]
     assert len(sparks) == 2
     assert set(sparks) <= set(pinned)
 

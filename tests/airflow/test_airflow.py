@@ -132,9 +132,9 @@ def kill_driver(home: Path, running: subprocess.Popen[bytes]) -> None:
     """Kill the driver of January's backfill, the JVM and its Python, when it has swapped a day and has others left."""
     while running.poll() is None:
         records = [json.loads(file.read_bytes()) for file in home.glob("state/runs/*/*/*.json")]
-        swapped = {one["run_id"] for one in records if one["kind"] == "unit_swapped" and _of_january(one)}
+        swapped = {record["run_id"] for record in records if record["kind"] == "unit_swapped" and _of_january(record)}
         if swapped:
-            assert not any(one["kind"] == "run_finished" and one["run_id"] in swapped for one in records)
+            assert not any(record["kind"] == "run_finished" and record["run_id"] in swapped for record in records)
             drivers = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _is_driver(entry, home)]
             assert drivers
             for pid in drivers:
@@ -224,7 +224,7 @@ def test_nights(nightly: Nightly) -> None:
     assert len(before["files"]) == 9
     first = nightly.night("2026-04-01", killed=True)
     said = nightly.log("2026-04-01").read_text()[-6000:]
-    states = {name: one["state"] for name, one in first.items()}
+    states = {name: entry["state"] for name, entry in first.items()}
     assert states == {
         ("plan", -1): "success",
         ("months", -1): "success",
@@ -253,7 +253,7 @@ def test_nights(nightly: Nightly) -> None:
     assert len(files) == 9
     assert {file.read_bytes()[:4] for file in files} == {b"PARE"}
     second = nightly.night("2026-04-02", "--mark-success-pattern", "verify|check_keys")
-    states = {name: one["state"] for name, one in second.items()}
+    states = {name: entry["state"] for name, entry in second.items()}
     assert second["plan", -1]["xcom"]["drift"] is False
     assert [state for (task, _), state in states.items() if task in ("backfill", "expire")] == ["skipped", "skipped"]
     assert states["verify", -1] == "success"

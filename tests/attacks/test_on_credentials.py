@@ -54,7 +54,7 @@ def assert_nothing_sent(attacker: Listener, said: str) -> None:
     assert (attacker.requests, attacker.tokens) == (0, [])
     assert "ConfigError" in said
     assert CONTENT not in said
-    assert [one for one in ("allowed", "OPTIONS", "SET") if one not in said] == []
+    assert [word for word in ("allowed", "OPTIONS", "SET") if word not in said] == []
 
 
 @pytest.mark.parametrize("where", ["USING parquet OPTIONS", "STORED AS PARQUET TBLPROPERTIES"])
@@ -226,7 +226,7 @@ def test_same_policy_by_option_goes_on(lake: Lake) -> None:
     lake.sql(f"CREATE TABLE t (id INT, email STRING) USING parquet OPTIONS ({options})")
     own = {**options_of(lake, policy), KEY_SERVICE: policy.key_service.canonical()}
     for name, where in (("u", "USING parquet OPTIONS"), ("h", "STORED AS PARQUET TBLPROPERTIES")):
-        listed = ", ".join(f"'{one}' = {sql_text(value)}" for one, value in own.items())
+        listed = ", ".join(f"'{option}' = {sql_text(value)}" for option, value in own.items())
         lake.sql(f"CREATE TABLE {name} (id BIGINT, email STRING) {where} ({listed})")
     for name in ("t", "u", "h"):
         lake.sql(f"INSERT INTO {name} VALUES (1, '{SECRET}')")

@@ -194,14 +194,14 @@ def test_truncated(tmp_path: Path, action: Action) -> None:
             refused(action, source)
 
 
-def swap(data: bytes, one: Module, other: Module, from_data: bytes | None = None) -> bytes:
+def swap(data: bytes, first: Module, other: Module, from_data: bytes | None = None) -> bytes:
     """Put the bytes of one module in the place of another of the same size."""
-    assert one.end - one.start == other.end - other.start
-    return data[: one.start] + (from_data or data)[other.start : other.end] + data[one.end :]
+    assert first.end - first.start == other.end - other.start
+    return data[: first.start] + (from_data or data)[other.start : other.end] + data[first.end :]
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("place", "other"),
     [
         ("page 0 of 0/1", "page 2 of 0/1"),  # the header of another page of the chunk
         ("page 1 of 0/1", "page 3 of 0/1"),  # its body
@@ -217,17 +217,17 @@ def swap(data: bytes, one: Module, other: Module, from_data: bytes | None = None
     ],
 )
 @pytest.mark.parametrize("action", ACTIONS)
-def test_modules_swapped(tmp_path: Path, one: str, other: str, action: Action) -> None:
+def test_modules_swapped(tmp_path: Path, place: str, other: str, action: Action) -> None:
     """A module in another's place, in the same file or from the same place of another file, does not authenticate."""
     source, second = victim(tmp_path / "src"), victim(tmp_path / "second", first=100)
     data = source.read_bytes()
     found = {module.what: module for module in modules(source)}
     foreign = {module.what: module for module in modules(second)}
-    if found[one].end - found[one].start == found[other].end - found[other].start:
-        source.write_bytes(swap(data, found[one], found[other]))
+    if found[place].end - found[place].start == found[other].end - found[other].start:
+        source.write_bytes(swap(data, found[place], found[other]))
         refused(action, source, VerificationError)
-    if found[one].end - found[one].start == foreign[one].end - foreign[one].start:
-        source.write_bytes(swap(data, found[one], foreign[one], second.read_bytes()))
+    if found[place].end - found[place].start == foreign[place].end - foreign[place].start:
+        source.write_bytes(swap(data, found[place], foreign[place], second.read_bytes()))
         refused(action, source, VerificationError)
 
 

@@ -55,7 +55,7 @@ class Victim:
     def records(self) -> Records:
         """Return kind and fields of the run's records, which anybody who may read the state directory sees."""
         files = sorted(self.folder(self.run_id).glob("*.json"))
-        return [(one["kind"], one["fields"]) for one in map(json.loads, (file.read_bytes() for file in files))]
+        return [(record["kind"], record["fields"]) for record in map(json.loads, (file.read_bytes() for file in files))]
 
     def plant(self, version: int, records: Iterable[tuple[str, dict[str, Any]]], run_id: str = LATER) -> None:
         """Write further records of a run without any key."""
@@ -77,12 +77,12 @@ class Victim:
         """Return where the partitions are."""
         catalog = Catalog(self.lake.spark)
         found = catalog.partitions(catalog.table("t"))
-        return {one.folder: Path(one.location.removeprefix("file:")) for one in found}
+        return {partition.folder: Path(partition.location.removeprefix("file:")) for partition in found}
 
     def is_unharmed(self) -> bool:
         """Tell whether the table has its rows, all encrypted, and the audit tells of the run and nothing else."""
         self.lake.spark.catalog.refreshTable("t")
-        told = {one.entry["why"]["run_id"] for one in audit_entries(self.store, self.table_id)}
+        told = {signed.entry["why"]["run_id"] for signed in audit_entries(self.store, self.table_id)}
         whole = rows_of(self.lake.spark.table("t")) == self.rows and verify_table(self.lake.spark, "t", self.policy).ok
         return whole and LATER not in told and len(list(self.foreign.iterdir())) == 1
 
@@ -104,7 +104,7 @@ def victim(lake: Lake) -> Victim:
 
 def without(records: Records, *kinds: str) -> Records:
     """Leave records of some kinds out."""
-    return [one for one in records if one[0] not in kinds]
+    return [record for record in records if record[0] not in kinds]
 
 
 def listed(folder: Path) -> list[Any]:
@@ -196,7 +196,7 @@ def test_expire_deletes_no_foreign_folder(victim: Victim, version: int) -> None:
     change = foreign_rows(victim)
     victim.plant(version, [(kind, change(kind, fields)) for kind, fields in victim.records()])
     done = expire_run(victim.lake.spark, "t", victim.policy)
-    assert done.run_ids == (victim.run_id,) and any(LATER in one for one in done.unread)
+    assert done.run_ids == (victim.run_id,) and any(LATER in reason for reason in done.unread)
     assert not any(Path(victim.lake.path("t")).rglob("*.parquet"))
     assert victim.is_unharmed()
 

@@ -83,7 +83,7 @@ def test_a_file_under_the_footer_key_without_any_tagged_column_is_found(lake: La
         (lacking,) = found.suspicious
         assert (lacking.file.endswith(planted.name), lacking.columns, lacking.every) == (True, ("email",), True)
         assert lacking.listed is (False if manifest else None)
-    assert found.manifest is not None and [Path(one).name for one in found.manifest.unlisted] == [planted.name]
+    assert found.manifest is not None and [Path(path).name for path in found.manifest.unlisted] == [planted.name]
 
 
 @pytest.mark.spark

@@ -225,8 +225,8 @@ def test_killed_executors_lose_nothing(submit: Site, metastore: Metastore) -> No
         while process.poll() is None:
             alive = executors(submit.folder)
             if left and len(alive) == 2 and kinds(state).count(left[0][0]) >= left[0][1]:
-                for one in alive:
-                    os.kill(one, signal.SIGKILL)
+                for pid in alive:
+                    os.kill(pid, signal.SIGKILL)
                 killed.append(left.pop(0))
             time.sleep(0.02)
         output, errors = process.communicate()

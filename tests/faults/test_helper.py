@@ -96,7 +96,7 @@ def test_ping_is_answered_while_every_thread_is_busy(helper: HelperClient, fault
         started = time.monotonic()
         helper.call("hello")
         assert time.monotonic() - started < 1
-        assert [one.result() for one in busy] == [KEY] * 20
+        assert [call.result() for call in busy] == [KEY] * 20
 
 
 def test_errors_keep_their_class(helper: HelperClient, faults: Faults) -> None:

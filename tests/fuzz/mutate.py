@@ -184,7 +184,7 @@ def _alias(footer: Struct, chance: random.Random) -> None:
     """Give some or all chunks the pages, indexes or Bloom filter of one, or all of these."""
     _, groups = _lists(footer)
     lists = [group.get(RowGroup.columns.key) for group in groups]
-    chunks = [chunk for one in lists if isinstance(one, List) for chunk in one if isinstance(chunk, Struct)]
+    chunks = [chunk for columns in lists if isinstance(columns, List) for chunk in columns if isinstance(chunk, Struct)]
     if not chunks:
         return
     first, share = chance.choice(chunks), chance.choice([0.1, 1.0])
@@ -192,7 +192,7 @@ def _alias(footer: Struct, chance: random.Random) -> None:
     for chunk in chunks:
         if chance.random() < share:
             _take_over(first, chunk, keys)
-            clear, other = (one.get(ColumnChunk.meta_data.key) for one in (first, chunk))
+            clear, other = (struct.get(ColumnChunk.meta_data.key) for struct in (first, chunk))
             if isinstance(clear, Struct) and isinstance(other, Struct):
                 _take_over(clear, other, keys)
 

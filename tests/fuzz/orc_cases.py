@@ -143,7 +143,7 @@ def _stripe_footer(data: bytes, chance: random.Random) -> bytes:
     raw = tail.compression.deflate(mutate_message(found, chance).encode())
     entries = tail.footer.messages(STRIPES, "a stripe")
     entries[-1] = entries[-1].replace_field(STRIPE_FOOTER, [len(raw)])
-    footer = tail.footer.replace_field(STRIPES, [one.encode() for one in entries])
+    footer = tail.footer.replace_field(STRIPES, [entry.encode() for entry in entries])
     moved = data[: stripe.footer_offset] + raw + data[stripe.end : tail.footer_offset]
     content = tail.compression.deflate(footer.encode())
     postscript = tail.postscript.replace_field(1, [len(content)]).encode()

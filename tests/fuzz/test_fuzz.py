@@ -35,7 +35,7 @@ NAMES = tuple(original.name for original in corpus())
 
 def original(name: str) -> Original:
     """Return a file of the corpus."""
-    return next(one for one in corpus() if one.name == f"{name}.parquet")
+    return next(file for file in corpus() if file.name == f"{name}.parquet")
 
 
 def verified(name: str) -> Any:
@@ -71,26 +71,26 @@ def test_every_way_changes_something() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_corpus_itself_is_read(name: str) -> None:
     """Files of Spark, Arrow, fastparquet, polars and DuckDB verify, with every module that they should have."""
-    one = original(name.removesuffix(".parquet"))
-    found = verify_file(one.data, retrieve_key=one.retrieve_key)
+    file = original(name.removesuffix(".parquet"))
+    found = verify_file(file.data, retrieve_key=file.retrieve_key)
     assert found.rows in (300, 500)
-    assert (found.modules > 30) == bool(one.keys)
-    whole = bool(one.keys) and "ctr" not in name and name != "spark_gcm_v2.parquet"
+    assert (found.modules > 30) == bool(file.keys)
+    whole = bool(file.keys) and "ctr" not in name and name != "spark_gcm_v2.parquet"
     assert found.authenticated == ("all" if whole else "partial")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_footers_indexes_and_headers_are_written_back_byte_for_byte(name: str) -> None:
     """What any writer serialised encodes to the bytes that it was decoded from: footers, headers, indexes, filters."""
-    one = original(name.removesuffix(".parquet"))
-    footer = read_footer(one.data, retrieve_key=one.retrieve_key if one.keys else None)
+    file = original(name.removesuffix(".parquet"))
+    footer = read_footer(file.data, retrieve_key=file.retrieve_key if file.keys else None)
     start = footer.offset
-    struct, end = decode_struct(one.data, start=start)
-    assert encode_struct(struct) == one.data[start:end]
+    struct, end = decode_struct(file.data, start=start)
+    assert encode_struct(struct) == file.data[start:end]
     assert footer.metadata is not None
     assert decode_struct(encode_struct(footer.metadata.struct))[0] == footer.metadata.struct
     assert list(footer.metadata.struct) == sorted(footer.metadata.struct)
-    counted = sum(_same_structs(one.data, footer.metadata, footer.offset))
+    counted = sum(_same_structs(file.data, footer.metadata, footer.offset))
     assert (counted > 0) == (name != "arrow_prefix.parquet")  # of which nothing but the footer is in clear
 
 
@@ -146,11 +146,11 @@ def test_levels_of_parquet_mrs_v2_pages_are_called_unauthenticated() -> None:
 @settings(max_examples=150, deadline=None)
 def test_a_changed_footer_struct_is_the_same_after_a_round_trip(which: int, chance: random.Random) -> None:
     """Whatever value of a real footer is changed, what is written is read back, in order."""
-    one = corpus()[which]
-    footer = read_footer(one.data, retrieve_key=one.retrieve_key if one.keys else None)
+    file = corpus()[which]
+    footer = read_footer(file.data, retrieve_key=file.retrieve_key if file.keys else None)
     assert footer.metadata is not None
     struct = footer.metadata.struct
-    mutate_struct(struct, chance, len(one.data))
+    mutate_struct(struct, chance, len(file.data))
     wire = encode_struct(struct)
     decoded, end = decode_struct(wire)
     assert (decoded, list(decoded), end) == (struct, list(struct), len(wire))

@@ -93,7 +93,7 @@ def test_rewritten_and_back(files: Path, tmp_path: Path, name: str, mode: str, a
     """It says the same encrypted and again once decrypted; pyarrow reads the one as it reads the other."""
     file, there, back = files / name, tmp_path / "there", tmp_path / "back"
     before = verify_file(file)
-    parts = {part: one for part, one in before.digests.items() if mode == "encrypted" or part not in REDACTED}
+    parts = {part: digest for part, digest in before.digests.items() if mode == "encrypted" or part not in REDACTED}
     made = new_encryption(default=FOOTER_KEY, algorithm=algorithm, footer_mode=mode)
     result = rewrite_file(file, there, encryption=made)
     assert not [note for note in result.notes if "index" in note]

@@ -256,7 +256,7 @@ def test_shapes_are_bytes(policy: Policy, java: JavaOrc, tmp_path: Path) -> None
     assert clear_parts(tmp_path / "ZLIB-row groups-e") == clear_parts(own)
     keys = tmp_path / "keys"
     keys.write_text(key_lines(lines))
-    read = iter(java.read_each([one for a, e in made for one in ((a, None), (e, keys), (e, None))]))
+    read = iter(java.read_each([pair for a, e in made for pair in ((a, None), (e, keys), (e, None))]))
     for source, _ in made:
         before, opened, masked = next(read), next(read), next(read)
         assert opened == before, source

@@ -111,13 +111,13 @@ def test_every_column_has_its_own_key(
         "few = '4' AND score IS NULL",
         "id IN (0, 999, 1000)",
     ]
-    expected, found = rows(plain), [rows(plain.where(one)) for one in filters]
+    expected, found = rows(plain), [rows(plain.where(condition)) for condition in filters]
     assert all(found)
     for by_row in (False, True):
         with row_reader(lake.spark, by_row):
             read = split(lake, target, 12)
             assert rows(read) == expected
-            assert [rows(read.where(one)) for one in filters] == found
+            assert [rows(read.where(condition)) for condition in filters] == found
             for name in ("labels", "d", "person.nothing"):
                 assert rows(read.select(name)) == rows(plain.select(name))
     only_bloom = {"parquet_filter_dictionary_enabled": "false", "parquet_filter_columnindex_enabled": "false"}
@@ -176,7 +176,7 @@ def test_first_pages(lake: Lake, mode: str, algorithm: str, bits: int) -> None:
         for by_row in (False, True):
             with row_reader(lake.spark, by_row):
                 read = lake.spark.read.parquet(str(target))
-                assert [(row.c0, row.c1) for row in read.collect()] == [(one, one) for one in expected], what
+                assert [(row.c0, row.c1) for row in read.collect()] == [(value, value) for value in expected], what
                 assert read.where("c0 = 8").count() == expected.count(8), what
 
 

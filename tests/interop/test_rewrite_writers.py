@@ -23,7 +23,7 @@ def encryption(algorithm: str, mode: str) -> FileEncryption:
 def test_files_of_other_writers(tmp_path: Path, file: Path, mode: str, algorithm: str) -> None:
     """Files of Polars, DuckDB and fastparquet in every codec say the same encrypted, and again once decrypted."""
     before = verify_file(file)
-    parts = {part: one for part, one in before.digests.items() if mode == "encrypted" or part not in REDACTED}
+    parts = {part: digest for part, digest in before.digests.items() if mode == "encrypted" or part not in REDACTED}
     result = rewrite_file(file, tmp_path / "there", encryption=encryption(algorithm, mode))
     assert not [note for note in result.notes if "index" in note]
     assert verify_file(tmp_path / "there", retrieve_key=Keys(), equal_to=parts).plaintext_columns == ()

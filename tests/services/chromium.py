@@ -39,7 +39,7 @@ _FLAGS = (
     "--force-color-profile=srgb",
 )
 _COLOURS = """
-fetch("data:image/png;base64,%s").then(one => one.blob()).then(createImageBitmap).then(image => {
+fetch("data:image/png;base64,%s").then(answer => answer.blob()).then(createImageBitmap).then(image => {
   const canvas = new OffscreenCanvas(image.width, image.height), context = canvas.getContext("2d");
   context.drawImage(image, 0, 0);
   return new Set(new Uint32Array(context.getImageData(0, 0, image.width, image.height).data.buffer)).size;
@@ -159,11 +159,11 @@ class Chromium:
 
     def events(self, session: str) -> list[dict[str, Any]]:
         """Return the events of a tab so far."""
-        return [one for one in self._events if one.get("sessionId") == session]
+        return [past for past in self._events if past.get("sessionId") == session]
 
     def _wait_for(self, event: str, session: str) -> None:
         end = time.monotonic() + ANSWER_SECONDS
-        while not any(one["method"] == event for one in self.events(session)):
+        while not any(past["method"] == event for past in self.events(session)):
             self._events.append(self._next(end, event))
 
     def _next(self, end: float, what: str) -> dict[str, Any]:
@@ -217,17 +217,19 @@ class Page:
     def complaints(self) -> list[str]:
         """Return exceptions, console messages and the browser's log entries, including policy violations."""
         self.evaluate("0")  # earlier events have arrived when this is answered
-        told = [one for one in self.browser.events(self.session) if one["method"] in (_EXCEPTIONS, _CONSOLE, _LOG)]
-        return [json.dumps(one["params"]) for one in told]
+        told = [
+            event for event in self.browser.events(self.session) if event["method"] in (_EXCEPTIONS, _CONSOLE, _LOG)
+        ]
+        return [json.dumps(event["params"]) for event in told]
 
     def requests(self) -> list[str]:
         """Return the URLs of the page's requests, its own first, without those that a policy blocked."""
         self.evaluate("0")
         events = self.browser.events(self.session)
-        failed = [one["params"] for one in events if one["method"] == "Network.loadingFailed"]
-        blocked = {one["requestId"] for one in failed if one.get("blockedReason")}
-        sent = [one["params"] for one in events if one["method"] == "Network.requestWillBeSent"]
-        return [one["request"]["url"] for one in sent if one["requestId"] not in blocked]
+        failed = [event["params"] for event in events if event["method"] == "Network.loadingFailed"]
+        blocked = {event["requestId"] for event in failed if event.get("blockedReason")}
+        sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return [event["request"]["url"] for event in sent if event["requestId"] not in blocked]
 
     def close(self) -> None:
         """Close the tab."""

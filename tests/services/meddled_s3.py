@@ -54,8 +54,8 @@ class MeddledS3:
             aws_secret_access_key="test",
         )
         client.create_bucket(Bucket=name)
-        for one in client.list_objects_v2(Bucket=name).get("Contents", []):
-            client.delete_object(Bucket=name, Key=one["Key"])
+        for entry in client.list_objects_v2(Bucket=name).get("Contents", []):
+            client.delete_object(Bucket=name, Key=entry["Key"])
         self.requests.clear()
 
     def stop(self) -> None:

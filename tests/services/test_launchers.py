@@ -63,7 +63,7 @@ LOOPBACK = "127.0.0.1"
 
 def _listens_on(pid: int) -> list[tuple[str, int]]:
     """Return the addresses and ports on which a process listens, of IPv4 and IPv6, from Linux's /proc."""
-    sockets = {str(Path(one).readlink()) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink()}
+    sockets = {str(Path(link).readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
     found = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:

@@ -84,7 +84,7 @@ def main(home: Path) -> None:
         ended[name] = {"code": done.exit_code, "output": done.stdout, "errors": done.stderr}
         print(f"{name}: {done.exit_code}", file=sys.stderr, flush=True)
     rows = spark.sql("SELECT count(*), sum(id), count(DISTINCT ssn) FROM d.t").first()
-    ended["rows"] = [int(one) for one in rows or ()]
+    ended["rows"] = [int(number) for number in rows or ()]
     ended["session lives"] = spark.range(3).count() == 3
     ended["left"] = sorted(path.name for path in (home / "probes").glob("*")) + sorted(
         path.name for path in (home / "warehouse" / "d.db").glob("*doctor*")

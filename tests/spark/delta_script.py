@@ -99,8 +99,8 @@ def checkpoints(spark: SparkSession, root: Path) -> None:
         rows(spark, {}).write.format("delta").mode("append").save(str(path))
     found = list((path / "_delta_log").glob("*.checkpoint*.parquet"))
     assert found, "no checkpoint"
-    assert all(one.read_bytes()[-4:] == b"PAR1" for one in found), "encrypted checkpoint"
-    assert all(one.read_bytes()[-4:] == b"PARE" for one in path.glob("*.parquet")), "plaintext file"
+    assert all(file.read_bytes()[-4:] == b"PAR1" for file in found), "encrypted checkpoint"
+    assert all(file.read_bytes()[-4:] == b"PARE" for file in path.glob("*.parquet")), "plaintext file"
     jvm(spark).org.apache.spark.sql.delta.DeltaLog.clearCache()
     assert spark.read.format("delta").load(str(path)).count() == 12
     rows(spark, {}).write.format("delta").mode("append").save(str(path))

@@ -52,7 +52,7 @@ def ids(lake: Lake) -> list[int]:
 def audits(lake: Lake, policy: Policy) -> list[str]:
     """Return the actions in the audit's entries."""
     store, uuid = open_state_store(policy.run_state), Catalog(lake.spark).table("t").uuid or ""
-    return [one.entry["what"] for one in audit_entries(store, uuid)]
+    return [signed.entry["what"] for signed in audit_entries(store, uuid)]
 
 
 class At(Silent):

@@ -86,13 +86,13 @@ class _Files:
 
     def _contents(self) -> list[bytes]:
         partitions = self._catalog.partitions(self._catalog.table("t"))
-        found = [file.path for one in partitions for file in self._files.data_files(one.location)]
+        found = [file.path for partition in partitions for file in self._files.data_files(partition.location)]
         return [self._files.read(path) for path in sorted(found, key=lambda path: path.rpartition("part-")[2])]
 
     def told(self) -> list[dict[str, str | None]]:
         """Return the encrypted columns of each file, with their keys."""
         columns = [inspect_orc(content).columns.items() for content in self._contents()]
-        return [{join_dotted(path): one.key_id for path, one in found if one.encrypted} for found in columns]
+        return [{join_dotted(path): column.key_id for path, column in found if column.encrypted} for found in columns]
 
     def before_ends(self) -> list[bytes]:
         """Return the bytes of each file before its footer."""

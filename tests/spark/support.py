@@ -112,9 +112,9 @@ def swapped(first: str, second: str) -> Callable[[KeyDirectory], None]:
     """Return a change that puts each of two keys under the other's id."""
 
     def change(directory: KeyDirectory) -> None:
-        one, other = directory.read(first), directory.read(second)
+        first_key, other = directory.read(first), directory.read(second)
         directory.write(MasterKey(first, other.versions))
-        directory.write(MasterKey(second, one.versions))
+        directory.write(MasterKey(second, first_key.versions))
 
     return change
 

@@ -60,7 +60,7 @@ def lost(lake: Lake, table: str) -> None:
     catalog = Catalog(lake.spark)
     found = catalog.table(table)
     schema = json.loads(found.schema_json)
-    columns = [{**one, "metadata": {}} for one in schema["fields"] if one["name"] != "p"]
+    columns = [{**field, "metadata": {}} for field in schema["fields"] if field["name"] != "p"]
     catalog.set_schema_metadata(found, json.dumps({**schema, "fields": columns}))
     catalog.unset_options(found, tuple(name for name in found.options if ".tags." in name))
 
@@ -91,7 +91,7 @@ def test_database_from_drift_to_done(lake: Lake, policy: str, tmp_path: Path) ->
     assert f"{lake.name('a')}" in page.read_text()
     assert run_command(lake, "plan", *chosen).exit_code == 0
     listed = run_command(lake, "backfill", "list", "--policy", policy, "--json")
-    assert [one["state"] for one in json.loads(listed.stdout)] == ["done", "done"]
+    assert [unit["state"] for unit in json.loads(listed.stdout)] == ["done", "done"]
     run_id = document["tables"][0]["run_id"]
     back = run_command(lake, "backfill", "rollback", run_id, "--table", lake.name("a"), "--policy", policy, "--json")
     assert (back.exit_code, json.loads(back.stdout)["units"]) == (0, ["p=0", "p=1"])
@@ -128,10 +128,10 @@ def test_plan_of_one_table_tells_what_a_run_would_do(lake: Lake, policy: str, mo
     assert "2 files in 2 units: 2 differ from the plan" in first.output
     assert re.search(r"\nto do: 2 files in 2 units, [0-9.]+ kB: encrypt 2\n$", first.output)
     document = json.loads(run_command(lake, "plan", *chosen, "--json").stdout)
-    assert [one["column"] for one in document["columns"]] == ["id", "email"]
-    assert {one["kind"] for one in document["drift"]} == {"plaintext"}
+    assert [column["column"] for column in document["columns"]] == ["id", "email"]
+    assert {drift["kind"] for drift in document["drift"]} == {"plaintext"}
     assert (document["units_left"], document["estimated_seconds"], document["refused"]) == (2, None, None)
-    assert [one["actions"]["encrypt"]["files"] for one in document["planned"]] == [1, 1]
+    assert [unit["actions"]["encrypt"]["files"] for unit in document["planned"]] == [1, 1]
     assert run_command(lake, "backfill", *chosen).exit_code == 0
     assert run_command(lake, "backfill", *chosen).output.startswith("nothing to do")  # it has read every new footer
     changed = run_command(lake, "tags", "set", lake.name("a"), "email", "fin", "--policy", policy)
@@ -166,7 +166,7 @@ def test_plan_keeps_no_units_footers(lake: Lake, policy: str, monkeypatch: pytes
     alive: list[int] = []
 
     def watched(scanned: ScannedUnit, *arguments: Any, **named: Any) -> UnitSurvey:
-        alive.append(sum(isinstance(one, ScannedUnit) for one in gc.get_objects()))
+        alive.append(sum(isinstance(thing, ScannedUnit) for thing in gc.get_objects()))
         return survey_unit(scanned, *arguments, **named)
 
     monkeypatch.setattr(run_survey, "survey_unit", watched)

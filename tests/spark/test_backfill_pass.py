@@ -49,7 +49,7 @@ def policy(lake: Lake) -> Policy:
 
 def by_table(report: PassReport) -> dict[str, Report]:
     """Return table name without its database -> its report."""
-    return {one.table.partition(".")[2]: one for one in report.tables}
+    return {table.table.partition(".")[2]: table for table in report.tables}
 
 
 def test_database_is_brought_to_its_plan(lake: Lake, policy: Policy) -> None:
@@ -64,7 +64,7 @@ def test_database_is_brought_to_its_plan(lake: Lake, policy: Policy) -> None:
     assert {unit["unit"] for unit in by_table(dry)["a"].planned} == {"p=0", "p=1", "p=2"}
     assert_plaintext(lake.path("a"))
     report = backfill(lake.spark, policy, databases=[lake.database], options=options(parallelism=3))
-    outcomes = {name: one.outcome for name, one in by_table(report).items()}
+    outcomes = {name: entry.outcome for name, entry in by_table(report).items()}
     assert (report.outcome, outcomes) == ("done", {"a": "done", "b": "done", "plain": "nothing to do"})
     assert list(report.passed_over) == [lake.name("v")]
     for name, rows in before.items():
@@ -203,7 +203,7 @@ def test_partition_of_another_format_quarantines_its_unit(lake: Lake, policy: Po
     orc = {file.name: file.read_bytes() for file in (lake.root / "orc").iterdir()}
     report = backfill(lake.spark, policy, tables=["t"])
     table = report.tables[0]
-    assert (report.outcome, table.files_rewritten, [one["unit"] for one in table.quarantined]) == (
+    assert (report.outcome, table.files_rewritten, [unit["unit"] for unit in table.quarantined]) == (
         "incomplete", 2, ["p=1"],
     )  # fmt: skip
     assert "its partition is not Parquet (org.apache.hadoop.hive.ql.io.orc.OrcSerde)" in table.quarantined[0]["message"]
@@ -215,7 +215,7 @@ def test_partition_of_another_format_quarantines_its_unit(lake: Lake, policy: Po
         encrypt_table(lake.spark, "t", policy)
     assert encrypt_table(lake.spark, "t", policy, where="p <> 1").outcome == "nothing to do"
     found = verify_table(lake.spark, "t", policy)
-    assert not found.ok and [one.kind for one in found.drift] == ["unreadable"]
+    assert not found.ok and [drift.kind for drift in found.drift] == ["unreadable"]
 
 
 def test_one_bad_table_does_not_stop_the_others(lake: Lake, policy: Policy) -> None:
@@ -225,7 +225,7 @@ def test_one_bad_table_does_not_stop_the_others(lake: Lake, policy: Policy) -> N
     set_tags(lake.spark, "a", {"email": ["unknown_tag"]}, None)
     report = backfill(lake.spark, policy, databases=[lake.database])
     assert report.outcome == "incomplete"
-    assert [(one.table, one.error) for one in report.failed] == [(lake.name("a"), "PlanError")]
+    assert [(failure.table, failure.error) for failure in report.failed] == [(lake.name("a"), "PlanError")]
     assert "unknown_tag" in report.failed[0].message
     assert by_table(report)["b"].outcome == "done"
 
@@ -257,7 +257,7 @@ def test_old_files_expire_between_budgets(lake: Lake, policy: Policy, move_old: 
     for left in (3, 2, 1, 0):
         report = backfill(lake.spark, policy, tables=["t"], options=options(max_bytes=1, move_old=move_old)).tables[0]
         assert report.units_left == left
-        (run,) = (one for one in known_runs(open_state_store(policy.run_state)) if one.table == lake.name("t"))
+        (run,) = (known for known in known_runs(open_state_store(policy.run_state)) if known.table == lake.name("t"))
         assert (run.state, run.to_dict()["expired"]) == ("paused" if left else "done", False)
         expired = expire_run(lake.spark, "t", policy)
         assert (expired.run_ids, expired.files) == ((report.run_id,), 1)
@@ -274,15 +274,15 @@ def test_budget_is_spent_on_the_first_tags_of_the_policy(lake: Lake, policy: Pol
     for name, tag in (("a", "finance"), ("b", "public"), ("c", "pii")):
         make_table(lake, name, partitions=2, tagged=None)
         set_tags(lake.spark, name, {"email": [tag]}, None)
-    named = [lake.name(one) for one in "abc"]
+    named = [lake.name(letter) for letter in "abc"]
     first = backfill(lake.spark, policy, databases=[lake.database], options=options(dry_run=True, max_bytes=1))
-    assert [one.table for one in first.tables] == [named[2], named[0], named[1]]
+    assert [table.table for table in first.tables] == [named[2], named[0], named[1]]
     for given in (options(dry_run=True), options(dry_run=True, max_bytes=1, priority=("size", "tag"))):
         assert [
-            one.table for one in backfill(lake.spark, policy, databases=[lake.database], options=given).tables
+            table.table for table in backfill(lake.spark, policy, databases=[lake.database], options=given).tables
         ] == named
     spent = backfill(lake.spark, policy, databases=[lake.database], options=options(max_bytes=1))
-    assert {one.table: len(one.units) for one in spent.tables if one.units} == {named[2]: 1}
+    assert {table.table: len(table.units) for table in spent.tables if table.units} == {named[2]: 1}
 
 
 def test_unfinished_run_over_other_partitions_is_left_so(lake: Lake, policy: Policy) -> None:
@@ -307,7 +307,7 @@ def test_changed_policy_is_a_conflict_until_the_run_is_abandoned(lake: Lake, pol
     backfill(lake.spark, policy, tables=["t"], options=options(max_seconds=0.0))
     other = replace(policy, footer_mode="plaintext")
     report = backfill(lake.spark, other, tables=["t"])
-    assert [one.error for one in report.failed] == ["RunConflictError"]
+    assert [failure.error for failure in report.failed] == ["RunConflictError"]
     done = backfill(lake.spark, other, tables=["t"], options=options(resume="never")).tables[0]
     assert (done.outcome, done.units_left) == ("done", 0)
     assert verify_table(lake.spark, "t", other).ok
@@ -326,7 +326,7 @@ def test_changed_passes_over_what_is_as_it_was(lake: Lake, policy: Policy) -> No
     assert (list(by_table(files)), list(files.unchanged)) == (["a"], [lake.name("b")])
     set_tags(lake.spark, "b", {"pay": ["finance"]}, policy)
     tags = backfill(lake.spark, policy, databases=[lake.database], options=changed)
-    assert {name: one.outcome for name, one in by_table(tags).items()} == {"b": "done"}
+    assert {name: entry.outcome for name, entry in by_table(tags).items()} == {"b": "done"}
     other = replace(policy, footer_mode="plaintext")
     new = backfill(lake.spark, other, databases=[lake.database], options=changed)
     assert sorted(by_table(new)) == ["a", "b"]
@@ -357,7 +357,7 @@ def test_vanished_tags_do_not_decrypt(lake: Lake, policy: Policy) -> None:
     schema = json.loads(table.schema_json)
     for field in schema["fields"]:
         field["metadata"] = {}
-    data = {**schema, "fields": [one for one in schema["fields"] if one["name"] != "p"]}
+    data = {**schema, "fields": [column for column in schema["fields"] if column["name"] != "p"]}
     catalog.set_schema_metadata(table, json.dumps(data))
     catalog.unset_options(table, tuple(name for name in table.options if ".tags." in name))
     report = backfill(lake.spark, policy, tables=["t"])
@@ -381,7 +381,7 @@ def test_second_run_is_told_of_the_first(lake: Lake, policy: Policy) -> None:
         report = backfill(lake.spark, policy, databases=[lake.database])
         with pytest.raises(RunConflictError, match="the-first-run of somebody"):
             encrypt_table(lake.spark, "a", policy)
-    assert [(one.table, one.error) for one in report.failed] == [(lake.name("a"), "RunConflictError")]
+    assert [(failure.table, failure.error) for failure in report.failed] == [(lake.name("a"), "RunConflictError")]
     assert "the-first-run" in report.failed[0].message
     assert by_table(report)["b"].outcome == "done"
 

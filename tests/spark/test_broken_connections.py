@@ -103,7 +103,7 @@ def test_metastore_is_not_asked_for_partitions_for_each_unit(lake: Lake, monkeyp
             options = RunOptions(keep_going=True, move_old=True)
             report = backfill(lake.spark, policy, tables=[f"w{partitions}"], options=PassOptions(run=options))
         assert report.tables[0].files_rewritten == partitions
-        counts.append(len([one for one in asked if one is None]))
+        counts.append(len([condition for condition in asked if condition is None]))
     assert counts[1] < counts[0] + 6
 
 
@@ -132,7 +132,7 @@ def test_report_of_a_fenced_run_tells_what_was_done(lake: Lake, clock: Clock) ->
     report = backfill(lake.spark, policy, tables=["t"], options=options, progress=Pause())
     assert report.exit_code == 75
     (run,) = report.tables
-    assert (run.outcome, [one["unit"] for one in run.units]) == ("failed", ["p=0"])
+    assert (run.outcome, [unit["unit"] for unit in run.units]) == ("failed", ["p=0"])
     store = open_state_store(policy.run_state)
     assert run.run_id == Journal.find_unfinished(store, Catalog(lake.spark).table("t").uuid or "")
     assert json.loads(json.dumps(report.to_dict()))["tables"][0]["run_id"] == run.run_id
@@ -158,7 +158,7 @@ def test_error_that_ends_everything_leaves_a_report(lake: Lake, monkeypatch: pyt
         encrypt_table(lake.spark, "t", policy, progress=Break(), on_failure=heard.append)
     first, second = heard
     assert isinstance(first, PassReport) and isinstance(second, Report)
-    assert [one["unit"] for one in first.tables[0].units] == [one["unit"] for one in second.units] == ["p=0"]
+    assert [unit["unit"] for unit in first.tables[0].units] == [unit["unit"] for unit in second.units] == ["p=0"]
     assert first.tables[0].run_id == second.run_id
 
 

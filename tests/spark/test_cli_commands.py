@@ -78,7 +78,7 @@ def test_tags_are_set_in_both_places(ended: Ended) -> None:
     """`tags set` and `tags copy` write the Spark schema and the table's properties."""
     assert ended.document("tags set") == {"table": "d.t", "columns": {"ssn": ["pii"]}}
     assert ended.document("tags copy") == {"table": "d.t", "columns": {"note": ["public"]}}
-    found = {(one["column"], *one["tags"], one["source"]) for one in ended.document("tags show")["tags"]}
+    found = {(tag["column"], *tag["tags"], tag["source"]) for tag in ended.document("tags show")["tags"]}
     assert found == {
         ("ssn", "pii", "schema metadata"),
         ("ssn", "pii", "table property"),
@@ -92,7 +92,7 @@ def test_plaintext_files_are_drift(ended: Ended) -> None:
     assert ended.code("plan before") == 2
     found = ended.document("plan before")
     assert (found["files_total"], found["files_matching"], found["files_drifted"]) == (2, 0, 2)
-    assert {one["kind"] for one in found["drift"]} == {"plaintext"}
+    assert {drift["kind"] for drift in found["drift"]} == {"plaintext"}
     assert ended.errors("plan before") == ""
     assert "2 files in 2 units: 2 differ from the plan" in ended.text("plan text")
 
@@ -100,8 +100,8 @@ def test_plaintext_files_are_drift(ended: Ended) -> None:
 def test_doctor_without_keys_names_what_to_create(ended: Ended) -> None:
     """Absent keys fail their checks with the command that makes them, and the exit code is the first failure's."""
     assert ended.code("doctor without keys") == 78
-    found = {one["check"]: one for one in ended.document("doctor without keys")}
-    failed = [name for name, one in found.items() if not one["ok"]]
+    found = {check["check"]: check for check in ended.document("doctor without keys")}
+    failed = [name for name, check in found.items() if not check["ok"]]
     assert failed == ["key directory", "key footer", "key pii", "key audit"]
     assert found["key pii"]["fix"].startswith("sparkcrypt keys create pii")
     assert "write under the policy" not in found
@@ -110,8 +110,8 @@ def test_doctor_without_keys_names_what_to_create(ended: Ended) -> None:
 def test_doctor_is_content_when_all_is_there(ended: Ended) -> None:
     """With keys every check is well, from the policy to the table, and nothing that it wrote is left."""
     found = ended.document("doctor")
-    assert [one["check"] for one in found if not one["ok"]] == []
-    assert [one["check"] for one in found] == [
+    assert [check["check"] for check in found if not check["ok"]] == []
+    assert [check["check"] for check in found] == [
         "policy",
         "key directory",
         "key service",
@@ -137,7 +137,7 @@ def test_doctor_is_content_when_all_is_there(ended: Ended) -> None:
         "identity of d.t",
         "rule of d.t",
     ]
-    assert all(set(one) == {"check", "ok", "detail", "fix"} for one in found)
+    assert all(set(check) == {"check", "ok", "detail", "fix"} for check in found)
     assert ended.code("doctor") == 0
     assert ended.text("doctor text").count("\n") == len(found)
     assert ended.fact("left") == []

@@ -57,7 +57,7 @@ def test_the_job_encrypts_under_spark_submit(tmp_path: Path, java: dict[str, str
     assert "1 of 1 file" in done.stderr
     assert (report["outcome"], report["files_rewritten"], report["rows"]) == ("done", 1, 3)
     assert json.loads((tmp_path / "report.json").read_text()) == report
-    assert [encrypted_columns(one) for one in footers(tmp_path / "out", policy)] == [{"ssn": "pii"}]
+    assert [encrypted_columns(footer) for footer in footers(tmp_path / "out", policy)] == [{"ssn": "pii"}]
 
 
 def test_a_failing_job_ends_with_its_code_and_a_report(tmp_path: Path, java: dict[str, str], private_jar: Path) -> None:

@@ -29,9 +29,9 @@ def digest(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str = SCHEM
 
 def changed(row: int, column: int, value: Any) -> list[tuple[Any, ...]]:
     """Return the rows with one value changed."""
-    rows = [list(one) for one in ROWS]
+    rows = [list(values) for values in ROWS]
     rows[row][column] = value
-    return [tuple(one) for one in rows]
+    return [tuple(values) for values in rows]
 
 
 def test_order_and_files_do_not_matter(spark: SparkSession) -> None:
@@ -70,7 +70,7 @@ def test_every_mutation_is_found(spark: SparkSession) -> None:
     """One value, nulls, elements, maps, structs, rows dropped, doubled and swapped: each changes the digest."""
     original = digest(spark, ROWS)
     found = {name: digest(spark, rows) for name, rows in MUTATIONS.items()}
-    assert [name for name, one in found.items() if one == original] == []
+    assert [name for name, value in found.items() if value == original] == []
     assert len(set(found.values())) == len(found), "two mutations give one digest"
 
 
@@ -89,9 +89,9 @@ def test_values_move_between_columns_and_neighbours(spark: SparkSession) -> None
 
 def test_maps_are_compared_without_order(spark: SparkSession) -> None:
     """Entries written in another order are the same map; written in SQL, since a Python dict arrives in no order."""
-    one = digest_rows(spark.sql("SELECT 1 AS id, map('x', 1, 'y', 2, 'z', NULL) AS m"))
-    assert digest_rows(spark.sql("SELECT 1 AS id, map('z', NULL, 'y', 2, 'x', 1) AS m")) == one
-    assert digest_rows(spark.sql("SELECT 1 AS id, map('z', NULL, 'y', 1, 'x', 2) AS m")) != one
+    expected = digest_rows(spark.sql("SELECT 1 AS id, map('x', 1, 'y', 2, 'z', NULL) AS m"))
+    assert digest_rows(spark.sql("SELECT 1 AS id, map('z', NULL, 'y', 2, 'x', 1) AS m")) == expected
+    assert digest_rows(spark.sql("SELECT 1 AS id, map('z', NULL, 'y', 1, 'x', 2) AS m")) != expected
 
 
 def test_floating_point_corners(spark: SparkSession) -> None:
@@ -138,7 +138,7 @@ def test_columns_with_odd_names_and_types(spark: SparkSession) -> None:
         ]
     )
     rows = [("v", [(1,), None], {(1,): b"z"})]
-    one = digest_rows(spark.createDataFrame(rows, schema))
-    assert one != digest_rows(spark.createDataFrame([("v", [(1,)], {(1,): b"z"})], schema))
+    expected = digest_rows(spark.createDataFrame(rows, schema))
+    assert expected != digest_rows(spark.createDataFrame([("v", [(1,)], {(1,): b"z"})], schema))
     interval = spark.sql("SELECT INTERVAL '1' DAY AS d, INTERVAL '2' YEAR AS y, DATE '2026-01-01' AS x, true AS b")
     assert digest_rows(interval).rows == 1

@@ -84,14 +84,14 @@ def doctor(java: dict[str, str], private_jar: Path, vault: Any, policy: Path, tm
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=280)
         assert done.stdout, done.stderr[-3000:]
         assert vault.root_token not in done.stdout
-        return done.returncode, {one["check"]: one for one in json.loads(done.stdout)}
+        return done.returncode, {check["check"]: check for check in json.loads(done.stdout)}
 
     return run
 
 
 def failed(checks: dict[str, dict[str, Any]]) -> list[str]:
     """Return the names of checks that failed, in their order."""
-    return [name for name, one in checks.items() if not one["ok"]]
+    return [name for name, check in checks.items() if not check["ok"]]
 
 
 def test_all_is_well(doctor: Doctor, workers: Cluster) -> None:
@@ -135,7 +135,7 @@ def test_unreachable_vault(doctor: Doctor) -> None:
 def test_missing_key(doctor: Doctor, vault: Any) -> None:
     """The line names the key, and the command that makes it."""
     names = vault.api("LIST", "transit/keys")["data"]["keys"]
-    (name,) = [one for one in names if one.startswith("doctor") and one.endswith("pii")]
+    (name,) = [key for key in names if key.startswith("doctor") and key.endswith("pii")]
     vault.api("POST", f"transit/keys/{name}/config", {"deletion_allowed": True})
     vault.api("DELETE", f"transit/keys/{name}")
     code, checks = doctor("local[1]")

@@ -45,7 +45,7 @@ def entries(lake: Lake, policy: Policy) -> list[dict[str, Any]]:
     mac = open_mac(store, table_id, key_service(policy), MasterKeys.of(policy))
     head = journalled_head(store, table_id)
     assert head is not None and verify_audit(store, table_id, check_mac=mac.check, expected=[head]) == head
-    return [one.entry for one in audit_entries(store, table_id)]
+    return [signed.entry for signed in audit_entries(store, table_id)]
 
 
 def local(uri: str) -> Path:
@@ -130,7 +130,7 @@ def test_state_directory_holds_no_secret_and_no_value(lake: Lake) -> None:
     told = entries(lake, policy)[0]["digests"]["secret"]
     secret = key_service(policy).unwrap("audit", told["wrapped"])
     everything = b"".join(file.read_bytes() for file in Path(policy.run_state).rglob("*.json"))
-    assert plain and not [one for one in plain if one.encode() in everything]
+    assert plain and not [digest for digest in plain if digest.encode() in everything]
     assert SECRET.encode() not in everything
     assert secret.hex().encode() not in everything and secret not in everything
 
@@ -139,13 +139,15 @@ def test_audit_under_the_footer_key_is_told_and_goes_on_under_a_key_of_its_own(l
     """Without a key of its own the report tells who could forge the audit; with one later, all of it still verifies."""
     policy = audited(lake, PARTITIONED["using"], more="")
     report = encrypt_table(lake.spark, "t", policy, where="p = 0")
-    assert [one for one in report.warnings if "every reader may use" in one and "audit: {key: audit}" in one]
+    assert [
+        warning for warning in report.warnings if "every reader may use" in warning and "audit: {key: audit}" in warning
+    ]
     file = Path(policy.run_state).parent / "policy.yaml"
     file.write_text(file.read_text() + AUDIT + "\n")
     stronger = load_policy(file)
     assert len(entries(lake, stronger)) == 1
     report = encrypt_table(lake.spark, "t", stronger)
-    assert not [one for one in report.warnings if "every reader may use" in one]
+    assert not [warning for warning in report.warnings if "every reader may use" in warning]
     assert [entry["digests"]["secret"]["key_id"] for entry in entries(lake, stronger)] == ["footer", "audit"]
 
 

@@ -48,7 +48,7 @@ def test_codec_survives(lake: Lake, codec: str, engine: Engine) -> None:
     report = encrypt_table(lake.spark, "t", policy, engine=engine)
     assert codecs(lake.path("t"), policy) == {codec}
     assert report.units[0]["codec"] == codec
-    assert not [one for one in report.warnings if "compression" in one]
+    assert not [warning for warning in report.warnings if "compression" in warning]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -66,7 +66,7 @@ def test_of_mixed_codecs_the_most_common_is_kept_and_told(lake: Lake) -> None:
     policy = fill(lake, UNPARTITIONED["using"], "zstd", "gzip", "zstd")
     report = encrypt_table(lake.spark, "t", policy, engine="spark")
     assert codecs(lake.path("t"), policy) == {"zstd"}
-    assert [one for one in report.warnings if "zstd (6), gzip (3); all new ones have zstd" in one]
+    assert [warning for warning in report.warnings if "zstd (6), gzip (3); all new ones have zstd" in warning]
 
 
 def test_mixed_codecs_stay_mixed_where_no_page_is_decoded(lake: Lake) -> None:

@@ -60,7 +60,7 @@ def test_old_files_leave_the_tables_folder(lake: Lake, kind: str) -> None:
         lake.sql("ALTER TABLE t DROP PARTITION (p = 0)")
         lake.sql("MSCK REPAIR TABLE t")
         assert lake.spark.table("t").count() == 2
-        assert [str(one.values) for one in Catalog(lake.spark).partitions(Catalog(lake.spark).table("t"))]
+        assert [str(partition.values) for partition in Catalog(lake.spark).partitions(Catalog(lake.spark).table("t"))]
     done = expire_run(lake.spark, "t", policy)
     assert done.files == report.files_rewritten
     assert not old.exists()
@@ -77,7 +77,7 @@ def test_readers_that_listed_before_fail_loudly(lake: Lake) -> None:
     policy = lake.policy()
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     report = encrypt_table(lake.spark, "t", policy, move_old=True)
-    assert [one for one in report.warnings if "file not found" in one]
+    assert [warning for warning in report.warnings if "file not found" in warning]
     assert "does not exist" in refusal(frame.collect)
     old.catalog.refreshTable("t")
     assert rows_of(old.table("t")) == before
@@ -211,7 +211,7 @@ def test_move_that_fails_leaves_the_run_unfinished_until_it_is_done(
     with monkeypatch.context() as patch:
         patch.setattr(move_module, "move_old", refused)
         report = backfill(lake.spark, policy, tables=["t"], options=options)
-    assert [one.error for one in report.failed] == ["RunConflictError"]
+    assert [failure.error for failure in report.failed] == ["RunConflictError"]
     assert "old files could not be moved: SparkcryptError: the file system refused" in report.failed[0].message
     assert len(data_files(lake.path("t"))) == 4
     report = backfill(lake.spark, policy, tables=["t"], options=replace(options, run=RunOptions(keep_going=True)))

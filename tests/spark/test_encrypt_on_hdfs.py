@@ -67,7 +67,7 @@ class Shore:
 
     def parquet(self, path: str) -> list[str]:
         """Return the data files below a folder."""
-        return [one.path for one in self.files.data_files(path)]
+        return [file.path for file in self.files.data_files(path)]
 
     def local(self, path: str, to: Path) -> Path:
         """Copy the data files below a folder into a local one."""
@@ -132,7 +132,7 @@ def test_table_and_state_on_hdfs(shore: Shore, create: str, engine: Engine) -> N
     copy = shore.local(f"{shore.root}/.sparkcrypt/t", lake.root / "staged")
     assert_encrypted(copy, policy, {"email": "pii"}, visible=["note 1"])
     assert_plaintext(shore.local(shore.folder, lake.root / "old"))
-    assert [one for one in shore.files.walk(shore.state()) if one.name.endswith(".json")]
+    assert [file for file in shore.files.walk(shore.state()) if file.name.endswith(".json")]
     assert not list((lake.root / "p").glob("state*"))
     again = encrypt_table(lake.spark, "t", policy, engine=engine)
     assert (again.outcome, again.files_rewritten) == ("nothing to do", 0)
@@ -158,7 +158,9 @@ def test_owner_group_mode_and_acl_are_kept(shore: Shore, engine: Engine) -> None
     catalog = Catalog(shore.lake.spark)
     partitions = catalog.partitions(catalog.table("t"))
     assert len(partitions) == 2
-    by_partition = sorted((one.location for one in partitions), key=lambda location: location.rpartition("/")[2])
+    by_partition = sorted(
+        (partition.location for partition in partitions), key=lambda location: location.rpartition("/")[2]
+    )
     for old, new in zip(sorted(folders), by_partition, strict=True):
         assert old != new
         assert shore.files.access(new) == shore.files.access(old)
@@ -230,7 +232,7 @@ def test_narrow_files_do_not_become_wide(shore: Shore, engine: Engine) -> None:
     assert_by(engine, encrypted(shore, {"email": ["pii"]}, engine)[1])
     location = Catalog(shore.lake.spark).table("t").location
     assert shore.files.access(location).mode == "0755"
-    found = {(one.owner, one.group, one.mode) for one in map(shore.files.access, shore.parquet(location))}
+    found = {(access.owner, access.group, access.mode) for access in map(shore.files.access, shore.parquet(location))}
     assert found == {("alice", "hr", "0640")}
 
 

@@ -126,7 +126,7 @@ def test_where_narrows_to_partitions(lake: Lake) -> None:
     policy = lake.policy()
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     assert encrypt_table(lake.spark, "t", policy, where="p = 1").files_rewritten == 2
-    assert {one.kind for one in verify_table(lake.spark, "t", policy).drift} == {"plaintext"}
+    assert {drift.kind for drift in verify_table(lake.spark, "t", policy).drift} == {"plaintext"}
     assert encrypt_table(lake.spark, "t", policy).files_rewritten == 2
     with pytest.raises(PlanError, match="allowed columns: p"):
         encrypt_table(lake.spark, "t", policy, where="nowhere = 1")
@@ -183,7 +183,7 @@ def test_change_of_tag_and_of_key_is_followed(lake: Lake) -> None:
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     encrypt_table(lake.spark, "t", policy)
     set_tags(lake.spark, "t", {"email": ["fin"], "note": ["pii"]}, policy)
-    assert {one.kind for one in verify_table(lake.spark, "t", policy).drift} == {"wrong_key", "missing"}
+    assert {drift.kind for drift in verify_table(lake.spark, "t", policy).drift} == {"wrong_key", "missing"}
     encrypt_table(lake.spark, "t", policy)
     assert_encrypted(lake.path("t"), policy, {"email": "fin", "note": "pii"}, visible=())
     set_tags(lake.spark, "t", {"email": ["public"], "note": ["public"]}, policy)

@@ -30,7 +30,7 @@ class Reached(BaseException):
 def own_frames(error: BaseException) -> list[str]:
     """Return the functions of this package between the call and the error, those of a unit's thread too."""
     frames = traceback.extract_tb(error.__traceback__)
-    return [f"{Path(one.filename).stem}.{one.name}" for one in frames if one.filename.startswith(PACKAGE)]
+    return [f"{Path(frame.filename).stem}.{frame.name}" for frame in frames if frame.filename.startswith(PACKAGE)]
 
 
 def test_few_frames_lie_between_the_call_and_a_page(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ def test_only_what_nobody_uses_is_deleted(lake: Lake) -> None:
     shutil.copytree(lake.root / "other", lake.root / "useless")
     inside = lake.path("t") / "p=0" / "inside"
     inside.mkdir()
-    folders = [str(one) for one in (lake.path("t") / "p=1", lake.path("t"), inside, lake.root / "other", lake.root)]
+    folders = [str(path) for path in (lake.path("t") / "p=1", lake.path("t"), inside, lake.root / "other", lake.root)]
     kept = disposal(lake, policy).delete([*folders, str(lake.root / "useless"), str(lake.root / "not there")])
     assert sorted(kept) == sorted(folders)
     assert f"{lake.name('other')} points to" in kept[folders[3]]
@@ -52,14 +52,14 @@ def test_folder_that_comes_into_use_meanwhile_is_put_back(lake: Lake, monkeypatc
     """Somebody points a partition to a folder that was renamed aside: it is renamed back, with every file."""
     policy, _ = tagged(lake, PARTITIONED["using"])
     folder = Path(shutil.copytree(lake.path("t") / "p=0", lake.root / "db" / "copy"))
-    files = [one.name for one in data_files(folder)]
+    files = [file.name for file in data_files(folder)]
 
     def point(*_: str) -> None:
         lake.sql(f"ALTER TABLE t PARTITION (p = 0) SET LOCATION '{folder.as_uri()}'")
 
     kept = disposal(lake, policy).delete([folder.as_uri()], inspect=point)
     assert list(kept) == [folder.as_uri()]
-    assert [one.name for one in data_files(folder)] == files
+    assert [file.name for file in data_files(folder)] == files
     lake.spark.catalog.refreshTable("t")
     assert lake.spark.table("t").count() == 4
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_proven_is_an_open_problem(
         assert rows_of(lake.spark.read.parquet(str(new))) == left
         assert len(data_files(lake.path("t"))) == 4
     closed = encrypt_table(lake.spark, "t", policy, resume="never")
-    assert any("could not be proven" in one for one in closed.warnings)
+    assert any("could not be proven" in warning for warning in closed.warnings)
     assert rows_of(lake.spark.read.parquet(str(new))) == left
     assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
 
@@ -162,10 +162,10 @@ def test_two_attempts_with_one_token_share_no_folder(lake: Lake, clock: Clock) -
     """A driver whose token comes again, since the locks were restored, stages elsewhere."""
     policy, before = tagged(lake, PARTITIONED["using"])
     kill(lake, policy, clock, after_record("unit_swapping"))
-    first = {one.name for one in (lake.root / "db" / ".sparkcrypt" / "t").iterdir()}
+    first = {path.name for path in (lake.root / "db" / ".sparkcrypt" / "t").iterdir()}
     shutil.rmtree(Path(policy.run_state) / "locks")
     assert encrypt_table(lake.spark, "t", policy).outcome == "done"
-    second = {one.name for one in (lake.root / "db" / ".sparkcrypt" / "t").iterdir()}
+    second = {path.name for path in (lake.root / "db" / ".sparkcrypt" / "t").iterdir()}
     assert first < second
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == before

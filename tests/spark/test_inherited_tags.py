@@ -69,7 +69,7 @@ class Site:
 
     def judged(self, name: str, policy: Policy) -> list[dict[str, str | None]]:
         """Return the encrypted columns of each of a table's files, by their footers."""
-        return [encrypted_columns(one) for one in footers(self.lake.path(name), policy) if one.rows]
+        return [encrypted_columns(footer) for footer in footers(self.lake.path(name), policy) if footer.rows]
 
 
 @pytest.fixture(scope="module")

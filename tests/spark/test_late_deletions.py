@@ -57,7 +57,7 @@ def left_by_a_dropped_table(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> tupl
 def deleted(lake: Lake, policy: Policy, folder: Path) -> Orphan:
     """Delete orphans, and return what became of one."""
     found = find_orphans(lake.spark, policy, databases=(lake.database,), delete=True)
-    return next(one for one in found if one.folder.removeprefix("file:").removeprefix("//") == str(folder))
+    return next(orphan for orphan in found if orphan.folder.removeprefix("file:").removeprefix("//") == str(folder))
 
 
 @pytest.mark.parametrize("what", ["in use", "writer", "commit", "same length"])

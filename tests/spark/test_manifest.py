@@ -50,7 +50,7 @@ def differences(found: TableVerification) -> dict[str, list[str]]:
     """Return the paths in which a table differs from its list, by kind, those without any left out."""
     assert found.manifest is not None
     told = {name: value for name, value in found.manifest.to_dict().items() if name != "files"}
-    return {name: [one.removeprefix("file:") for one in paths] for name, paths in told.items() if paths}
+    return {name: [path.removeprefix("file:") for path in paths] for name, paths in told.items() if paths}
 
 
 def exit_codes(lake: Lake) -> tuple[int, ...]:
@@ -100,7 +100,7 @@ def test_file_of_another_length_is_changed(lake: Lake) -> None:
     cut = data_files(folder(lake, 0))[0]
     cut.write_bytes(cut.read_bytes()[:-4])
     found = listed(lake, policy)
-    assert [one.kind for one in found.drift] == ["unreadable"]
+    assert [drift.kind for drift in found.drift] == ["unreadable"]
     assert differences(found) == {"changed": [str(cut)]}
 
 
@@ -117,7 +117,7 @@ def test_foreign_file_is_unlisted(lake: Lake, origin: str) -> None:
     assert not copy.exists()
     shutil.copyfile(file, copy)
     found = listed(lake, policy)
-    assert [(one.kind, one.file.removeprefix("file:")) for one in found.drift] == [("aad_mismatch", str(copy))]
+    assert [(drift.kind, drift.file.removeprefix("file:")) for drift in found.drift] == [("aad_mismatch", str(copy))]
     assert differences(found) == {"unlisted": [str(copy)]}
     assert exit_codes(lake) == (74, 74, 74)
 
@@ -157,7 +157,9 @@ def test_old_files_that_came_back_are_changed(lake: Lake) -> None:
     lake.sql("ALTER TABLE t ADD PARTITION (p = 1)")
     old = [str(file) for file in data_files(lake.path("t") / "p=1")]
     found = listed(lake, policy)
-    assert [(one.kind, one.file.removeprefix("file:")) for one in found.drift] == [("plaintext", one) for one in old]
+    assert [(drift.kind, drift.file.removeprefix("file:")) for drift in found.drift] == [
+        ("plaintext", path) for path in old
+    ]
     assert differences(found) == {"changed": old}
 
 
@@ -169,7 +171,7 @@ def test_rolled_back_run_leaves_the_list_of_old_files(lake: Lake, create: str) -
     second = encrypt_table(lake.spark, "t", policy).run_id
     rollback_run(lake.spark, "t", policy, second)
     found = listed(lake, policy)
-    assert {one.kind for one in found.drift} == {"missing"}
+    assert {drift.kind for drift in found.drift} == {"missing"}
     assert found.manifest is not None and found.manifest.ok
     assert (found.manifest.files, differences(found)) == (found.files, {})
     at = folder(lake, 1) if "PARTITIONED" in create else lake.path("t")
@@ -215,7 +217,7 @@ def test_list_that_was_cut_or_never_made_is_refused(lake: Lake) -> None:
     encrypt_table(lake.spark, "t", policy)
     store = open_state_store(policy.run_state)
     names = store.list(f"audit/{Catalog(lake.spark).table('t').uuid}/")
-    for name in (max(one for one in names if one.rpartition("/")[2][0].isdigit()), *names):
+    for name in (max(path for path in names if path.rpartition("/")[2][0].isdigit()), *names):
         store.delete(name)
         with pytest.raises(VerificationError):
             listed(lake, policy)

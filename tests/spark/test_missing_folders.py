@@ -33,7 +33,7 @@ def test_missing_folder_is_drift_and_no_pass_is_done(lake: Lake) -> None:
     """A folder that a partition points to and that was removed is shown by plan and pass, and ends both badly."""
     policy, _ = tagged(lake, PARTITIONED["using"])
     encrypt_table(lake.spark, "t", policy)
-    gone = next(one.location for one in Catalog(lake.spark).partitions(Catalog(lake.spark).table("t")))
+    gone = next(partition.location for partition in Catalog(lake.spark).partitions(Catalog(lake.spark).table("t")))
     shutil.rmtree(local(gone))
     report = backfill(lake.spark, policy, tables=["t"])
     assert (report.outcome, report.exit_code) == ("incomplete", 74)
@@ -43,7 +43,7 @@ def test_missing_folder_is_drift_and_no_pass_is_done(lake: Lake) -> None:
     assert report.tables[0].drift["before"] == {"missing_folder": 1}
     target = catalog_target(lake.spark, Catalog(lake.spark).table("t"), policy, None)
     planned = plan_target(lake.spark, target, policy)
-    assert [one.kind for one in planned.drift] == ["missing_folder"]
+    assert [drift.kind for drift in planned.drift] == ["missing_folder"]
     assert planned.exit_code == 2
     with pytest.raises(VerificationError, match="there is no such folder"):
         encrypt_table(lake.spark, "t", policy)

@@ -52,8 +52,8 @@ def test_narrow_call_leaves_a_budgeted_run_waiting(lake: Lake) -> None:
     assert (first.outcome, encrypted(lake)) == ("stopped at budget", 1)
     waiting = unfinished(lake, policy)
     last = encrypt_table(lake.spark, "t", policy, where="p = 3")
-    assert (last.outcome, [one["unit"] for one in last.units], encrypted(lake)) == ("done", ["p=3"], 2)
-    assert any(f"run {waiting} over all partitions is unfinished" in one for one in last.warnings)
+    assert (last.outcome, [unit["unit"] for unit in last.units], encrypted(lake)) == ("done", ["p=3"], 2)
+    assert any(f"run {waiting} over all partitions is unfinished" in warning for warning in last.warnings)
     assert unfinished(lake, policy) == waiting
     expire_run(lake.spark, "t", policy)
     assert rows_of(lake.spark.table("t")) == before
@@ -87,7 +87,7 @@ def test_predicate_that_chooses_nothing_is_told(lake: Lake) -> None:
     policy, _ = tagged(lake, PARTITIONED["using"])
     report = encrypt_table(lake.spark, "t", policy, where="p = 77")
     assert report.outcome == "nothing to do"
-    assert any("--where 'p = 77' chooses no partition" in one for one in report.warnings)
+    assert any("--where 'p = 77' chooses no partition" in warning for warning in report.warnings)
     with pytest.raises(PlanError, match="chooses no partition"):
         encrypt_table(lake.spark, "t", policy, where="p = 77", strict=True)
 
@@ -99,6 +99,6 @@ def test_run_that_is_begun_anew_does_what_was_asked(lake: Lake) -> None:
     first = backfill(lake.spark, policy, tables=["t"], options=options)
     assert (first.outcome, encrypted(lake)) == ("stopped at budget", 1)
     report = encrypt_table(lake.spark, "t", policy, where="p = 3", engine="spark", resume="never")
-    assert (report.outcome, report.engine, [one["unit"] for one in report.units]) == ("done", "spark", ["p=3"])
+    assert (report.outcome, report.engine, [unit["unit"] for unit in report.units]) == ("done", "spark", ["p=3"])
     assert unfinished(lake, policy) is None
     assert rows_of(lake.spark.table("t")) == before

@@ -75,8 +75,8 @@ def test_what_cannot_be_rewritten_by_pages_is_by_rows(
     assert any("cannot be rewritten page by page" in note and said in note for note in unit["notes"]), unit["notes"]
     lake.spark.catalog.refreshTable("t")
     assert sorted(row.c0 for row in lake.sql("SELECT * FROM t").collect()) == list(range(rows))
-    found = [one for one in footers_of(lake.path("t"), policy) if one.rows]
-    assert found and all(encrypted_columns(one) == {"c0": "pii"} for one in found)
+    found = [footer for footer in footers_of(lake.path("t"), policy) if footer.rows]
+    assert found and all(encrypted_columns(footer) == {"c0": "pii"} for footer in found)
 
 
 def test_an_index_that_is_not_of_its_pages_is_left_out(lake: Lake) -> None:
@@ -100,7 +100,7 @@ def test_what_nothing_authenticated_in_old_files_is_in_the_report(lake: Lake) ->
     assert unit["not_authenticated"] == ["source: pages of column email: AES_GCM_CTR_V1 does not authenticate them"], (
         unit
     )
-    assert {one.algorithm for one in footers_of(lake.path("t"), now)} == {"AES_GCM_V1"}
+    assert {footer.algorithm for footer in footers_of(lake.path("t"), now)} == {"AES_GCM_V1"}
 
 
 class Failing:
@@ -143,12 +143,12 @@ def test_what_tasks_cannot_reach_the_driver_reads(lake: Lake, monkeypatch: pytes
         every_key, shredded = False, frozenset[str]()
 
         def read(self, some: Sequence[SourceFile]) -> Mapping[str, Found]:
-            asked.extend(one.path for one in some)
-            return {one.path: facts for one in some}
+            asked.extend(source.path for source in some)
+            return {source.path: facts for source in some}
 
-    by_tasks: dict[str, Found] = {one.path: facts for one in sources}
+    by_tasks: dict[str, Found] = {source.path: facts for source in sources}
     by_tasks |= {"f0": StorageError("no credentials"), "f1": ConfigError("no library"), "f2": SparkcryptError("?")}
     monkeypatch.setattr(footers, "read_footers_in_tasks", lambda *_, **__: by_tasks.items())
     service = KeyServiceConfig.from_dict({"type": "local", "path": "keys"})
     found = TaskFooters(lake.spark, service, Driver()).read(sources)  # type: ignore[arg-type]
-    assert asked == ["f0", "f1", "f2"] and all(one == facts for one in found.values())
+    assert asked == ["f0", "f1", "f2"] and all(read == facts for read in found.values())

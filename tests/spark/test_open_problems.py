@@ -104,7 +104,7 @@ def test_overwrite_in_flight_is_kept_until_it_is_resolved(lake: Lake) -> None:
     assert the_problem(the_pass(lake, policy)) == problem
     file = next(file for file in lake.root.glob("policy-*/policy.yaml"))
     told = CliRunner().invoke(status, ["--policy", str(file), "--table", lake.name("t"), "--json"])
-    assert [one["problem"] for one in json.loads(told.stdout)["problems"]] == [problem["problem"]]
+    assert [entry["problem"] for entry in json.loads(told.stdout)["problems"]] == [problem["problem"]]
     assert problem["problem"] in report_html(found.to_dict())
     with pytest.raises(ConfigError, match="reason"):
         resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason=" ")
@@ -160,7 +160,7 @@ def test_removal_after_a_carry_over_names_both(lake: Lake) -> None:
         file.unlink()
     problem = the_problem(the_pass(lake, policy))
     assert problem["kind"] == "carried over, then removed"
-    assert (sorted(problem["gone"]), problem["carried"]) == (sorted(one.name for one in listed), [added.name])
+    assert (sorted(problem["gone"]), problem["carried"]) == (sorted(file.name for file in listed), [added.name])
     resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="it was a compaction")
     assert ids(lake) == sorted(row.id for row in before)
     assert the_pass(lake, policy).outcome == "nothing to do"

@@ -78,11 +78,11 @@ def test_writer_and_reader_options(lake: Lake, mode: str) -> None:
 def test_two_key_services_in_one_jvm(lake: Lake) -> None:
     """Options of two policies with the same key ids share no cached client or key: each opens its own files."""
     policies = [make_policy(lake.root / f"p{number}", TAGS, footer_mode="plaintext") for number in range(2)]
-    for number, one in enumerate(policies):
+    for number, policy in enumerate(policies):
         path = str(lake.root / f"out{number}")
-        configure(lake.spark, one)
-        lake.sql(f"SELECT {ROW}").write.options(**parquet_options(plan(lake, one))).parquet(path)
-        assert_encrypted(path, one, {**KEYS, "s.b": "fin"}, visible=())
+        configure(lake.spark, policy)
+        lake.sql(f"SELECT {ROW}").write.options(**parquet_options(plan(lake, policy))).parquet(path)
+        assert_encrypted(path, policy, {**KEYS, "s.b": "fin"}, visible=())
 
 
 @pytest.mark.parametrize("where", ["USING parquet OPTIONS", "STORED AS PARQUET TBLPROPERTIES"])

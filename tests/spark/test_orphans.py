@@ -61,13 +61,13 @@ def aged(monkeypatch: pytest.MonkeyPatch, days: float = 30) -> None:
 def found(lake: Lake, policy: Policy, *, delete: bool = False) -> dict[str, Orphan]:
     """Return the orphans beside the database's tables, by folder."""
     orphans = find_orphans(lake.spark, policy, databases=(lake.database,), delete=delete)
-    return {one.folder.removeprefix("file:").removeprefix("//"): one for one in orphans}
+    return {orphan.folder.removeprefix("file:").removeprefix("//"): orphan for orphan in orphans}
 
 
 def deletions(policy: Policy, table_id: str) -> list[dict[str, Any]]:
     """Return what an audit says was deleted."""
     entries = audit_entries(open_state_store(policy.run_state), table_id)
-    return [one.entry for one in entries if one.entry["what"] == "delete"]
+    return [signed.entry for signed in entries if signed.entry["what"] == "delete"]
 
 
 def verified(policy: Policy, table_id: str) -> None:
@@ -86,7 +86,7 @@ def test_old_files_of_a_dropped_table_are_found_and_go(lake: Lake, monkeypatch: 
     lake.sql("DROP TABLE t")
     assert found(lake, policy) == {}  # it may be another state directory's, and young
     aged(monkeypatch)
-    assert {place: one.kind for place, one in found(lake, policy).items()} == {str(old): "old"}
+    assert {place: orphan.kind for place, orphan in found(lake, policy).items()} == {str(old): "old"}
     assert found(lake, policy, delete=True)[str(old)].deleted
     assert not old.exists()
     (entry,) = deletions(policy, "orphans")
@@ -104,7 +104,7 @@ def test_rows_of_a_dropped_external_table_stay(lake: Lake, monkeypatch: pytest.M
     lake.sql("DROP TABLE t")
     aged(monkeypatch)
     orphans = find_orphans(lake.spark, policy, path=str(lake.root), delete=True)
-    by_folder = {one.folder.removeprefix("file:"): one for one in orphans}
+    by_folder = {orphan.folder.removeprefix("file:"): orphan for orphan in orphans}
     assert by_folder[str(lake.root / "external")].deleted
     assert (by_folder[new].deleted, by_folder[new].kind) == (False, "new")
     assert list(Path(new).rglob("*.parquet"))
@@ -119,7 +119,7 @@ def test_table_made_anew_and_lost_state_leave_nothing_unknown(lake: Lake, monkey
     aged(monkeypatch)
     orphans = found(lake, policy)
     assert sorted(orphans) == [str(lake.path("t") / "p=0"), str(lake.path("t") / "p=1")]
-    assert all(one.deleted for one in found(lake, policy, delete=True).values())
+    assert all(orphan.deleted for orphan in found(lake, policy, delete=True).values())
     assert not list(lake.path("t").rglob("*.parquet"))
     assert ids(lake) == sorted(row.id for row in before)
 
@@ -135,7 +135,7 @@ def test_files_of_a_swap_that_was_cut_short_stay(
         shutil.rmtree(policy.run_state.removeprefix("file:"))
     aged(monkeypatch)
     orphans = found(lake, policy, delete=True)
-    kept = {Path(place).name[:4]: (one.kind, one.deleted) for place, one in orphans.items()}
+    kept = {Path(place).name[:4]: (orphan.kind, orphan.deleted) for place, orphan in orphans.items()}
     assert kept == {"old-": ("old", False)} | ({_staged(lake).name[:4]: ("new", False)} if lost else {})
     if lost:
         return
@@ -197,8 +197,8 @@ def test_expire_by_database_uuid_and_age(lake: Lake) -> None:
     assert (lake.root / "external").exists()
     lake.sql("DROP TABLE t")
     assert expire_many(lake.spark, policy, of_database, older_than_seconds=0).tables == ()
-    (one,) = expire_many(lake.spark, policy, Choice((uuid,)), older_than_seconds=0).left[uuid]
-    assert one.deleted
+    (orphan,) = expire_many(lake.spark, policy, Choice((uuid,)), older_than_seconds=0).left[uuid]
+    assert orphan.deleted
     assert not (lake.root / "external").exists()
     (entry,) = deletions(policy, uuid)
     assert (entry["unit"]["unit"], entry["unit"]["files"]) == (f"file:{lake.root / 'external'}", 5)
@@ -218,12 +218,12 @@ def test_expire_of_a_directory(lake: Lake) -> None:
     young = CliRunner().invoke(expire, base)
     assert (young.exit_code, json.loads(young.stdout)["left"]) == (0, {place: []})
     dry = CliRunner().invoke(expire, [*base, "--older-than", "0s", "--dry-run"])
-    assert [one["deleted"] for one in json.loads(dry.stdout)["left"][place]] == [False]
+    assert [orphan["deleted"] for orphan in json.loads(dry.stdout)["left"][place]] == [False]
     done = CliRunner().invoke(expire, [*base, "--older-than", "0s"])
-    assert [(one["files"], one["deleted"]) for one in json.loads(done.stdout)["left"][place]] == [(2, True)]
+    assert [(orphan["files"], orphan["deleted"]) for orphan in json.loads(done.stdout)["left"][place]] == [(2, True)]
     assert not old.exists()
     assert_encrypted(lake.root / "dir", policy, {"id": "footer", "email": "footer"}, visible=())
-    assert [one["unit"]["unit"] for one in deletions(policy, target_folder_id(place))] == [f"file:{old}"]
+    assert [entry["unit"]["unit"] for entry in deletions(policy, target_folder_id(place))] == [f"file:{old}"]
 
 
 def test_plaintext_awaiting_expiry_is_a_headline(lake: Lake) -> None:

@@ -57,7 +57,7 @@ def locations(lake: Lake) -> dict[str, Path]:
     """Return partition -> its folder, as the metastore has it."""
     catalog = Catalog(lake.spark)
     found = catalog.partitions(catalog.table("t"))
-    return {one.folder: Path(one.location.removeprefix("file:")) for one in found}
+    return {partition.folder: Path(partition.location.removeprefix("file:")) for partition in found}
 
 
 def rows(lake: Lake) -> list[Any]:
@@ -139,7 +139,7 @@ def test_partitions_in_one_folder_are_refused(lake: Lake, places: dict[int, str]
     before, at = rows(lake), locations(lake)
     bytes_before = {file: file.read_bytes() for file in data_files(lake.root)}
     report = backfill(lake.spark, policy, tables=["t"])
-    assert (report.outcome, [one.error for one in report.failed]) == ("incomplete", ["PlanError"])
+    assert (report.outcome, [failure.error for failure in report.failed]) == ("incomplete", ["PlanError"])
     message = report.failed[0].message
     assert "share the folder" in message and f"{lake.root / 'elsewhere' / 'x'};" in message
     assert "SET LOCATION" in message and "'p=1'" in message and "'p=2'" in message

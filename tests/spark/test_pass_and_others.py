@@ -68,7 +68,7 @@ def test_tags_are_those_of_the_moment_when_a_tables_turn_comes(lake: Lake, polic
 
     during = At(lake.name("a"), "verifying", change)
     report = backfill(lake.spark, policy, databases=[lake.database], progress=during)
-    assert [(one.table, one.columns) for one in report.tables] == [
+    assert [(table.table, table.columns) for table in report.tables] == [
         (lake.name("a"), {"email": "pii"}),
         (lake.name("b"), {"email": "pii", "pay": "fin"}),
     ]
@@ -111,7 +111,7 @@ def test_formats_are_known_by_the_tables_folder_too(lake: Lake, policy: Policy, 
     with pytest.raises(PlanError, match=f"has a {marker} folder"):
         encrypt_table(lake.spark, "t", policy)
     report = backfill(lake.spark, policy, tables=["t"])
-    assert [one.error for one in report.failed] == ["PlanError"]
+    assert [failure.error for failure in report.failed] == ["PlanError"]
     assert_plaintext(lake.path("t"))
 
 

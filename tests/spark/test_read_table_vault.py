@@ -89,7 +89,7 @@ def test_denied_columns_are_typed_nulls_and_reported(lake: Lake, vault: Any, pol
     assert frame.schema["salary"].dataType.simpleString() == "decimal(9,2)"
     assert frame.schema["salary"].metadata["tags"] == ["fin", "!masked"]
     assert masked_columns(frame) == {"salary": "key read-fin of tag fin is denied"}
-    assert [one.to_dict() for one in reports] == [{"table": "t", "on_denied": "null", "denied": ["salary"]}]
+    assert [report.to_dict() for report in reports] == [{"table": "t", "on_denied": "null", "denied": ["salary"]}]
 
 
 def test_nothing_is_reported_as_denied_to_who_holds_every_key(lake: Lake, policy: Policy) -> None:
@@ -98,7 +98,7 @@ def test_nothing_is_reported_as_denied_to_who_holds_every_key(lake: Lake, policy
     for mode in ("error", "null"):
         frame = read_table(lake.spark, "t", policy, on_denied=mode, report=reports.append)
         assert [row["email"] for row in rows_of(frame)] == ["a", "b"]
-    assert [(one.on_denied, one.denied) for one in reports] == [("error", ()), ("null", ())]
+    assert [(report.on_denied, report.denied) for report in reports] == [("error", ()), ("null", ())]
 
 
 def test_a_denied_footer_key_is_an_error_in_either_mode(lake: Lake, vault: Any, policy: Policy) -> None:

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.spark
 
 def in_clear(lake: Lake) -> list[str]:
     """Return the files below the database whose footer is plaintext."""
-    files = (one for one in (lake.root / "db").rglob("*.parquet") if one.read_bytes()[-4:] == b"PAR1")
-    return sorted(str(one.relative_to(lake.root / "db")) for one in files)
+    files = (file for file in (lake.root / "db").rglob("*.parquet") if file.read_bytes()[-4:] == b"PAR1")
+    return sorted(str(file.relative_to(lake.root / "db")) for file in files)
 
 
 def rename(lake: Lake, old: str, new: str) -> None:
@@ -51,7 +51,7 @@ def rows(lake: Lake, table: str) -> list[Any]:
 def said(lake: Lake, policy: Policy, table: str) -> list[str]:
     """Return what the audit's entries of a table say was done."""
     uuid = Catalog(lake.spark).table(table).uuid or ""
-    return [one.entry["what"] for one in audit_entries(open_state_store(policy.run_state), uuid)]
+    return [signed.entry["what"] for signed in audit_entries(open_state_store(policy.run_state), uuid)]
 
 
 @pytest.mark.parametrize("kind", PARTITIONED)
@@ -74,7 +74,7 @@ def test_expire_finds_what_rename_took_along(lake: Lake, kind: str) -> None:
     expired = expire_run(lake.spark, "u", policy)
     assert (expired.files, expired.carried) == (4, 0)
     assert all("/u/p=" in folder for folder in expired.folders)
-    assert {Path(one).parts[0] for one in in_clear(lake)} == {"t"}
+    assert {Path(path).parts[0] for path in in_clear(lake)} == {"t"}
     assert rows(lake, "u") == before
     assert [row.id for row in rows(lake, "t")] == [90]
     assert said(lake, policy, "u") == ["encrypt", "encrypt", "relocate", "relocate"]
@@ -109,7 +109,7 @@ def test_rollback_after_rename(lake: Lake, grace: str) -> None:
     the_pass(lake, policy, "u")
     rename(lake, "u", "w")
     assert rollback_run(lake.spark, "w", policy, first.run_id).units == ("p=0", "p=1")
-    places = {one.location for one in Catalog(lake.spark).partitions(Catalog(lake.spark).table("w"))}
+    places = {partition.location for partition in Catalog(lake.spark).partitions(Catalog(lake.spark).table("w"))}
     assert places == {f"file:{lake.path('w')}/p={p}" for p in (0, 1)}
     assert_plaintext(lake.path("w"))
     assert rows(lake, "w") == before
@@ -127,7 +127,7 @@ def test_old_files_come_back_after_rename(lake: Lake) -> None:
     lake.sql("ALTER TABLE u DROP PARTITION (p = 0)")
     lake.sql(f"INSERT INTO u VALUES (50, '{SECRET}-50', 'new', 0)")
     report = the_pass(lake, policy, "u")
-    assert [one["kind"] for one in report.tables[0].problems] == ["old files are in use again"]
+    assert [problem["kind"] for problem in report.tables[0].problems] == ["old files are in use again"]
     assert expire_run(lake.spark, "u", policy).files == 2
     assert sorted(row.id for row in rows(lake, "u")) == [0, 1, 2, 3, 50]
 

@@ -48,7 +48,7 @@ def locations(lake: Lake) -> list[str]:
     table = catalog.table("t")
     if not table.partition_columns:
         return [table.location]
-    return [one.location for one in catalog.partitions(table)]
+    return [partition.location for partition in catalog.partitions(table)]
 
 
 def assert_whole(lake: Lake, policy: Policy, before: list[Any]) -> None:
@@ -60,10 +60,10 @@ def assert_whole(lake: Lake, policy: Policy, before: list[Any]) -> None:
     assert checked.manifest is not None
     assert (checked.manifest.missing, checked.manifest.changed, checked.manifest.unlisted) == ((), (), ())
     store, uuid = open_state_store(policy.run_state), Catalog(lake.spark).table("t").uuid or ""
-    units = [one.entry["unit"] for one in audit_entries(store, uuid)]
-    told = {one["new_location"].rstrip("/") for one in units if "new_location" in one}
-    assert {one.replace("file:///", "file:/").rstrip("/") for one in locations(lake)} <= {
-        one.replace("file:///", "file:/") for one in told
+    units = [signed.entry["unit"] for signed in audit_entries(store, uuid)]
+    told = {unit["new_location"].rstrip("/") for unit in units if "new_location" in unit}
+    assert {location.replace("file:///", "file:/").rstrip("/") for location in locations(lake)} <= {
+        location.replace("file:///", "file:/") for location in told
     }
 
 
@@ -127,7 +127,7 @@ def test_commit_to_the_old_folder_of_a_run_not_acted_upon_is_a_problem(lake: Lak
     cut_journal(lake, policy, report.run_id, 10_000 if gone else 6)
     first = encrypt_table(lake.spark, "t", policy)
     assert (first.outcome, first.problems) == ("nothing to do", ())
-    assert gone or any(report.run_id in one for one in first.warnings)
+    assert gone or any(report.run_id in warning for warning in first.warnings)
 
     old = lake.path("t") / "p=0"
     late = old / "part-late.snappy.parquet"

@@ -39,8 +39,10 @@ def places(lake: Lake) -> set[str]:
     """Return the folders to which the table points."""
     catalog = Catalog(lake.spark)
     table = catalog.table("t")
-    found = [one.location for one in catalog.partitions(table)] if table.partition_columns else [table.location]
-    return {one.removeprefix("file:") for one in found}
+    found = (
+        [partition.location for partition in catalog.partitions(table)] if table.partition_columns else [table.location]
+    )
+    return {place.removeprefix("file:") for place in found}
 
 
 @pytest.mark.parametrize("kind", CREATE)
@@ -56,7 +58,7 @@ def test_old_files_are_in_use_again(lake: Lake, kind: str) -> None:
     assert_plaintext(lake.path("t"))
     assert rows_of(lake.spark.table("t")) == before
     store = open_state_store(policy.run_state)
-    entries = [one.entry["what"] for one in audit_entries(store, Catalog(lake.spark).table("t").uuid or "")]
+    entries = [signed.entry["what"] for signed in audit_entries(store, Catalog(lake.spark).table("t").uuid or "")]
     assert entries == ["encrypt"] * len(done.units) + ["roll back"] * len(done.units)
     again = encrypt_table(lake.spark, "t", policy)
     assert (again.outcome, rows_of(lake.spark.table("t"))) == ("done", before)

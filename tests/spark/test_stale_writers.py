@@ -34,7 +34,7 @@ pytestmark = pytest.mark.spark
 def left_folder(lake: Lake) -> Path:
     """Return the folder that a run has left already: which unit comes first depends on the files' age."""
     partitions = Catalog(lake.spark).partitions(Catalog(lake.spark).table("t"))
-    (folder,) = {one.folder for one in partitions if "/.sparkcrypt/" in one.location}
+    (folder,) = {partition.folder for partition in partitions if "/.sparkcrypt/" in partition.location}
     return lake.path("t") / folder
 
 

@@ -70,7 +70,7 @@ class Earlier:
 
     def told(self, table: str) -> list[str]:
         """Return what each audit entry says was done."""
-        return [one.entry["what"] for one in audit_entries(self.store, self.table_id(table))]
+        return [signed.entry["what"] for signed in audit_entries(self.store, self.table_id(table))]
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_an_interrupted_run_waits_for_somebody_to_look(earlier: Earlier) -> None
         expire_run(spark, name, earlier.policy)
     assert earlier.told("killed") == []
     migrated = earlier.migrate(name)
-    assert (list(migrated.runs), migrated.refused) == ([one.name for one in earlier.runs("killed")], {})
+    assert (list(migrated.runs), migrated.refused) == ([run.name for run in earlier.runs("killed")], {})
     report = encrypt_table(spark, name, earlier.policy)
     assert (report.outcome, report.run_id) == ("done", earlier.runs("killed")[0].name)
     assert [tuple(row) for row in earlier.rows("killed")] == ROWS
@@ -147,7 +147,7 @@ def test_the_command_migrates_and_says_what(earlier: Earlier) -> None:
     assert (done.exit_code, again.exit_code) == (0, 0), done.output
     assert json.loads(done.stdout) == {
         "table": earlier.name("killed"),
-        "runs": [one.name for one in earlier.runs("killed")],
+        "runs": [run.name for run in earlier.runs("killed")],
         "refused": {},
     }
     assert "0 runs of an earlier release checked" in again.output

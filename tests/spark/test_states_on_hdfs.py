@@ -51,7 +51,7 @@ def test_a_name_that_is_a_folder_is_taken(store: StateStore, root: str, lake: La
     assert store.create("runs/1", b"x")
     assert not store.create("runs", b"y")
     assert store.list("") == ("runs/1",)
-    assert [one.name for one in HadoopFiles(lake.spark).walk(root)] == ["1"]
+    assert [file.name for file in HadoopFiles(lake.spark).walk(root)] == ["1"]
 
 
 def test_a_writer_that_died_before_the_rename_leaves_no_record(store: StateStore, root: str, lake: Lake) -> None:

@@ -67,7 +67,7 @@ def test_read_at_once(lake: Lake, way: Callable[[Lake, str], None], required: bo
     way(lake, "t")
     uuid = Catalog(lake.spark).table("t").uuid
     assert uuid not in (None, first)
-    assert [(one.aad_prefix or b"").split(b"/")[0].decode() for one in footers(lake.path("t"), policy)] == [uuid]
+    assert [(footer.aad_prefix or b"").split(b"/")[0].decode() for footer in footers(lake.path("t"), policy)] == [uuid]
     assert_encrypted(lake.path("t"), policy, {"email": "pii"})
     assert rows_of(lake.spark.table("t")) == [(2, SECRET, PLAIN)]
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
@@ -87,7 +87,7 @@ def test_overwrite_that_fails(lake: Lake) -> None:
     if not lake.spark.catalog.tableExists("t"):
         return  # this version of Spark drops it first
     lake.sql(f"SELECT {NEW}").write.mode("append").parquet(str(lake.path("t")))
-    prefixes = {(one.aad_prefix or b"").split(b"/")[0].decode() for one in footers(lake.path("t"), policy)}
+    prefixes = {(footer.aad_prefix or b"").split(b"/")[0].decode() for footer in footers(lake.path("t"), policy)}
     assert prefixes == {first}
 
 
@@ -97,7 +97,9 @@ def test_tags_of_the_earlier_table_count_while_it_is_there(lake: Lake) -> None:
     first = made(lake, policy)
     save_as_table(lake, "t")
     uuid = Catalog(lake.spark).table("t").uuid
-    prefixes = {one.aad_prefix and one.aad_prefix.split(b"/")[0].decode() for one in footers(lake.path("t"), policy)}
+    prefixes = {
+        footer.aad_prefix and footer.aad_prefix.split(b"/")[0].decode() for footer in footers(lake.path("t"), policy)
+    }
     assert first not in prefixes
     assert prefixes in ({uuid}, {None})
     assert rows_of(lake.spark.table("t")) == [(2, SECRET, PLAIN)]

@@ -41,7 +41,9 @@ class Site:
 
     def judged(self, folder: Path) -> dict[str, str | None]:
         """Return the encrypted columns of a folder's files, by their footers."""
-        (found,) = {tuple(sorted(encrypted_columns(one).items())) for one in footers(folder, self.policy) if one.rows}
+        (found,) = {
+            tuple(sorted(encrypted_columns(footer).items())) for footer in footers(folder, self.policy) if footer.rows
+        }
         return dict(found)
 
     def written(self, frame: DataFrame) -> dict[str, str | None]:

@@ -30,7 +30,7 @@ def library(folder: Path, text: str) -> str:
 def doctor(fresh_jvm: FreshJvm, policy: Path, jar: Path, *conf: str, python_path: str = "") -> tuple[int, Any]:
     """Return the exit code of ``sparkcrypt doctor`` and its check of the engine's tasks."""
     settings = ["spark.ui.enabled=false", f"spark.sql.warehouse.dir={(policy.parent / 'warehouse').as_uri()}", *conf]
-    arguments = [one for setting in settings for one in ("--conf", setting)]
+    arguments = [argument for setting in settings for argument in ("--conf", setting)]
     environment = {"SPARKCRYPT_JAR": str(jar)}
     if python_path:
         environment["PYTHONPATH"] = os.pathsep.join((python_path, str(ROOT)))
@@ -38,7 +38,7 @@ def doctor(fresh_jvm: FreshJvm, policy: Path, jar: Path, *conf: str, python_path
         DOCTOR, "doctor", "--policy", policy, "--json", "--master", "local[2]", *arguments, env=environment
     )
     assert done.stdout, done.stderr[-3000:]
-    checks = {one["check"]: one for one in json.loads(done.stdout)}
+    checks = {check["check"]: check for check in json.loads(done.stdout)}
     return done.returncode, checks[CHECK]
 
 

@@ -37,7 +37,7 @@ def test_unit_that_drifts_again_in_a_paused_run_is_left_to_another_run(lake: Lak
     report = backfill(lake.spark, policy, tables=["t"]).tables[0]
     assert (report.outcome, report.run_id != paused.run_id) == ("done", True)
     assert [unit["unit"] for unit in report.units] == ["p=0"]
-    assert any("had swapped some units before they drifted again" in one for one in report.warnings)
+    assert any("had swapped some units before they drifted again" in warning for warning in report.warnings)
     assert verify_table(lake.spark, "t", policy).ok
     rollback_run(lake.spark, "t", policy, report.run_id)
     lake.spark.catalog.refreshTable("t")
@@ -96,7 +96,7 @@ def test_driver_of_a_renamed_table_that_wakes_up_early_undoes_its_rename(
     assert report.outcome in ("done", "nothing to do")
     table = Catalog(lake.spark).table("t")
     store = open_states(lake.spark, policy.run_state, outside="/nowhere")
-    assert [one.entry["what"] for one in audit_entries(store, table.uuid or "")] == ["encrypt"]
+    assert [signed.entry["what"] for signed in audit_entries(store, table.uuid or "")] == ["encrypt"]
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
     expire_run(lake.spark, "t", policy)
     assert len(data_files(lake.root / "db")) == 4

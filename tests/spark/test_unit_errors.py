@@ -62,10 +62,10 @@ def test_error_of_one_unit_leaves_the_others_to_be_done(
     assert {unit["unit"] for unit in a.units} == {"p=0", "p=2"}
     (quarantined,) = a.quarantined
     assert quarantined["unit"] == "p=1"
-    assert any(one in quarantined["message"] for one in said.split("|"))
+    assert any(reason in quarantined["message"] for reason in said.split("|"))
     monkeypatch.undo()
     catalog = Catalog(lake.spark)
-    places = {one.folder: one.location for one in catalog.partitions(catalog.table("a"))}
+    places = {partition.folder: partition.location for partition in catalog.partitions(catalog.table("a"))}
     assert places["p=1"] == f"file:{lake.path('a')}/p=1"
 
 
@@ -79,7 +79,7 @@ def test_unit_that_cannot_be_done_does_not_spend_the_budget(lake: Lake, policy: 
         report = backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=run, max_bytes=1)).tables[0]
         assert [unit["unit"] for unit in report.units][-1:] == done
     report = backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=run, max_bytes=1)).tables[0]
-    assert [one["unit"] for one in report.quarantined] == ["p=0"]
+    assert [unit["unit"] for unit in report.quarantined] == ["p=0"]
 
 
 REQUIRED = "  {table}: {{require_encryption: true}}\n"
@@ -124,10 +124,10 @@ def test_first_run_over_plaintext_is_no_forgery_where_the_history_names_it(lake:
     with pytest.raises(VerificationError, match="may be a forgery"):
         encrypt_table(lake.spark, "t", policy)
     adopted = encrypt_table(lake.spark, "t", policy, where="p = 0", adopt=True)
-    assert any("adopted: plaintext: 1 file" in one for one in adopted.warnings)
+    assert any("adopted: plaintext: 1 file" in warning for warning in adopted.warnings)
     catalog = Catalog(lake.spark)
     catalog.set_options(catalog.table("t"), {"parquet.sparkcrypt.history.email": "plaintext"})
     assert encrypt_table(lake.spark, "t", policy).outcome == "done"
     store = open_states(lake.spark, policy.run_state, outside="/nowhere")
-    entries = [one.entry["unit"] for one in audit_entries(store, catalog.table("t").uuid or "")]
+    entries = [signed.entry["unit"] for signed in audit_entries(store, catalog.table("t").uuid or "")]
     assert [any("adopted" in note for note in unit["notes"]) for unit in entries] == [True, False]

@@ -54,7 +54,7 @@ def fails_after(function: Callable[..., Any], patch: pytest.MonkeyPatch, owner: 
 def runs_that_ended(lake: Lake, policy: Policy) -> list[bool]:
     """Tell of every run of the table whether it is finished."""
     with past_runs(lake.spark, "t", policy, "look", None) as runs:
-        return [has_ended(runs.journal(one)) for one in runs.ids()]
+        return [has_ended(runs.journal(run_id)) for run_id in runs.ids()]
 
 
 @pytest.mark.parametrize(("create", "way"), WAYS)
@@ -80,7 +80,7 @@ def test_lost_answer_leaves_the_run_unfinished_until_it_is_written_down(
 
         monkeypatch.setattr(AuditWriter, "append", failing)
     report = pass_over(lake, policy)
-    assert [one.error for one in report.failed] == ["RunConflictError"]
+    assert [failure.error for failure in report.failed] == ["RunConflictError"]
     assert "could not be written down" in report.failed[0].message
     assert audits(lake, policy) == []
     assert runs_that_ended(lake, policy) == [False]
@@ -170,16 +170,18 @@ def test_staged_files_that_cannot_be_deleted_do_not_hide_why_a_unit_failed(
     monkeypatch.setattr(HadoopFiles, "set_access", failing)
     monkeypatch.setattr(HadoopFiles, "delete_tree", stuck)
     report = pass_over(lake, policy)
-    assert [one["message"] for one in report.tables[0].quarantined] == ["the access cannot be copied"] * 2
+    assert [unit["message"] for unit in report.tables[0].quarantined] == ["the access cannot be copied"] * 2
     with past_runs(lake.spark, "t", policy, "look", None) as runs:
-        errors = [one.fields["error"] for one in runs.journal(runs.ids()[0]).records if one.kind == "unit_failed"]
-    assert all("the access cannot be copied; what was staged is left at file:" in one for one in errors)
+        errors = [
+            record.fields["error"] for record in runs.journal(runs.ids()[0]).records if record.kind == "unit_failed"
+        ]
+    assert all("the access cannot be copied; what was staged is left at file:" in text for text in errors)
     monkeypatch.setattr(HadoopFiles, "set_access", give)
     monkeypatch.setattr(HadoopFiles, "delete_tree", delete)
     assert pass_over(lake, policy).outcome == "done"
     expire_run(lake.spark, "t", policy)
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == before
-    in_use = {Path(one.removeprefix("file:")) for one in lake.spark.table("t").inputFiles()}
-    everything = {one for one in (lake.root / "db").rglob("*.parquet") if one.is_file()}
-    assert {one.resolve() for one in everything} == {one.resolve() for one in in_use}
+    in_use = {Path(path.removeprefix("file:")) for path in lake.spark.table("t").inputFiles()}
+    everything = {path for path in (lake.root / "db").rglob("*.parquet") if path.is_file()}
+    assert {path.resolve() for path in everything} == {path.resolve() for path in in_use}

@@ -40,11 +40,11 @@ def test_tasks_are_told_as_they_end_and_no_others(spark: SparkSession) -> None:
     assert told == sorted(set(told))
     assert len(told) > 2
     assert max(told) <= TASKS + 1  # the last stage adds up the counts
-    assert not [one for one in threading.enumerate() if one.name == "tasks watched"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "tasks watched"]
 
 
 def test_failure_in_the_block_is_the_one_that_is_raised(spark: SparkSession) -> None:
     """And the thread that watched has ended."""
     with pytest.raises(ZeroDivisionError), watch_tasks(spark, print, every_seconds=0.05):
         raise ZeroDivisionError
-    assert not [one for one in threading.enumerate() if one.name == "tasks watched"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "tasks watched"]

@@ -194,5 +194,5 @@ def test_footer_says_which_policy_made_it(lake: Lake) -> None:
         (file,) = data_files(lake.root / folder)
         metadata = read_footer(file, retrieve_key=retriever(policy)).metadata
         assert metadata is not None
-        noted = {one.key: one.value for one in metadata.key_value_metadata or ()}
+        noted = {pair.key: pair.value for pair in metadata.key_value_metadata or ()}
         assert noted["sparkcrypt.policy.digest"] == policy.digest()

@@ -68,7 +68,7 @@ def main(target: str) -> None:
         table = Catalog(spark).table(f"v1.{name}")
         said[name] = {
             "options": {key: value for key, value in table.options.items() if key.startswith("parquet.")},
-            "partitions": {one.folder: one.location for one in Catalog(spark).partitions(table)},
+            "partitions": {partition.folder: partition.location for partition in Catalog(spark).partitions(table)},
         }
     spark.stop()
     (ROOT / "tables.json").write_text(json.dumps(said, indent=2, sort_keys=True) + "\n")

@@ -203,7 +203,7 @@ def test_session_that_was_never_configured(lake: Lake) -> None:
     with lake.stranger() as stranger:
         stranger.sql("INSERT INTO t VALUES (2, 'in clear')")
     found = verify_table(lake.spark, lake.name("t"), policy)
-    assert [one.kind for one in found.drift] == ["plaintext"]
+    assert [drift.kind for drift in found.drift] == ["plaintext"]
     lake.spark.catalog.refreshTable("t")
     for query in ("SELECT * FROM t", "SELECT count(*) FROM t", "SELECT max(id) FROM t"):
         assert "requires encryption" in refusal(lambda query: lake.sql(query).collect(), query)

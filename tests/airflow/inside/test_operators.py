@@ -76,7 +76,7 @@ def test_each_submission_has_a_report_of_its_own(spark_submit: SparkSubmit, argu
     spark_submit.will(*[(report(outcome="done"), 0)] * 3)
     for number in (1, 2, 2):
         SparkcryptBackfillOperator(**arguments).execute(trying(number))
-    names = [Path(one).name for one in spark_submit.reports]
+    names = [Path(path).name for path in spark_submit.reports]
     assert len(set(names)) == 3
     assert names[1].startswith("nightly.backfill.scheduled__2026-11-21T01-00-00-00-00.2.2.")
 

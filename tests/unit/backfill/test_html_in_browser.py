@@ -41,39 +41,39 @@ REMAINING = """
 LINE = """
 (() => {
   const chart = document.querySelector("svg.chart"), line = chart.querySelector("polyline.line");
-  const marks = [...chart.querySelectorAll("text")].filter(one => one.getAttribute("text-anchor") === "end");
-  const middle = one => one.getBoundingClientRect().top + one.getBoundingClientRect().height / 2;
+  const marks = [...chart.querySelectorAll("text")].filter(node => node.getAttribute("text-anchor") === "end");
+  const middle = node => node.getBoundingClientRect().top + node.getBoundingClientRect().height / 2;
   const zero = middle(chart.querySelector("line.axis")), top = middle(marks.at(-1).previousElementSibling);
   const most = parseFloat(marks.at(-1).textContent.replace(",", ""));
   const scale = chart.getScreenCTM();
-  const rates = [...line.points].map(one => one.matrixTransform(scale).y).map(y => most * (zero - y) / (zero - top));
+  const rates = [...line.points].map(spot => spot.matrixTransform(scale).y).map(y => most * (zero - y) / (zero - top));
   return {rates, label: marks.at(-1).textContent};
 })()
 """
 OVERFLOW = """
-[...document.querySelectorAll("body *")].filter(one => {
-  const box = one.getBoundingClientRect();
-  return box.width && box.right > innerWidth + 1 && !one.closest(".scroll, .figure, .skip, .unseen");
-}).map(one => one.outerHTML.slice(0, 120))
+[...document.querySelectorAll("body *")].filter(node => {
+  const box = node.getBoundingClientRect();
+  return box.width && box.right > innerWidth + 1 && !node.closest(".scroll, .figure, .skip, .unseen");
+}).map(node => node.outerHTML.slice(0, 120))
 """
 CONTRAST = """
 (() => {
   const numbers = text => text.match(/[\\d.]+/g).map(Number);
   const linear = c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
   const light = found => [.2126, .7152, .0722].reduce((sum, part, i) => sum + part * linear(found[i] / 255), 0);
-  const behind = one => {
-    for (let at = one; at; at = at.parentElement) {
+  const behind = node => {
+    for (let at = node; at; at = at.parentElement) {
       const found = numbers(getComputedStyle(at).backgroundColor);
       if (found.length === 3 || found[3] === 1) return found;
     }
     return [255, 255, 255];
   };
-  const says = one => [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim());
-  const words = [...document.querySelectorAll("body *")].filter(one => says(one) && !one.closest("title, desc"));
-  return words.map(one => {
-    const style = getComputedStyle(one), svg = one instanceof SVGElement;
-    const [a, b] = [light(numbers(svg ? style.fill : style.color)), light(behind(one))].sort((x, y) => y - x);
-    return [(a + .05) / (b + .05), one.outerHTML.slice(0, 100)];
+  const says = node => [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim());
+  const words = [...document.querySelectorAll("body *")].filter(node => says(node) && !node.closest("title, desc"));
+  return words.map(node => {
+    const style = getComputedStyle(node), svg = node instanceof SVGElement;
+    const [a, b] = [light(numbers(svg ? style.fill : style.color)), light(behind(node))].sort((x, y) => y - x);
+    return [(a + .05) / (b + .05), node.outerHTML.slice(0, 100)];
   }).sort((x, y) => x[0] - y[0])[0];
 })()
 """
@@ -152,7 +152,7 @@ def test_the_outcome_is_what_a_person_reads_first(opened: OPEN) -> None:
     assert "2 quarantined units, 1 failed table and 1 refused table must be looked at." in text_of(page, "#outcome")
     assert text_of(page, ".figures").startswith("Files rewritten 16 of 32 files in 2 tables looked at")
     tops = page.evaluate(
-        "['#outcome', '.figures', '.problems'].map(one => document.querySelector(one).getBoundingClientRect().top)"
+        "['#outcome', '.figures', '.problems'].map(name => document.querySelector(name).getBoundingClientRect().top)"
     )
     assert 0 < tops[0] < tops[1] < tops[2] < 900
     assert page.evaluate("document.title") == "Backfill 20261121T101112Z-3f9a2c: incomplete"
@@ -198,7 +198,7 @@ def test_what_remains_is_drawn_as_parts_of_a_whole(opened: OPEN) -> None:
         "sales.ledger": [None, None, None],
         "sales.mirror": [None, None, None],
     }
-    fills = page.evaluate("['.waiting', '.held'].map(one => getComputedStyle(document.querySelector(one)).fill)")
+    fills = page.evaluate("['.waiting', '.held'].map(name => getComputedStyle(document.querySelector(name)).fill)")
     assert fills == ['url("#hatch-wait")', 'url("#hatch-bad")']
     assert "sales.orders 2 waiting, 2 quarantined 4 of 10 units 8 800.0 MB" in text_of(page, "table.remains")
 
@@ -281,7 +281,7 @@ def test_it_prints_on_paper_with_what_was_folded_away(opened: OPEN) -> None:
     """Printing takes the light scheme and unfolds the details of every table, whatever the screen shows."""
     many = report(*(table(f"db.t{number}") for number in range(5)))
     page = opened(many, dark=True)
-    unfolded = "[...document.querySelectorAll('details .inside')].map(one => one.checkVisibility())"
+    unfolded = "[...document.querySelectorAll('details .inside')].map(node => node.checkVisibility())"
     assert page.evaluate(unfolded) == [False] * 5
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.evaluate(unfolded) == [True] * 5
