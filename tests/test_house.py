@@ -6,6 +6,7 @@ import ast
 import builtins
 import configparser
 import functools
+import gc
 import os
 import re
 import subprocess
@@ -21,10 +22,6 @@ from tests.services.installed import ROOT
 
 PACKAGE = ROOT / "sparkcrypt"
 MODULES = sorted(path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))
-AROUND = sorted(
-    path.relative_to(ROOT) for folder in ("tests", "bench", "demo") for path in (ROOT / folder).rglob("*.py")
-)
-"""Tests, benchmarks and demos, in which variables are named as in the package."""
 CONF = sorted((ROOT / "conf").glob("*.yaml"))
 JAVA_SOURCES = sorted(path.relative_to(ROOT) for path in (ROOT / "jars" / "bridge").rglob("*.java"))
 JAVA_COMMENT = r"/\*.*?\*/|//[^\n]*"
@@ -86,21 +83,35 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
 
-def _python_sources() -> list[Path]:
-    folders = ("sparkcrypt", "jobs", "demo", "bench", "tests", "jars", "tools")
-    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+@pytest.fixture(scope="module", autouse=True)
+def trees() -> Iterator[None]:
+    """Every file is parsed once for all tests of this module; a million nodes are not looked through for garbage."""
+    gc.disable()
+    yield
+    for cached in (_parsed, _tracked_texts):
+        cached.cache_clear()
+    gc.enable()
 
 
-def _tracked_files() -> list[Path]:
+def _python_sources(*folders: str) -> list[Path]:
+    return sorted(path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+@functools.cache
+def _tracked_texts() -> dict[Path, str]:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         pytest.skip("this tree is no git checkout, so its own files cannot be told from others")
-    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    files = [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    own = Path(__file__).resolve()
+    texts = [file for file in files if file != own and file.suffix not in {".parquet", ".jar", ".sum"}]
+    return {file.relative_to(ROOT): file.read_text(errors="replace") for file in texts}
 
 
 @functools.cache
 def _parsed(module: Path) -> ast.Module:
-    return ast.parse((ROOT / module).read_text())
+    """Parse a file of the tree, which must not use syntax that is newer than Python 3.10."""
+    return ast.parse((ROOT / module).read_text(), filename=str(module), feature_version=(3, 10))
 
 
 def _imports(module: Path) -> Iterator[str]:
@@ -192,7 +203,7 @@ def test_every_error_is_in_the_one_tree() -> None:
     """No module but ``errors`` defines a public exception whose base is Python's own."""
     strays = []
     for module in MODULES:
-        classes = [node for node in ast.walk(ast.parse((ROOT / module).read_text())) if isinstance(node, ast.ClassDef)]
+        classes = [node for node in ast.walk(_parsed(module)) if isinstance(node, ast.ClassDef)]
         for node in classes:
             bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
             if bases & BUILT_IN_ERRORS and not node.name.startswith("_") and module.name != "errors.py":
@@ -289,27 +300,25 @@ def test_modules_stay_readable() -> None:
 def test_the_tree_speaks_of_the_project_alone(pattern: str, what: str) -> None:
     """No file names what belongs to one machine or to a package registry, or leaves work for later."""
     found = []
-    for path in _tracked_files():
-        if path != Path(__file__).resolve() and path.suffix not in {".parquet", ".jar", ".sum"}:
-            text = path.read_text(errors="replace")
-            found += [f"{path.relative_to(ROOT)}: {match[0]} ({what})" for match in re.finditer(pattern, text)]
+    for path, text in _tracked_texts().items():
+        found += [f"{path}: {match[0]} ({what})" for match in re.finditer(pattern, text)]
     assert found == []
 
 
 def test_every_test_says_what_it_shows() -> None:
     """Each test function has a docstring of one sentence or more."""
     silent = []
-    for path in sorted((ROOT / "tests").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in _python_sources("tests"):
+        for node in ast.walk(_parsed(path)):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node):
-                silent.append(f"{path.relative_to(ROOT)}: {node.name}")
+                silent.append(f"{path}: {node.name}")
     assert silent == []
 
 
 def _imported_modules(path: Path) -> Iterator[str]:
     """Name what a file of tests imports, with each name that it takes from a module, which may be a module too."""
-    package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text())):
+    package = path.parent.parts
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -321,17 +330,17 @@ def _imported_modules(path: Path) -> Iterator[str]:
 def test_no_test_module_is_imported() -> None:
     """What several test modules need is in a module of its own, or in a conftest.py."""
     lent = []
-    for path in sorted((ROOT / "tests").rglob("*.py")):
+    for path in _python_sources("tests"):
         for name in _imported_modules(path):
             if re.fullmatch(r"tests\.(\w+\.)*test_\w+", name) and (ROOT / f"{name.replace('.', '/')}.py").is_file():
-                lent.append(f"{path.relative_to(ROOT)}: {name}")
+                lent.append(f"{path}: {name}")
     assert lent == []
 
 
 def test_every_source_parses_on_the_oldest_python() -> None:
     """No file uses syntax that is newer than Python 3.10."""
-    for path in _python_sources():
-        ast.parse(path.read_text(), filename=str(path), feature_version=(3, 10))
+    for path in _python_sources("sparkcrypt", "jobs", "demo", "bench", "tests", "jars", "tools"):
+        _parsed(path)
 
 
 PARTICIPLES = frozenset(
@@ -470,7 +479,7 @@ def test_java_variables_say_what_they_hold() -> None:
 
 def test_variables_say_what_they_hold() -> None:
     """No value is called `one`, and no variable or argument of the package by a participle that says nothing of it."""
-    for module in [*MODULES, *AROUND]:
+    for module in _python_sources("sparkcrypt", "tests", "bench", "demo"):
         tree = _parsed(module)
         values, fields = list(_names_of_values(tree)), _lines_of_fields(tree)
         assert [f"{module}:{line}" for line, name in values if name == "one"] == []
