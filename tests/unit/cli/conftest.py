@@ -59,6 +59,11 @@ def run(*arguments: object, command: Any = cli) -> Ended:
     return Ended(done.exit_code, done.stdout, done.stderr)
 
 
+def rewrite(*arguments: object) -> Ended:
+    """Run ``sparkcrypt rewrite`` in this process: to start those that share a folder takes most of a test's time."""
+    return run("rewrite", *arguments, "--workers", 1)
+
+
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
     """A policy whose keys and state lie beside it; no key exists yet."""

@@ -12,7 +12,7 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.parquet import KeyRequest, inspect_file, read_footer, verify_file
 from sparkcrypt.policy.load import load_policy
 
-from .conftest import relabel, run
+from .conftest import relabel, rewrite, run
 
 TABLE = pa.table({"id": [1, 2, 3], "ssn": ["a", "b", None], "tel": [{"home": "1", "work": "2"}] * 3})
 
@@ -58,8 +58,8 @@ def test_rewrapped_files_have_other_key_material_and_the_same_data(
 ) -> None:
     """--rewrap keeps every byte before the footer and each column's key id."""
     encrypted, again = tmp_path / "e", tmp_path / "r"
-    assert run("rewrite", plain, encrypted, "--policy", policy, "--column-keys", "pii:ssn").code == 0
-    assert run("rewrite", encrypted, again, "--policy", policy, "--rewrap").code == 0
+    assert rewrite(plain, encrypted, "--policy", policy, "--column-keys", "pii:ssn").code == 0
+    assert rewrite(encrypted, again, "--policy", policy, "--rewrap").code == 0
     assert states(again, policy) == states(encrypted, policy)
     for file in encrypted.rglob("*.parquet"):
         before, after = file.read_bytes(), (again / file.relative_to(encrypted)).read_bytes()
@@ -69,19 +69,19 @@ def test_rewrapped_files_have_other_key_material_and_the_same_data(
 
 def test_a_rewrapped_file_keeps_its_name(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:
     """Its name is part of its identity, which no new footer changes, so under another name readers would refuse it."""
-    run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
+    rewrite(plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
     source = tmp_path / "e" / "day=2026-01-05" / "part-0.parquet"
-    done = run("rewrite", source, tmp_path / "x" / "other.parquet", "--policy", policy, "--rewrap")
+    done = rewrite(source, tmp_path / "x" / "other.parquet", "--policy", policy, "--rewrap")
     assert (done.code, "part-0.parquet" in done.errors) == (74, True)
     assert not (tmp_path / "x").exists()
 
 
 def test_a_moved_file_is_not_decrypted(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:
     """A file that was renamed after it was encrypted is refused."""
-    run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
+    rewrite(plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
     source = tmp_path / "e" / "day=2026-01-05" / "part-0.parquet"
     source.rename(source.with_name("renamed.parquet"))
-    done = run("rewrite", tmp_path / "e", tmp_path / "p", "--policy", policy, "--decrypt")
+    done = rewrite(tmp_path / "e", tmp_path / "p", "--policy", policy, "--decrypt")
     assert (done.code, "renamed.parquet" in done.errors) == (74, True)
 
 
@@ -101,7 +101,7 @@ def test_what_cannot_be_meant_is_refused(
     tmp_path: Path, plain: Path, policy: Path, keys: KeyService, options: tuple[str, ...], code: int, said: str
 ) -> None:
     """Each with its exit code, the reason, and no target."""
-    done = run("rewrite", plain, tmp_path / "e", "--policy", policy, *options)
+    done = rewrite(plain, tmp_path / "e", "--policy", policy, *options)
     assert (done.code, said in done.errors) == (code, True), done.errors
     assert not list((tmp_path / "e").rglob("*.parquet"))
 
@@ -111,15 +111,15 @@ def test_nothing_is_ever_replaced(tmp_path: Path, plain: Path, policy: Path, key
     target = tmp_path / "e" / "mine.parquet"
     target.parent.mkdir()
     target.write_bytes(b"mine")
-    done = run("rewrite", plain, target.parent, "--policy", policy, "--column-keys", "pii:ssn")
+    done = rewrite(plain, target.parent, "--policy", policy, "--column-keys", "pii:ssn")
     assert (done.code, "is there already" in done.errors) == (78, True)
     assert [file.read_bytes() for file in target.parent.iterdir()] == [b"mine"]
 
 
 def test_no_column_loses_its_key_silently(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:
     """--column-keys over an encrypted source must name every column that has a key; those it does not are told."""
-    run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn,tel")
-    done = run("rewrite", tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "pii:id,tel.home")
+    rewrite(plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn,tel")
+    done = rewrite(tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "pii:id,tel.home")
     assert (done.code, "lose their keys: ssn, tel.work" in done.errors) == (78, True), done.errors
     assert not (tmp_path / "f").exists()
 
@@ -127,12 +127,12 @@ def test_no_column_loses_its_key_silently(tmp_path: Path, plain: Path, policy: P
 def test_an_encrypted_file_gets_new_data_keys(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:
     """--column-keys re-keys where it names them all: under other master keys, with no plaintext on the way."""
     keys.create("other")
-    run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
-    done = run("rewrite", tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "other:ssn,id")
+    rewrite(plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
+    done = rewrite(tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "other:ssn,id")
     assert done.code == 0, done.errors
     assert set(states(tmp_path / "f", policy).values()) == {"other"}
     assert len(states(tmp_path / "f", policy)) == 4
-    run("rewrite", tmp_path / "f", tmp_path / "p", "--policy", policy, "--decrypt")
+    rewrite(tmp_path / "f", tmp_path / "p", "--policy", policy, "--decrypt")
     assert pq.ParquetFile(tmp_path / "p" / "day=2026-01-05" / "part-0.parquet").read().equals(TABLE)
 
 
@@ -141,13 +141,13 @@ def test_a_source_that_is_not_what_it_was_is_not_re_keyed(
     tmp_path: Path, plain: Path, policy: Path, keys: KeyService, how: str
 ) -> None:
     """New keys would make an altered file authentic."""
-    run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
+    rewrite(plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
     source = tmp_path / "e" / "day=2026-01-05" / "part-0.parquet"
     if how == "renamed":
         source.rename(source.with_name("renamed.parquet"))
     else:
         relabel(source)
-    done = run("rewrite", tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "pii:ssn")
+    done = rewrite(tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "pii:ssn")
     assert done.code == 74, done.errors
     assert not (tmp_path / "f").exists()
 
@@ -156,9 +156,9 @@ def test_what_nothing_authenticated_is_printed(tmp_path: Path, plain: Path, poli
     """Pages that were under CTR are named, although what they became is under GCM."""
     gcm = policy.read_text()
     policy.write_text(gcm.replace("AES_GCM_V1", "AES_GCM_CTR_V1"))
-    run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
+    rewrite(plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
     policy.write_text(gcm.replace("data_key_bits", "algorithm_history: [AES_GCM_CTR_V1]\ndata_key_bits"))
-    done = run("rewrite", tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "pii:ssn")
+    done = rewrite(tmp_path / "e", tmp_path / "f", "--policy", policy, "--column-keys", "pii:ssn")
     assert done.code == 0, done.errors
     assert "not authenticated: source: pages of column ssn" in done.output
 
@@ -185,9 +185,9 @@ def test_footers_tell_under_which_policy_they_were_made(
 ) -> None:
     """Every file has the policy's digest."""
     loaded, made = load_policy(policy), tmp_path / "e"
-    run("rewrite", plain, made, "--policy", policy, "--column-keys", "pii:ssn")
+    rewrite(plain, made, "--policy", policy, "--column-keys", "pii:ssn")
     if rewrap:
-        run("rewrite", made, tmp_path / "r", "--policy", policy, "--rewrap")
+        rewrite(made, tmp_path / "r", "--policy", policy, "--rewrap")
         made = tmp_path / "r"
     for file in made.rglob("*.parquet"):
         metadata = read_footer(file, retrieve_key=policy_keys(loaded)).metadata
@@ -200,10 +200,10 @@ def test_files_of_the_current_folder(
 ) -> None:
     """A bare name has the partition of the folder that one is in, for writing and for reading."""
     monkeypatch.chdir(plain / "day=2026-01-05")
-    done = run("rewrite", "part-0.parquet", "e.parquet", "--policy", policy, "--column-keys", "pii:ssn")
+    done = rewrite("part-0.parquet", "e.parquet", "--policy", policy, "--column-keys", "pii:ssn")
     assert done.code == 0, done.errors
     assert run("verify", "e.parquet", "--policy", policy).code == 0
-    assert run("rewrite", "e.parquet", "p.parquet", "--policy", policy, "--decrypt").code == 0
+    assert rewrite("e.parquet", "p.parquet", "--policy", policy, "--decrypt").code == 0
     found = inspect_file("e.parquet")
     assert found.aad_prefix == b"-/day=2026-01-05/e.parquet\0"
 

@@ -21,7 +21,7 @@ from sparkcrypt.policy.load import load_policy
 from sparkcrypt.schema import join_dotted
 from tests.unit.orc.corpus import file
 
-from .conftest import run
+from .conftest import rewrite, run
 
 ROWS = pa.table({"id": [1, 2, 3], "ssn": ["a", "b", None], "tel": [{"home": "1", "work": "2"}] * 3})
 
@@ -68,14 +68,14 @@ def test_a_folder_of_both_formats_goes_there_and_back(
 def test_keys_are_wrapped_again_and_made_anew(tmp_path: Path, plain: Path, policy: Path, keys: KeyService) -> None:
     """--rewrap keeps every byte before the footer; --column-keys over an encrypted file changes each."""
     keys.create("other")
-    run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn,tel.home")
-    done = run("rewrite", tmp_path / "e", tmp_path / "r", "--policy", policy, "--rewrap")
+    rewrite(plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn,tel.home")
+    done = rewrite(tmp_path / "e", tmp_path / "r", "--policy", policy, "--rewrap")
     assert done.code == 0, done.errors
     before, after = orc_file(tmp_path / "e").read_bytes(), orc_file(tmp_path / "r").read_bytes()
     end = read_tail(before).footer_offset
     assert before[:end] == after[:end] and before != after
     assert key_ids(tmp_path / "r") == key_ids(tmp_path / "e") == {"ssn": "pii", "tel.home": "pii"}
-    done = run("rewrite", tmp_path / "r", tmp_path / "k", "--policy", policy, "--column-keys", "other:ssn,tel.home")
+    done = rewrite(tmp_path / "r", tmp_path / "k", "--policy", policy, "--column-keys", "other:ssn,tel.home")
     assert done.code == 0, done.errors
     assert "not authenticated: source: all of it" in done.output
     assert set(key_ids(tmp_path / "k").values()) == {"other"}
@@ -102,7 +102,7 @@ def test_what_cannot_be_is_refused_by_name(
     tmp_path: Path, policy: Path, keys: KeyService, source: str, options: tuple[str, ...], code: int, said: str
 ) -> None:
     """Each with its exit code, the reason, and no target."""
-    done = run("rewrite", file(source), tmp_path / "out", "--policy", policy, *options)
+    done = rewrite(file(source), tmp_path / "out", "--policy", policy, *options)
     assert (done.code, said in done.errors) == (code, True), (done.code, done.errors)
     assert not (tmp_path / "out").exists()
 
@@ -111,7 +111,7 @@ def test_lost_bloom_filters_are_told(tmp_path: Path, policy: Path, keys: KeyServ
     """The command prints what the target has not, and proves the rest."""
     rows = pa.table({"id": list(range(100)), "name": [str(n) for n in range(100)]})
     pyarrow.orc.write_table(rows, tmp_path / "s", bloom_filter_columns=[1, 2])
-    done = run("rewrite", tmp_path / "s", tmp_path / "e", "--policy", policy, "--column-keys", "pii:name")
+    done = rewrite(tmp_path / "s", tmp_path / "e", "--policy", policy, "--column-keys", "pii:name")
     assert done.code == 0, done.errors
     assert "note: the Bloom filter of name was left out" in done.output and "filter of id" not in done.output
 
@@ -126,7 +126,7 @@ def test_a_target_that_is_not_equal_is_removed(
             yield bytes([piece[0] ^ (stream.kind == DATA)]) + piece[1:]
 
     monkeypatch.setattr(stripe, "read_pieces", altered)
-    done = run("rewrite", file("java_none"), tmp_path / "e", "--policy", policy, "--column-keys", "pii:name")
+    done = rewrite(file("java_none"), tmp_path / "e", "--policy", policy, "--column-keys", "pii:name")
     assert (done.code, "another in streams" in done.errors) == (74, True), done.errors
     assert not (tmp_path / "e").exists()
 
@@ -135,7 +135,7 @@ def test_a_file_that_was_moved_is_74(tmp_path: Path, policy: Path, keys: KeyServ
     """`verify` and each action of `rewrite` refuse it, and `rewrap` a target elsewhere; in its place it is right."""
     (tmp_path / "p=1").mkdir()
     made, options = tmp_path / "p=1" / "a.orc", ("--policy", policy)
-    assert run("rewrite", file("java_zlib"), made, *options, "--column-keys", "pii:name").code == 0
+    assert rewrite(file("java_zlib"), made, *options, "--column-keys", "pii:name").code == 0
     assert run("inspect", made, "--json").document[0]["identity"] == "-/p=1/a.orc\0"
     assert run("verify", made, *options).code == 0
     (tmp_path / "p=2").mkdir()
@@ -147,9 +147,9 @@ def test_a_file_that_was_moved_is_74(tmp_path: Path, policy: Path, keys: KeyServ
         done = run("verify", moved, *options, "--json")
         assert (done.code, said in done.document["files"][0]["error"]) == (74, True), done.errors
         for action in (("--rewrap",), ("--decrypt",), ("--column-keys", "pii:name")):
-            done = run("rewrite", moved, tmp_path / "out.orc", *options, *action)
+            done = rewrite(moved, tmp_path / "out.orc", *options, *action)
             assert (done.code, said in done.errors) == (74, True), done.errors
         moved.unlink()
-    done = run("rewrite", made, tmp_path / "out.orc", *options, "--rewrap")
+    done = rewrite(made, tmp_path / "out.orc", *options, "--rewrap")
     assert (done.code, "was written as 'a.orc'" in done.errors) == (74, True), done.errors
     assert not (tmp_path / "out.orc").exists()
