@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -57,6 +58,17 @@ def _or_skip(start: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return start(*arguments, **options)
     except ServiceUnavailableError as unavailable:
         require_service(str(unavailable))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without garbage collection, and keep what is loaded out of it, which stays to the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
