@@ -34,7 +34,7 @@ class MeddledS3:
         self._server = make_server(LOCAL, 0, self._answer, threaded=True)
         self.meddle: Meddle | None = None
         self.requests: list[tuple[str, str]] = []
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
     @property

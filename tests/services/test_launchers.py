@@ -96,7 +96,7 @@ def serving(page: bytes, status: int = 200) -> Iterator[int]:
             """Print nothing."""
 
     with HTTPServer((LOOPBACK, 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield server.server_port

@@ -187,7 +187,7 @@ def choosy_s3() -> Iterator[S3]:
         return served(environ, start)
 
     server = make_server("127.0.0.1", 0, asked, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     yield S3(f"http://127.0.0.1:{server.server_port}", None)  # type: ignore[arg-type]
     server.shutdown()

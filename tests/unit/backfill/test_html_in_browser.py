@@ -114,7 +114,7 @@ def served(tmp_path: Path) -> Iterator[Server]:
     """A server on 127.0.0.1 that would see every request."""
     server = Server(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path)))
     server.asked = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()

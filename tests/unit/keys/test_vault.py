@@ -253,7 +253,7 @@ class _TokenReview(BaseHTTPRequestHandler):
 def kubernetes(vault: VaultServer, mount: str) -> Iterator[str]:
     """The name of a role of Vault's Kubernetes login, whose API server is a stand-in of one call."""
     server = HTTPServer(("127.0.0.1", 0), _TokenReview)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     vault.api(
         "POST",
