@@ -14,7 +14,7 @@ from sparkcrypt.backfill.drift.dark import find_dark
 from sparkcrypt.backfill.drift.difference import Drift
 from sparkcrypt.backfill.drift.footers import fresh_keys
 from sparkcrypt.backfill.drift.scan import ScannedUnit, scan_target
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.target import Target, catalog_target, path_target
 from sparkcrypt.backfill.target.unit import Folder, Unit, list_unit, partition_of
 from sparkcrypt.decide.identity import check_aad_prefix
@@ -143,7 +143,7 @@ def verify_table(
 
     @cache
     def open_shredded() -> ShreddedKeys:
-        return ShreddedKeys(open_states(spark, policy.run_state, outside=target.base), policy)
+        return ShreddedKeys(open_state_directory(spark, policy.run_state, outside=target.base), policy)
 
     def tell_shredded(key_ids: Collection[str]) -> Collection[str]:
         return open_shredded().select(key_ids)
@@ -197,7 +197,7 @@ def _mark_listed(manifest: ManifestCheck | None, lacking: Iterable[LackingFile])
 
 
 def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | None) -> ManifestCheck:
-    files, store = HadoopFiles(spark), open_states(spark, policy.run_state, outside=target.base)
+    files, store = HadoopFiles(spark), open_state_directory(spark, policy.run_state, outside=target.base)
     listed = read_manifest(store, target.table_id, open_key_service(policy.key_service), policy)
     units = [list_unit(files, unit) for unit in target.units(where)]
     if where is None:  # add partitions that the manifest lists and that were dropped since

@@ -13,8 +13,8 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.run import run as encrypt_module
 from sparkcrypt.backfill.state.lock import RunLock, acquire
-from sparkcrypt.backfill.work import runner as runner_module
-from sparkcrypt.backfill.work.runner import Runner
+from sparkcrypt.backfill.work import unit_rewriter
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.spark.support import Lake
@@ -53,7 +53,7 @@ def kill(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.Monke
 def kill_during(action: Callable[[], Any], clock: Clock, patch: Callable[[pytest.MonkeyPatch], None]) -> None:
     """Call an action until the patch kills it, without clean-up; then let its lock expire."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(Runner, "_give_up", lambda *_: None)
+        monkeypatch.setattr(UnitRewriter, "_give_up", lambda *_: None)
         monkeypatch.setattr(RunLock, "release", lambda lock: None)
         patch(monkeypatch)
         with pytest.raises(Killed):
@@ -80,7 +80,7 @@ def after_swap(monkeypatch: pytest.MonkeyPatch) -> None:
     def record(*_: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(runner_module, "record_swap", record)
+    monkeypatch.setattr(unit_rewriter, "record_swap", record)
 
 
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -12,7 +12,7 @@ from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.report.progress import Silent
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.lock import acquire
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
@@ -52,7 +52,10 @@ def test_killed_run_is_continued(lake: Lake, clock: Clock, step: str) -> None:
     assert report.outcome == "done"
     assert rows_of(lake.spark.table("t")) == before
     assert verify_table(lake.spark, "t", policy).ok
-    assert Journal.find_unfinished(open_states(lake.spark, policy.run_state, outside="/nowhere"), _id(lake)) is None
+    assert (
+        Journal.find_unfinished(open_state_directory(lake.spark, policy.run_state, outside="/nowhere"), _id(lake))
+        is None
+    )
     left = [
         path for path in (lake.root / "db" / ".sparkcrypt" / "t").rglob("*.parquet") if report.run_id not in str(path)
     ]
@@ -68,7 +71,7 @@ def _id(lake: Lake) -> str:
 def test_second_run_is_told_of_the_first(lake: Lake, clock: Clock) -> None:
     """While one run holds the table, another is refused with the first one's name."""
     policy, _ = tagged(lake, UNPARTITIONED["using"])
-    store = open_states(lake.spark, policy.run_state, outside="/nowhere")
+    store = open_state_directory(lake.spark, policy.run_state, outside="/nowhere")
     first = acquire(store, _id(lake), run_id="run-first", owner="ann@host", clock=clock)
     with first, pytest.raises(RunConflictError, match="run-first"):
         encrypt_table(lake.spark, "t", policy)

@@ -25,7 +25,7 @@ import json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 import sparkcrypt, sparkcrypt.tags.avro
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.errors import ConfigError
 root, jars, endpoint, secret = Path(sys.argv[1]), *sys.argv[2:]
 conf = {
@@ -52,9 +52,9 @@ def run(policy, output):
 report = run(policy, "s3a://lake/new")
 on_s3 = sparkcrypt.load_policy(root / "p" / "state_on_s3.yaml")
 other = run(on_s3, "s3a://lake/other")
-records = open_states(spark, on_s3.run_state, outside="s3a://lake/old").list("")
+records = open_state_directory(spark, on_s3.run_state, outside="s3a://lake/old").list("")
 try:
-    open_states(spark, "s3://lake/old/state", outside="s3a://lake/old")
+    open_state_directory(spark, "s3://lake/old/state", outside="s3a://lake/old")
     refused = ""
 except ConfigError as error:
     refused = str(error)

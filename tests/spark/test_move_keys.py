@@ -14,7 +14,7 @@ from sparkcrypt.arrow import open_table
 from sparkcrypt.backfill.many.check_keys import check_keys
 from sparkcrypt.backfill.many.key_status import key_statuses
 from sparkcrypt.backfill.many.rotate import rotate_key
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
@@ -156,8 +156,8 @@ def test_local_keys_move_to_vault(lake: Lake, vault_options: dict[str, Any], clo
 
 def under_former(lake: Lake, policy: Policy) -> dict[str, int]:
     """Return how many files are under a former key service, by master key, as `keys status` tells."""
-    states = open_states(lake.spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
-    found = key_statuses(states, open_key_service(policy.key_service), policy)
+    state_store = open_state_directory(lake.spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
+    found = key_statuses(state_store, open_key_service(policy.key_service), policy)
     return {status.key_id: status.former.files for status in found if status.key_id in KEYS}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparkcrypt.backfill.state.directory import HadoopStateStore, open_states
+from sparkcrypt.backfill.state.directory import HadoopStateStore, open_state_directory
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -32,7 +32,7 @@ def root(hdfs: Hdfs) -> str:
 @pytest.fixture
 def store(lake: Lake, root: str) -> Iterator[StateStore]:
     """An empty state directory on HDFS."""
-    opened = open_states(lake.spark, root, outside="file:///nowhere")
+    opened = open_state_directory(lake.spark, root, outside="file:///nowhere")
     assert isinstance(opened, HadoopStateStore)
     yield opened
     HadoopFiles(lake.spark).delete_tree(root)
@@ -72,4 +72,4 @@ def test_state_is_its_owners_alone(store: StateStore, root: str, lake: Lake) -> 
 def test_state_inside_the_table_is_refused(lake: Lake, hdfs: Hdfs) -> None:
     """An overwrite of the table would delete it."""
     with pytest.raises(ConfigError, match="inside the table's folder"):
-        open_states(lake.spark, f"{hdfs.uri}/t/state", outside=f"{hdfs.uri}/t")
+        open_state_directory(lake.spark, f"{hdfs.uri}/t/state", outside=f"{hdfs.uri}/t")

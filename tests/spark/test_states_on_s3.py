@@ -13,7 +13,7 @@ from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.rollback import rollback_run
 from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.many.passes import backfill
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.object_store import ObjectStateStore
 from sparkcrypt.errors import ConfigError, RunConflictError
 from sparkcrypt.policy.model import Policy
@@ -69,7 +69,7 @@ def test_a_run_a_pass_and_expire(s3_lake: Lake, uri: str) -> None:
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == before
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
-    store, uuid = open_states(lake.spark, uri, outside="/nowhere"), Catalog(lake.spark).table("t").uuid or ""
+    store, uuid = open_state_directory(lake.spark, uri, outside="/nowhere"), Catalog(lake.spark).table("t").uuid or ""
     assert isinstance(store, ObjectStateStore)
     assert store.list(f"runs/{uuid}/{report.run_id}/") and store.list("audit/") and store.list("probes/") == ()
     assert len(list(audit_entries(store, uuid))) == len(report.units)
@@ -124,7 +124,7 @@ def test_a_store_that_cannot_hold_a_lock_is_refused(s3_lake: Lake, s3_server: Me
 
     with s3_server.meddling(ignore), pytest.raises(ConfigError, match=rf"{uri}.* does not honour conditional creation"):
         encrypt_table(lake.spark, "t", policy)
-    assert open_states(lake.spark, uri, outside="/nowhere").list("") == ()
+    assert open_state_directory(lake.spark, uri, outside="/nowhere").list("") == ()
     with pytest.raises(ConfigError, match=rf"{ABSENT}.*NoSuchBucket"):
         encrypt_table(lake.spark, "t", replace(policy, run_state=f"s3a://{ABSENT}/state"))
     lake.spark.catalog.refreshTable("t")
@@ -137,4 +137,4 @@ def test_a_store_that_cannot_hold_a_lock_is_refused(s3_lake: Lake, s3_server: Me
 def test_state_inside_the_table_is_refused(s3_lake: Lake, uri: str) -> None:
     """An overwrite of the table would delete it, whatever scheme the policy writes."""
     with pytest.raises(ConfigError, match="inside the table's folder"):
-        open_states(s3_lake.spark, uri, outside="s3a://lake/t")
+        open_state_directory(s3_lake.spark, uri, outside="s3a://lake/t")

@@ -9,7 +9,7 @@ from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.rollback import rollback_run
 from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.swap import FolderSwap
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.backfill.work.options import RunOptions
@@ -95,7 +95,7 @@ def test_driver_of_a_renamed_table_that_wakes_up_early_undoes_its_rename(
     report = encrypt_table(lake.spark, "t", policy)
     assert report.outcome in ("done", "nothing to do")
     table = Catalog(lake.spark).table("t")
-    store = open_states(lake.spark, policy.run_state, outside="/nowhere")
+    store = open_state_directory(lake.spark, policy.run_state, outside="/nowhere")
     assert [signed.entry["what"] for signed in audit_entries(store, table.uuid or "")] == ["encrypt"]
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
     expire_run(lake.spark, "t", policy)

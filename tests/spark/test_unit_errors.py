@@ -9,7 +9,7 @@ import pytest
 from sparkcrypt import encrypt_table
 from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
@@ -128,6 +128,6 @@ def test_first_run_over_plaintext_is_no_forgery_where_the_history_names_it(lake:
     catalog = Catalog(lake.spark)
     catalog.set_options(catalog.table("t"), {"parquet.sparkcrypt.history.email": "plaintext"})
     assert encrypt_table(lake.spark, "t", policy).outcome == "done"
-    store = open_states(lake.spark, policy.run_state, outside="/nowhere")
+    store = open_state_directory(lake.spark, policy.run_state, outside="/nowhere")
     entries = [signed.entry["unit"] for signed in audit_entries(store, catalog.table("t").uuid or "")]
     assert [any("adopted" in note for note in unit["notes"]) for unit in entries] == [True, False]

@@ -11,7 +11,7 @@ import pytest
 from sparkcrypt import verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.audit.audit import AuditWriter
-from sparkcrypt.backfill.journal.run_steps import has_ended
+from sparkcrypt.backfill.journal.run_status import has_ended
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.old_files.past_run import past_runs
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap

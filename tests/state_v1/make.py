@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt import configure, encrypt_table, load_policy
 from sparkcrypt.backfill.state.lock import RunLock
-from sparkcrypt.backfill.work import runner
-from sparkcrypt.backfill.work.runner import Runner
+from sparkcrypt.backfill.work import unit_rewriter
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -82,9 +82,9 @@ def _kill_after_swap() -> None:
         raise Killed
 
     patch = pytest.MonkeyPatch()  # as of a process that is gone; nothing runs after it
-    patch.setattr(runner, "record_swap", killed)
+    patch.setattr(unit_rewriter, "record_swap", killed)
     patch.setattr(RunLock, "release", lambda lock: None)
-    patch.setattr(Runner, "_give_up", lambda *_: None)
+    patch.setattr(UnitRewriter, "_give_up", lambda *_: None)
 
 
 if __name__ == "__main__":

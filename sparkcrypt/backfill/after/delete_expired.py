@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from sparkcrypt.backfill.after.expire_refusals import may_commit, refuse_earlier_writer
 from sparkcrypt.backfill.journal.attempts import undone_attempts
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.awaiting_expiry import swap_time
 from sparkcrypt.backfill.old_files.changes import known_of_undone, known_places
 from sparkcrypt.backfill.old_files.ended_writers import writers_folder_in
@@ -26,12 +26,12 @@ class Waste:
     """Folders of one run that may be deleted.
 
     Attributes:
-        old: folder of old files -> name and state of its unit.
+        old: folder of old files -> name and status of its unit.
         abandoned: folders that failed attempts left.
         refused: the units whose old files stay.
     """
 
-    old: dict[str, tuple[str, UnitState]] = field(default_factory=dict)
+    old: dict[str, tuple[str, UnitStatus]] = field(default_factory=dict)
     abandoned: list[str] = field(default_factory=list)
     refused: tuple[str, ...] = ()
 
@@ -52,17 +52,17 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
     """
     journal.resume(runs.lock.token)
     run_id = journal.run.run_id
-    bases = {runs.target.base, *(state.base for state in state_of_units(journal.records).values() if state.swapped)}
+    bases = {runs.target.base, *(status.base for status in status_of_units(journal.records).values() if status.swapped)}
 
     def inspect(folder: str, place: str) -> None:
-        name, state = waste.old[folder]
-        _refuse_new(runs.files, name, state, folder, place)
-        _refuse_writer(runs, journal, name, state, folder, place)
+        name, status = waste.old[folder]
+        _refuse_new(runs.files, name, status, folder, place)
+        _refuse_writer(runs, journal, name, status, folder, place)
 
-    states = state_of_units(journal.records)
+    statuses = status_of_units(journal.records)
     undone = {
-        attempt.staged: (name, known_of_undone(attempt, states[name]))
-        for name, attempt in undone_attempts(journal.records, states)
+        attempt.staged: (name, known_of_undone(attempt, statuses[name]))
+        for name, attempt in undone_attempts(journal.records, statuses)
     }
 
     def inspect_undone(folder: str, place: str) -> None:
@@ -76,7 +76,9 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
         raise VerificationError(
             f"{folder}: {user} since the last look, so it stays; run again, which leaves its unit as it is"
         )
-    anew = {folder: name for folder, (name, state) in waste.old.items() if state.swapped and runs.files.exists(folder)}
+    anew = {
+        folder: name for folder, (name, status) in waste.old.items() if status.swapped and runs.files.exists(folder)
+    }
     units_left = sorted({*waste.refused, *anew.values()})
     fields = {"units_left": units_left} if units_left else {}
     journal.append("run_expired", folders=[folder for folder in waste.folders if folder not in anew], **fields)
@@ -90,7 +92,7 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
     }
 
 
-def _refuse_writer(runs: PastRuns, journal: Journal, name: str, state: UnitState, folder: str, place: str) -> None:
+def _refuse_writer(runs: PastRuns, journal: Journal, name: str, status: UnitStatus, folder: str, place: str) -> None:
     """Raise an error if a writer is at work in a folder that was set aside, or at its former path.
 
     Raises:
@@ -100,14 +102,14 @@ def _refuse_writer(runs: PastRuns, journal: Journal, name: str, state: UnitState
     if writing is not None:
         writing = f"{folder}/{writing.rpartition('/')[2]}"
         raise VerificationError(f"{runs.target.name}: {name}: {may_commit(writing, folder)}; it is where it was")
-    location = restore_unit(name, state.fields).location
-    if state.swapped and comparable_path(location) != comparable_path(str(state.fields["outcome"]["new_location"])):
-        refuse_earlier_writer(runs, name, location, swap_time(journal, state))
+    location = restore_unit(name, status.fields).location
+    if status.swapped and comparable_path(location) != comparable_path(str(status.fields["outcome"]["new_location"])):
+        refuse_earlier_writer(runs, name, location, swap_time(journal, status))
 
 
-def _refuse_new(files: HadoopFiles, name: str, state: UnitState, folder: str, place: str) -> None:
-    unit = restore_unit(name, state.fields)
-    known = known_places(unit, state) if state.swapped else {place for place, _ in new_files(state)}
+def _refuse_new(files: HadoopFiles, name: str, status: UnitStatus, folder: str, place: str) -> None:
+    unit = restore_unit(name, status.fields)
+    known = known_places(unit, status) if status.swapped else {place for place, _ in new_files(status)}
     _refuse_unknown(files, name, known, folder, place)
 
 

@@ -12,8 +12,8 @@ from sparkcrypt.backfill.after.expire_refusals import refuse_earlier_writers, re
 from sparkcrypt.backfill.audit.compact import pack_audit
 from sparkcrypt.backfill.journal.archive import archive_records, clear_archived
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired, is_paused
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.run_status import has_ended, has_expired, is_paused
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.old_files.awaiting_expiry import age_seconds
 from sparkcrypt.backfill.old_files.changed_folders import list_suspects
 from sparkcrypt.backfill.old_files.check_replacements import Standing, SwappedUnit, standing_of
@@ -170,10 +170,10 @@ def _reconcile_run(
         VerificationError: the record of a problem is damaged, so it is not known which unit's old files must stay.
     """
     units = {unit.name for unit in standing.of(journal)}
-    with runs.runner(journal) as runner:
-        changes = list_suspects(runner, units) if dry_run else []
-        compared = Compared(sum(len(found.places) for _, found in changes)) if dry_run else compare_run(runner, units)
-        open_problems = problems_of(runner).open()
+    with runs.rewriter(journal) as rewriter:
+        changes = list_suspects(rewriter, units) if dry_run else []
+        compared = Compared(sum(len(found.places) for _, found in changes)) if dry_run else compare_run(rewriter, units)
+        open_problems = problems_of(rewriter).open()
     for problem in open_problems:
         if not problem.run_id:
             raise VerificationError(problem.message)
@@ -207,18 +207,18 @@ def _find_waste(
         VerificationError: an old folder contains files that its run does not know.
     """
     waste, disposal = Waste(refused=refused), runs.disposal(journal.run.run_id)
-    states = state_of_units(journal.records)  # read again, since files may have been reconciled
+    statuses = status_of_units(journal.records)  # read again, since files may have been reconciled
     for unit in (unit for unit in standing.of(journal) if unit.name not in refused):
         old = _find_old_folder(runs, unit)
         if old is not None:
             if not dry_run and runs.files.exists(unit.old):
-                refuse_late_commit(runs.files, unit.name, states[unit.name])
-            waste.old[old] = (unit.name, states[unit.name])
-        waste.old.update((left, (unit.name, states[unit.name])) for left in _list_emptied_folders(runs, unit))
-    for name, state in states.items():
-        new = str(state.fields["outcome"]["new_location"]) if state.step == "unit_rolled_back" else ""
+                refuse_late_commit(runs.files, unit.name, statuses[unit.name])
+            waste.old[old] = (unit.name, statuses[unit.name])
+        waste.old.update((left, (unit.name, statuses[unit.name])) for left in _list_emptied_folders(runs, unit))
+    for name, status in statuses.items():
+        new = str(status.fields["outcome"]["new_location"]) if status.step == "unit_rolled_back" else ""
         if new and is_staged(new) and runs.files.exists(new) and places.user_of(new) is None:
-            waste.old[new] = (name, state)
+            waste.old[new] = (name, status)
     records = (
         record for record in journal.records if "staged" in record.fields and record.fields.get("unit") not in refused
     )
@@ -243,16 +243,16 @@ def _find_old_folder(runs: PastRuns, unit: SwappedUnit) -> str | None:
 def _list_emptied_folders(runs: PastRuns, unit: SwappedUnit) -> Iterator[str]:
     """Yield the folders from which a unit's old files were moved, if they exist again."""
     disposal, now = runs.disposal(unit.journal.run.run_id), {*unit.in_use, unit.old}
-    others = (folder for folder in old_locations(unit.state) if folder not in now)
+    others = (folder for folder in old_locations(unit.status) if folder not in now)
     return (folder for folder in others if disposal.is_there(folder))
 
 
 def _new_locations(runs: PastRuns) -> Iterator[str]:
     """Yield the folders into which the table's runs put new files: these are in use, or old files of a later run."""
     for journal in runs.list_readable():
-        for state in state_of_units(journal.records).values():
-            if "outcome" in state.fields:
-                yield str(state.fields["outcome"]["new_location"])
+        for status in status_of_units(journal.records).values():
+            if "outcome" in status.fields:
+                yield str(status.fields["outcome"]["new_location"])
 
 
 def _lengths(files: HadoopFiles, folder: str) -> list[int]:

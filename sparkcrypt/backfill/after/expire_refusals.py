@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sparkcrypt.backfill.journal.attempts import undone_attempts
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.old_files.awaiting_expiry import swap_time
 from sparkcrypt.backfill.old_files.check_replacements import Standing
 from sparkcrypt.backfill.old_files.ended_writers import earlier_writers_folder
@@ -29,7 +29,7 @@ def refuse_old_in_use(runs: PastRuns, places: Places, standing: Standing) -> Non
         VerificationError: it names the folder and what points to it.
     """
     for unit in standing.settled:
-        for old in old_locations(unit.state):
+        for old in old_locations(unit.status):
             user = places.user_of(old, but=unit.name)
             if user is not None:
                 raise VerificationError(
@@ -49,11 +49,11 @@ def refuse_earlier_writers(runs: PastRuns, standing: Standing, journals: Iterabl
         VerificationError: it names the writer's folder.
     """
     for unit in standing.settled:
-        location = restore_unit(unit.name, unit.state.fields).location
+        location = restore_unit(unit.name, unit.status.fields).location
         if comparable_path(location) != comparable_path(unit.new):  # else the writer commits to the new files
-            refuse_earlier_writer(runs, unit.name, location, swap_time(unit.journal, unit.state))
+            refuse_earlier_writer(runs, unit.name, location, swap_time(unit.journal, unit.status))
     for journal in journals:
-        for name, attempt in undone_attempts(journal.records, state_of_units(journal.records)):
+        for name, attempt in undone_attempts(journal.records, status_of_units(journal.records)):
             refuse_earlier_writer(runs, name, attempt.staged, attempt.records[-1].time)
 
 
@@ -83,6 +83,6 @@ def refuse_unaudited(runs: PastRuns, journal: Journal) -> None:
     Raises:
         VerificationError: it names the unit.
     """
-    for name, state in state_of_units(journal.records).items():
-        if (state.swapped or state.step == "unit_rolled_back") and not journal.archived:
-            runs.trust.refuse_unaudited(journal, name, state)
+    for name, status in status_of_units(journal.records).items():
+        if (status.swapped or status.step == "unit_rolled_back") and not journal.archived:
+            runs.trust.refuse_unaudited(journal, name, status)

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from sparkcrypt.backfill.audit.audit_index import AuditIndex
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.run_status import has_ended, has_expired
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.changes import changes_at, expired_folders
 from sparkcrypt.backfill.old_files.reconcile import old_locations
 from sparkcrypt.backfill.report.outcome import UnitOutcome
@@ -104,13 +104,13 @@ def _list_looked_after(journal: Journal, base: str) -> set[str]:
     if has_expired(journal):
         return set()
     found = set()
-    for state in state_of_units(journal.records).values():
-        if state.swapped:
-            old = old_locations(state)
-            moved = [moved_place(place, state.base, base) or place for place in old]
+    for status in status_of_units(journal.records).values():
+        if status.swapped:
+            old = old_locations(status)
+            moved = [moved_place(place, status.base, base) or place for place in old]
             found |= {_comparable(place) for place in (*old, *moved)}
-        elif state.step == "unit_rolled_back":
-            found.add(_comparable(state.outcome.new_location))
+        elif status.step == "unit_rolled_back":
+            found.add(_comparable(status.outcome.new_location))
     outcomes = [
         UnitOutcome.from_dict(record.fields["outcome"])
         for record in journal.records
@@ -127,19 +127,19 @@ def _find_left_by(journal: Journal, files: HadoopFiles) -> Iterator[Leftover]:
         return  # its source is no old folder
     since = int(datetime.fromisoformat(journal.records[-1].time).timestamp() * 1000)
     expired = expired_folders(journal.records)
-    for state in state_of_units(journal.records).values():
-        if not state.swapped:
+    for status in status_of_units(journal.records).values():
+        if not status.swapped:
             continue
-        old, base = state.outcome.old_location, base_location(state.staged)
+        old, base = status.outcome.old_location, base_location(status.staged)
         if comparable_path(old) not in expired:
-            yield Leftover(old, "old", base, _find_unknown(files, state, old), since)
+            yield Leftover(old, "old", base, _find_unknown(files, status, old), since)
         if "/" not in journal.run.table:  # a bare folder is in use, although no table refers to it
-            yield Leftover(state.outcome.new_location, "new", base, None, since)
+            yield Leftover(status.outcome.new_location, "new", base, None, since)
 
 
-def _find_unknown(files: HadoopFiles, state: UnitState, old: str) -> str | None:
+def _find_unknown(files: HadoopFiles, status: UnitStatus, old: str) -> str | None:
     """Return why an old folder must stay: it contains files that its run does not know; None if it may go."""
-    came = changes_at(state.unit, old, list_folders(files, old), state).places
+    came = changes_at(status.unit, old, list_folders(files, old), status).places
     if not came:
         return None
     return (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.after.journalled_folders import Leftover, left_of_table, leftovers_of_journals
 from sparkcrypt.backfill.index.gone_tables import find_gone_stores, holds_stores
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.unit import STAGING_FOLDER, base_location, is_staged, run_of_folder, staging_folder
 from sparkcrypt.paths import comparable_path
@@ -78,7 +78,7 @@ class OrphanSearch:
 
     def __init__(self, spark: SparkSession, policy: Policy) -> None:
         self.policy = policy
-        self.store = open_states(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
+        self.store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
         self._spark, self.files, self._catalog = spark, HadoopFiles(spark), Catalog(spark)
         self.in_use = InUse(spark, None, OtherTables(spark))
         self._places = self.in_use.look()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sparkcrypt.backfill.after.deletion_audit import ORPHANS, DeletionAudit, deletion_audit
 from sparkcrypt.backfill.after.orphan_search import ASIDE, Orphan, OrphanSearch
 from sparkcrypt.backfill.old_files.ended_writers import writers_folder
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.disposal import Disposal
 from sparkcrypt.backfill.target.unit import is_staged
 from sparkcrypt.errors import ConfigError
@@ -82,7 +82,7 @@ def expire_left(
         ConfigError: no run of it is known.
         PlanError: the partitions of a table could not be listed, so it is not known which folders are in use.
     """
-    store = open_states(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
+    store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
     if not store.list(f"runs/{table_id}/"):
         raise ConfigError(f"{table_id}: no run is known in this state directory; `sparkcrypt backfill list` lists them")
     search = OrphanSearch(spark, policy)

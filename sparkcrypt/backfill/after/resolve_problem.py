@@ -12,8 +12,8 @@ from sparkcrypt.backfill.drift.untouchable import refuse_unit
 from sparkcrypt.backfill.index.carry_names import carry_index
 from sparkcrypt.backfill.journal.attempts import undone_attempts
 from sparkcrypt.backfill.journal.later_entries import UnitResolved
-from sparkcrypt.backfill.journal.run_steps import has_ended, is_paused
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.run_status import has_ended, is_paused
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.compare_with_audit import resolve_unread
 from sparkcrypt.backfill.old_files.compare_with_journal import note_resolution, problems_of
 from sparkcrypt.backfill.old_files.grace import take_out
@@ -28,7 +28,7 @@ from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.backfill.target.unit import Unit, list_folders, refuse_writers_at_work
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.backfill.work.runner import Runner
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
@@ -96,70 +96,70 @@ def resolve_problem(
             resolve_unread(runs, found, keep, reason.strip())
             return Resolved(found, keep, reason.strip(), None)
         journal = runs.journal(found.run_id)
-        with runs.runner(journal) as runner:
-            _resolve(runner, found, keep, reason.strip(), adopt=adopt)
-            where = _choose_unit(_read_state(runner, found).unit) if keep == "old" else None
+        with runs.rewriter(journal) as rewriter:
+            _resolve(rewriter, found, keep, reason.strip(), adopt=adopt)
+            where = _choose_unit(_read_state(rewriter, found).unit) if keep == "old" else None
     run = _encrypt_old(spark, table, policy, where, adopt=adopt, progress=runs.progress) if keep == "old" else None
     return Resolved(found, keep, reason.strip(), run)
 
 
-def _resolve(runner: Runner, found: Problem, keep: str, reason: str, *, adopt: bool) -> None:
-    journal, problems, state = runner.run.journal, problems_of(runner), _read_state(runner, found)
+def _resolve(rewriter: UnitRewriter, found: Problem, keep: str, reason: str, *, adopt: bool) -> None:
+    journal, problems, status = rewriter.run.journal, problems_of(rewriter), _read_state(rewriter, found)
     if found.kind in BY_SQL and keep == "old":
         raise VerificationError(
             f"{found.unit}: {found.old_location} holds what a writer left there late, and not all rows of the unit; "
             "bring them into the table by SQL, and resolve the problem with --keep new; nothing was changed"
         )
     if found.kind == BACK:
-        journal.resume(runner.run.lock.token)
-        _resolve_back(runner, found, state, keep, reason)
+        journal.resume(rewriter.run.lock.token)
+        _resolve_back(rewriter, found, status, keep, reason)
     elif keep == "old":
-        if state.swapped:
-            _refuse_old(runner, found, state, adopt=adopt)
-        journal.resume(runner.run.lock.token)
-        if state.swapped:
-            roll_back_unit(runner, found.unit, state.unit, state)
-            run = runner.run
+        if status.swapped:
+            _refuse_old(rewriter, found, status, adopt=adopt)
+        journal.resume(rewriter.run.lock.token)
+        if status.swapped:
+            roll_back_unit(rewriter, found.unit, status.unit, status)
+            run = rewriter.run
             carry_index(
-                run.target, run.policy, run.store, run.files, (state,), back=True
+                run.target, run.policy, run.store, run.files, (status,), back=True
             )  # the report of the run below tells if the store is stale
-        note_resolution(runner, found, keep, reason)
+        note_resolution(rewriter, found, keep, reason)
     else:
-        journal.resume(runner.run.lock.token)
-        listing = _list_old_folders(runner, found.unit, state)
-        note_resolution(runner, found, keep, reason, listing=listing)
+        journal.resume(rewriter.run.lock.token)
+        listing = _list_old_folders(rewriter, found.unit, status)
+        note_resolution(rewriter, found, keep, reason, listing=listing)
         journal.write(UnitResolved(found.unit, found.problem, keep, listing))
     problems.close(found.problem, keep, reason)
 
 
-def _resolve_back(runner: Runner, found: Problem, state: UnitState, keep: str, reason: str) -> None:
+def _resolve_back(rewriter: UnitRewriter, found: Problem, status: UnitStatus, keep: str, reason: str) -> None:
     """Accept old files that are in use again as the table's, or move them out of the folder that is in use."""
     if keep == "new":
-        state = take_out(runner, found.unit, state, found.old_location)
-    listing = _list_old_folders(runner, found.unit, state)
-    note_resolution(runner, found, keep, reason)
-    runner.run.journal.write(UnitResolved(found.unit, found.problem, keep, listing))
+        status = take_out(rewriter, found.unit, status, found.old_location)
+    listing = _list_old_folders(rewriter, found.unit, status)
+    note_resolution(rewriter, found, keep, reason)
+    rewriter.run.journal.write(UnitResolved(found.unit, found.problem, keep, listing))
 
 
-def _refuse_old(runner: Runner, found: Problem, state: UnitState, *, adopt: bool) -> None:
+def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, adopt: bool) -> None:
     """Raise an error if putting an old folder into use would lose rows, or its files cannot be encrypted or trusted.
 
     Raises:
         VerificationError: it says why; nothing was changed.
     """
-    run, unit, outcome = runner.run, state.unit, state.outcome
-    home = refuse_replaced(runner, unit, state)
-    if home is not state:
+    run, unit, outcome = rewriter.run, status.unit, status.outcome
+    home = refuse_replaced(rewriter, unit, status)
+    if home is not status:
         raise VerificationError(
             f"{unit.name}: a later run has rewritten its files to {home.new_location}; look at "
             f"what differs in {outcome.old_location} with spark.read.parquet, change the table's rows by SQL, and "
             "resolve the problem with --keep new; nothing was changed"
         )
-    if runner.swap.same_folder:
+    if rewriter.swap.same_folder:
         refuse_writers_at_work(run.files, unit)
-    refuse_later(runner, unit.name, state)
+    refuse_later(rewriter, unit.name, status)
     folders = list_folders(run.files, outcome.old_location)
-    moved = comparable_path(outcome.old_location) != comparable_path(unit.location) and not runner.swap.same_folder
+    moved = comparable_path(outcome.old_location) != comparable_path(unit.location) and not rewriter.swap.same_folder
     if not folders or (moved and list_folders(run.files, unit.location)):
         what = f"there are files in {unit.location} too" if folders else f"{outcome.old_location} holds no files"
         raise VerificationError(
@@ -174,19 +174,19 @@ def _refuse_old(runner: Runner, found: Problem, state: UnitState, *, adopt: bool
     refuse_unit(scanned, run.target, run.policy, adopt=adopt)
 
 
-def _list_old_folders(runner: Runner, name: str, state: UnitState) -> dict[str, list[list[Any]]]:
+def _list_old_folders(rewriter: UnitRewriter, name: str, status: UnitStatus) -> dict[str, list[list[Any]]]:
     """Return path and length of the files now in a unit's old folders, which the resolution makes known."""
     found: dict[str, list[list[Any]]] = {}
-    for location in old_locations(state) if state.swapped else ():
-        role = "old" if comparable_path(location) == comparable_path(state.old_location) else "original"
-        found[role] = _files_in(runner, location)
-    undone = undone_attempts(runner.run.journal.records, state_of_units(runner.run.journal.records))
-    files = [file for unit, attempt in undone if unit == name for file in _files_in(runner, attempt.staged)]
+    for location in old_locations(status) if status.swapped else ():
+        role = "old" if comparable_path(location) == comparable_path(status.old_location) else "original"
+        found[role] = _files_in(rewriter, location)
+    undone = undone_attempts(rewriter.run.journal.records, status_of_units(rewriter.run.journal.records))
+    files = [file for unit, attempt in undone if unit == name for file in _files_in(rewriter, attempt.staged)]
     return {**found, "undone": files} if files else found
 
 
-def _files_in(runner: Runner, location: str) -> list[list[Any]]:
-    files = by_place(location, list_folders(runner.run.files, location))
+def _files_in(rewriter: UnitRewriter, location: str) -> list[list[Any]]:
+    files = by_place(location, list_folders(rewriter.run.files, location))
     return [[place, file.length] for place, file in sorted(files.items())]
 
 
@@ -209,8 +209,8 @@ def _refuse_unfinished(runs: PastRuns) -> None:
             )
 
 
-def _read_state(runner: Runner, found: Problem) -> UnitState:
-    return state_of_units(runner.run.journal.records)[found.unit]
+def _read_state(rewriter: UnitRewriter, found: Problem) -> UnitStatus:
+    return status_of_units(rewriter.run.journal.records)[found.unit]
 
 
 def _encrypt_old(

@@ -10,8 +10,8 @@ from sparkcrypt.backfill.index.carry_names import carry_index
 from sparkcrypt.backfill.journal.entries import RunFinished
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.later_entries import RunRolledBack, UnitRolledBack, UnitRollingBack
-from sparkcrypt.backfill.journal.run_steps import has_ended
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.run_status import has_ended
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.old_files.reconcile import list_reconciled_files, new_files, refuse_replaced
 from sparkcrypt.backfill.report.progress import Progress
@@ -20,7 +20,7 @@ from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import Unit, list_folders, refuse_writers_at_work
 from sparkcrypt.backfill.work.ledger import append_audit
 from sparkcrypt.backfill.work.recover import recover
-from sparkcrypt.backfill.work.runner import Runner
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
@@ -89,51 +89,51 @@ def rollback_run(
             raise VerificationError(
                 f"{runs.target.name}: the old files of run {run_id} have expired; nothing was changed"
             )
-        with runs.runner(journal) as runner:
-            return _roll_back(runs, runner, journal, dry_run=dry_run)
+        with runs.rewriter(journal) as rewriter:
+            return _roll_back(runs, rewriter, journal, dry_run=dry_run)
 
 
-def _roll_back(runs: PastRuns, runner: Runner, journal: Journal, *, dry_run: bool) -> RolledBack:
-    if runner.swap.copies:
+def _roll_back(runs: PastRuns, rewriter: UnitRewriter, journal: Journal, *, dry_run: bool) -> RolledBack:
+    if rewriter.swap.copies:
         raise ConfigError(
             f"run {journal.run.run_id} wrote a copy and left its source as it was; nothing is to roll back"
         )
     if not dry_run:
         journal.resume(runs.lock.token)
         if not has_ended(journal):
-            recover(runner).refuse_problems()
-    every = state_of_units(journal.records)
-    states = {name: state for name, state in every.items() if state.swapped}
+            recover(rewriter).refuse_problems()
+    every = status_of_units(journal.records)
+    statuses = {name: status for name, status in every.items() if status.swapped}
     runs.trust.forget_audit()  # recovery may have added entries
-    for name, state in states.items():
-        runs.trust.refuse_unaudited(journal, name, state)
-        if not _is_back_already(runner, name, state):
-            refuse_change(runner, name, state)
-    _refuse_used(runs, runner, states)
-    units = [(name, state.unit, state) for name, state in states.items()]
+    for name, status in statuses.items():
+        runs.trust.refuse_unaudited(journal, name, status)
+        if not _is_back_already(rewriter, name, status):
+            refuse_change(rewriter, name, status)
+    _refuse_used(runs, rewriter, statuses)
+    units = [(name, status.unit, status) for name, status in statuses.items()]
     index = None
     if not dry_run:
-        for name, unit, state in reversed(units):
-            roll_back_unit(runner, name, unit, state)
+        for name, unit, status in reversed(units):
+            roll_back_unit(rewriter, name, unit, status)
         if not has_ended(journal):
             journal.write(RunFinished("rolled back"))
-        back = [state for state in every.values() if state.swapped or state.step == "unit_rolled_back"]
+        back = [status for status in every.values() if status.swapped or status.step == "unit_rolled_back"]
         index = carry_index(runs.target, runs.policy, runs.store, runs.files, back, back=True)
-        journal.write(RunRolledBack(tuple(states)))
+        journal.write(RunRolledBack(tuple(statuses)))
     files = sum(len(unit.files) for _, unit, _ in units)
-    return RolledBack(runs.target.name, journal.run.run_id, tuple(sorted(states)), files, dry_run, index)
+    return RolledBack(runs.target.name, journal.run.run_id, tuple(sorted(statuses)), files, dry_run, index)
 
 
-def _refuse_used(runs: PastRuns, runner: Runner, states: Mapping[str, UnitState]) -> None:
+def _refuse_used(runs: PastRuns, rewriter: UnitRewriter, statuses: Mapping[str, UnitStatus]) -> None:
     """Raise an error if a table or partition points to an old folder that has to be renamed back.
 
     Raises:
         VerificationError: it names the folder and what points to it; nothing was changed.
     """
     renamed = {
-        name: state.old_location
-        for name, state in states.items()
-        if runner.swap.same_folder or state.step == "unit_moved"
+        name: status.old_location
+        for name, status in statuses.items()
+        if rewriter.swap.same_folder or status.step == "unit_moved"
     }
     if not renamed:
         return
@@ -142,18 +142,18 @@ def _refuse_used(runs: PastRuns, runner: Runner, states: Mapping[str, UnitState]
         refuse_used(places, name, old, "holds old files that are to be renamed back")
 
 
-def refuse_change(runner: Runner, name: str, state: UnitState) -> None:
+def refuse_change(rewriter: UnitRewriter, name: str, status: UnitStatus) -> None:
     """Raise an error if a unit's old files are incomplete, or rows were written to it since the run.
 
     Raises:
         VerificationError: it names the file.
     """
-    unit, outcome = state.unit, state.outcome
-    refuse_replaced(runner, unit, state)
-    files = runner.run.files
-    if runner.swap.same_folder:
+    unit, outcome = status.unit, status.outcome
+    refuse_replaced(rewriter, unit, status)
+    files = rewriter.run.files
+    if rewriter.swap.same_folder:
         refuse_writers_at_work(files, unit)
-    refuse_later(runner, name, state)
+    refuse_later(rewriter, name, status)
     old = by_place(outcome.old_location, list_folders(files, outcome.old_location))
     for place, file in by_place(unit.location, unit.folders).items():
         if place not in old or old[place].length != file.length:
@@ -163,15 +163,15 @@ def refuse_change(runner: Runner, name: str, state: UnitState) -> None:
             )
 
 
-def refuse_later(runner: Runner, name: str, state: UnitState) -> None:
+def refuse_later(rewriter: UnitRewriter, name: str, status: UnitStatus) -> None:
     """Raise an error if files were added to a unit since the run: putting old files into use would lose their rows.
 
     Raises:
         VerificationError: it names the file.
     """
-    new_location = state.new_location
-    now = by_place(new_location, list_folders(runner.run.files, new_location))
-    made_files = dict(new_files(state)) | dict(list_reconciled_files(state.carrying))
+    new_location = status.new_location
+    now = by_place(new_location, list_folders(rewriter.run.files, new_location))
+    made_files = dict(new_files(status)) | dict(list_reconciled_files(status.carrying))
     later = sorted(now.keys() - made_files.keys())
     if later:
         raise VerificationError(
@@ -179,22 +179,22 @@ def refuse_later(runner: Runner, name: str, state: UnitState) -> None:
         )
 
 
-def roll_back_unit(runner: Runner, name: str, unit: Unit, state: UnitState) -> None:
+def roll_back_unit(rewriter: UnitRewriter, name: str, unit: Unit, status: UnitStatus) -> None:
     """Put one unit's old files back into use, unless a killed rollback has; record it in journal and audit."""
-    run, outcome = runner.run, state.outcome
+    run, outcome = rewriter.run, status.outcome
     run.progress.step(name, "rolling back")
     run.lock.check()
     run.journal.write(UnitRollingBack(name))
-    if not _is_back_already(runner, name, state):
+    if not _is_back_already(rewriter, name, status):
         catalog, table = Catalog(run.spark), run.target.table
         statistics = catalog.statistics(table) if table else None
-        if comparable_path(outcome.old_location) != comparable_path(unit.location) and not runner.swap.same_folder:
+        if comparable_path(outcome.old_location) != comparable_path(unit.location) and not rewriter.swap.same_folder:
             run.files.rename(outcome.old_location, unit.location)  # the run had moved them out of the table's folder
-        runner.swap.undo(unit, state.staged)
+        rewriter.swap.undo(unit, status.staged)
         if table and statistics is not None:
             encrypted = frozenset(column.leaf.logical[0] for column in run.target.plan.encrypted)
             catalog.restore_statistics(table, statistics, encrypted)
-    evidence = state.evidence
+    evidence = status.evidence
     changes = [
         {**change, "sources": change["targets"], "targets": change["sources"]} for change in evidence.get("changes", ())
     ]
@@ -204,6 +204,6 @@ def roll_back_unit(runner: Runner, name: str, unit: Unit, state: UnitState) -> N
     run.journal.write(UnitRolledBack(name, head))
 
 
-def _is_back_already(runner: Runner, name: str, state: UnitState) -> bool:
+def _is_back_already(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool:
     """Tell whether a rollback that was killed has already put the unit's old files back into use."""
-    return state.step == "unit_rolling_back" and not runner.swap.in_effect(state.unit, state.staged)
+    return status.step == "unit_rolling_back" and not rewriter.swap.in_effect(status.unit, status.staged)

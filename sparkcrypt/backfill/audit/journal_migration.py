@@ -19,8 +19,8 @@ from sparkcrypt.backfill.audit.confined_paths import refuse_outside
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.record import is_torn
-from sparkcrypt.backfill.journal.run_steps import has_ended
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.run_status import has_ended
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.target.unit import staging_folder
 from sparkcrypt.errors import RunConflictError, VerificationError
@@ -127,9 +127,9 @@ def _refuse_contradictions(trust: TableTrust, journal: Journal) -> None:
             raise VerificationError(f"{record.name}: tells of an audit entry that the audit does not have")
     if journal.run.output:
         return  # its source stays unchanged, and none of its files expire
-    for name, state in state_of_units(journal.records).items():
-        if state.swapped or state.step == "unit_rolled_back":
-            trust.refuse_unaudited(journal, name, state)
+    for name, status in status_of_units(journal.records).items():
+        if status.swapped or status.step == "unit_rolled_back":
+            trust.refuse_unaudited(journal, name, status)
 
 
 def _refuse_begun(trust: TableTrust, table: str, journal: Journal) -> None:
@@ -139,22 +139,22 @@ def _refuse_begun(trust: TableTrust, table: str, journal: Journal) -> None:
         RunConflictError: there is such a unit; the message names it and the next step.
     """
     in_use = {comparable_path(location) for location in trust.locations(None)}
-    for name, last in state_of_units(journal.records).items():
-        state = last.failed_at or last
-        if _may_be_in_use(state, in_use) and not (has_ended(journal) and state.step in _BEGUN):
+    for name, last in status_of_units(journal.records).items():
+        status = last.failed_at or last
+        if _may_be_in_use(status, in_use) and not (has_ended(journal) and status.step in _BEGUN):
             raise RunConflictError(
                 f"{table}: run {journal.run.run_id}, which an earlier release began, was interrupted in {name} "
-                f"({state.step.replace('_', ' ')}), and nothing authenticates what it wrote of that; look whether "
+                f"({status.step.replace('_', ' ')}), and nothing authenticates what it wrote of that; look whether "
                 f"`sparkcrypt backfill show {journal.run.run_id}` names the folders of this table, then go on with "
                 f"`sparkcrypt backfill migrate {'--path' if '/' in table else '--table'} {table}`"
             )
 
 
-def _may_be_in_use(state: UnitState, in_use: Iterable[str]) -> bool:
-    if state.is_carrying or state.step == "unit_rolling_back":
+def _may_be_in_use(status: UnitStatus, in_use: Iterable[str]) -> bool:
+    if status.is_carrying or status.step == "unit_rolling_back":
         return True
-    if state.step not in _BEGUN or "location" not in state.fields:
+    if status.step not in _BEGUN or "location" not in status.fields:
         return False
-    staged, location = comparable_path(state.staged), comparable_path(state.location)
-    partitioned = state.fields.get("partition") is not None
-    return state.step == "unit_swapping" and not (partitioned and location in in_use and staged not in in_use)
+    staged, location = comparable_path(status.staged), comparable_path(status.location)
+    partitioned = status.fields.get("partition") is not None
+    return status.step == "unit_swapping" and not (partitioned and location in in_use and staged not in in_use)

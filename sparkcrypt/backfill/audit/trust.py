@@ -21,9 +21,9 @@ from sparkcrypt.backfill.audit.audit_index import AuditIndex
 from sparkcrypt.backfill.audit.confined_paths import RunFolders, refuse_outside
 from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.run_steps import has_ended
+from sparkcrypt.backfill.journal.run_status import has_ended
 from sparkcrypt.backfill.journal.settled_runs import is_settled, settle
-from sparkcrypt.backfill.journal.unit_steps import UnitState
+from sparkcrypt.backfill.journal.unit_status import UnitStatus
 from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.unit import base_location, is_staged, old_folder
@@ -150,17 +150,17 @@ class TableTrust:
         """Return notes for the report on the runs that were skipped since their records are not trusted."""
         return tuple(f"run {run_id} was skipped: {why}" for run_id, why in sorted(self.unread.items()))
 
-    def refuse_unaudited(self, journal: Journal, name: str, state: UnitState) -> None:
+    def refuse_unaudited(self, journal: Journal, name: str, status: UnitStatus) -> None:
         """Refuse a unit for whose swap, or rollback, the audit has no entry that agrees with the journal.
 
         Raises:
             VerificationError: the audit has no entry of it, or one with other folders.
         """
         entry = self.audit().swaps.get((journal.run.run_id, name))
-        if not self._tells_the_same(entry, journal, state):
+        if not self._tells_the_same(entry, journal, status):
             entry_text = "no entry" if entry is None else f"the entry {entry.name}"
             raise VerificationError(
-                f"{name}: the journal of run {journal.run.run_id} says {state.step.replace('_', ' ')}, and the audit "
+                f"{name}: the journal of run {journal.run.run_id} says {status.step.replace('_', ' ')}, and the audit "
                 f"has {entry_text} of it, which does not say so; nothing was changed; see `sparkcrypt audit verify`"
             )
 
@@ -185,25 +185,27 @@ class TableTrust:
                     f"{record.name}: is under a MAC key that the audit has given up since, so the run is not continued"
                 )
 
-    def _tells_the_same(self, entry: AuditEntry | None, journal: Journal, state: UnitState) -> bool:
+    def _tells_the_same(self, entry: AuditEntry | None, journal: Journal, status: UnitStatus) -> bool:
         """Return whether an entry agrees with a unit's journal; a rollback begins before it has its own entry."""
         if entry is None:
             return False
         if entry.entry["what"] != "encrypt":
-            return state.step in ("unit_rolling_back", "unit_rolled_back")
+            return status.step in ("unit_rolling_back", "unit_rolled_back")
         run_id, unit = journal.run.run_id, str(entry.entry["unit"]["unit"])
         relocated = [later for later in self.audit().relocated.get((run_id, unit), ()) if later.number > entry.number]
         told_units = [audited.entry["unit"] for audited in (entry, *relocated)]
         bases = {
             self.base,
-            base_location(state.staged),
+            base_location(status.staged),
             *(told_unit["base"] for told_unit in told_units if "base" in told_unit),
         }
-        moved = [old_folder(base, run_id, state.partition_path) for base in bases]
+        moved = [old_folder(base, run_id, status.partition_path) for base in bases]
         old = {comparable_path(str(place)) for place in (*moved, *(unit["old_location"] for unit in told_units))}
         new = {comparable_path(str(unit["new_location"])) for unit in told_units}
         return (
-            state.swapped and comparable_path(state.new_location) in new and comparable_path(state.old_location) in old
+            status.swapped
+            and comparable_path(status.new_location) in new
+            and comparable_path(status.old_location) in old
         )
 
     def _find_earlier_bases(self, journal: Journal) -> set[str]:

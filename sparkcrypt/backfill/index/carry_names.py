@@ -12,7 +12,7 @@ from typing import Any
 
 from sparkcrypt.backfill.index.proven_files import ProvenFile, Replaced, list_replaced, read_objects
 from sparkcrypt.backfill.index.table_store import TableStore, find_store
-from sparkcrypt.backfill.journal.unit_steps import UnitState
+from sparkcrypt.backfill.journal.unit_status import UnitStatus
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.errors import SparkcryptError
@@ -27,16 +27,22 @@ from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 
 
 def carry_index(
-    target: Target, policy: Policy, states: StateStore, files: HadoopFiles, units: Iterable[UnitState], *, back: bool
+    target: Target,
+    policy: Policy,
+    state_store: StateStore,
+    files: HadoopFiles,
+    units: Iterable[UnitStatus],
+    *,
+    back: bool,
 ) -> dict[str, Any] | None:
     """Update the store of a table for the files that a run, or its rollback, has put into use.
 
     Args:
         target: the table.
         policy: has the folder of stores, and names the keys.
-        states: the state directory.
+        state_store: the state directory.
         files: the file system.
-        units: the states of the units that were swapped, by the run's journal.
+        units: the statuses of the units that were swapped, by the run's journal.
         back: whether they were rolled back since.
 
     Returns:
@@ -48,7 +54,7 @@ def carry_index(
         return None
     where = f"{policy.index_location}/{target.uuid}"
     try:
-        store = find_store(policy, target.uuid, states)
+        store = find_store(policy, target.uuid, state_store)
         if store is None:
             return None
         where = store.folder.uri

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from sparkcrypt.backfill.audit.evidence import DigestSecret
-from sparkcrypt.backfill.journal.unit_steps import UnitState
+from sparkcrypt.backfill.journal.unit_status import UnitStatus
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import SourceFile, list_folders
 from sparkcrypt.errors import FormatError
@@ -66,13 +66,13 @@ class Replaced:
     others: tuple[str, ...]
 
 
-def list_replaced(files: HadoopFiles, service: KeyService, states: Iterable[UnitState], *, back: bool) -> Replaced:
+def list_replaced(files: HadoopFiles, service: KeyService, statuses: Iterable[UnitStatus], *, back: bool) -> Replaced:
     """List the current files of swapped units, each with the file that it replaced.
 
     Args:
         files: the file system.
         service: unwraps the secrets of digests.
-        states: the states of units that were swapped.
+        statuses: the statuses of units that were swapped.
         back: whether they were rolled back since, so that old files have replaced new ones.
 
     Raises:
@@ -83,10 +83,10 @@ def list_replaced(files: HadoopFiles, service: KeyService, states: Iterable[Unit
     removed: set[str] = set()
     others: list[str] = []
     secrets: dict[str, DigestSecret] = {}
-    for state in states:
-        before, after = _places(state, back=back)
+    for status in statuses:
+        before, after = _places(status, back=back)
         there = by_place(after, list_folders(files, after))
-        changes = state.evidence.get("changes", ())
+        changes = status.evidence.get("changes", ())
         removed |= {
             object_name(f"{before.rstrip('/')}/{place}", int(file["modified_ms"]))
             for change in changes
@@ -100,7 +100,7 @@ def list_replaced(files: HadoopFiles, service: KeyService, states: Iterable[Unit
                 others.append(now.path)
                 continue
             name = object_name(f"{before.rstrip('/')}/{old_place}", int(old_file["modified_ms"]))
-            secret = _open_secret(state.evidence["digests"]["secret"], service, secrets)
+            secret = _open_secret(status.evidence["digests"]["secret"], service, secrets)
             proven.append(ProvenFile(name, now, str(file["digest"]), secret))
         others += [file.path for file in there.values()]
     return Replaced(tuple(proven), frozenset(removed), tuple(others))
@@ -137,9 +137,9 @@ def read_objects(files: HadoopFiles, proven: Iterable[ProvenFile], digest_key: b
         return {found.before: made for found, made in zip(wanted, objects, strict=True) if made is not None}
 
 
-def _places(state: UnitState, *, back: bool) -> tuple[str, str]:
+def _places(status: UnitStatus, *, back: bool) -> tuple[str, str]:
     """Return the folder of a unit's replaced files, and that of the files in use."""
-    return (state.new_location, state.location) if back else (state.location, state.new_location)
+    return (status.new_location, status.location) if back else (status.location, status.new_location)
 
 
 def _pairs(changes: Iterable[Mapping[str, Any]], *, back: bool) -> Iterator[tuple[_Placed, _Placed]]:

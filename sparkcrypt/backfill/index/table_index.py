@@ -10,7 +10,7 @@ from sparkcrypt.backfill.index.reading_progress import ToldReader
 from sparkcrypt.backfill.index.table_files import choose_columns, find_files, partition_types
 from sparkcrypt.backfill.index.table_store import TableStore, find_store
 from sparkcrypt.backfill.report.progress import Progress
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.shared_folders import locations_of_tables
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.paths import is_within, split_path
@@ -208,7 +208,7 @@ def open_table_index(spark: SparkSession, name: str, policy: Policy) -> TableInd
     """
     table = Catalog(spark).table(name)
     data, plan = find_files(spark, table, policy), plan_of(spark, table, policy)
-    store = find_store(policy, table.uuid, open_states(spark, policy.run_state, outside=_OUTSIDE))
+    store = find_store(policy, table.uuid, open_state_directory(spark, policy.run_state, outside=_OUTSIDE))
     if store is None:
         raise ConfigError(
             _NO_PLACE
@@ -279,7 +279,7 @@ def drop_index(spark: SparkSession, policy: Policy, uuid: str) -> tuple[str, tup
         VerificationError: a table is at, in or above the folder; nothing was deleted.
         RunConflictError: another process is writing the store.
     """
-    store = find_store(policy, uuid, open_states(spark, policy.run_state, outside=_OUTSIDE))
+    store = find_store(policy, uuid, open_state_directory(spark, policy.run_state, outside=_OUTSIDE))
     if store is None:
         raise ConfigError(_NO_PLACE)
 

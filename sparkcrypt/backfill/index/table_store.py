@@ -88,13 +88,13 @@ class TableStore:
         return StoreKeys(maker, self.policy.footer_key, own)
 
 
-def find_store(policy: Policy, uuid: str | None, states: StateStore) -> TableStore | None:
+def find_store(policy: Policy, uuid: str | None, state_store: StateStore) -> TableStore | None:
     """Return the store of a table; None if the policy has no folder of stores, or the table no UUID.
 
     Args:
         policy: has the folder of stores.
         uuid: the UUID of the table.
-        states: the state directory.
+        state_store: the state directory.
 
     Raises:
         ConfigError: stores are not supported on that file system.
@@ -103,5 +103,5 @@ def find_store(policy: Policy, uuid: str | None, states: StateStore) -> TableSto
         return None
     folder = open_folder(f"{policy.index_location.rstrip('/')}/{uuid}", {})
     service = open_key_service(policy.key_service)
-    record = StoreGeneration(states, uuid, service, MasterKeys.of(policy))
+    record = StoreGeneration(state_store, uuid, service, MasterKeys.of(policy))
     return TableStore(policy, uuid, folder, record, service, own_keys(policy.key_service))

@@ -1,1 +1,1 @@
-"""The journal of a run: its records, their chain, and the states of the run and its units that follow from them."""
+"""The journal of a run: its records, their chain, and the status of the run and of its units that follow from them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sparkcrypt.backfill.journal.entries import Proven, UnitListed, UnitStaged, UnitVerified
 from sparkcrypt.backfill.journal.journal import Record
-from sparkcrypt.backfill.journal.unit_steps import UnitState
+from sparkcrypt.backfill.journal.unit_status import UnitStatus
 from sparkcrypt.backfill.target.unit import Folder
 
 
@@ -53,20 +53,20 @@ class Attempt:
         return UnitVerified.from_dict(proven[-1].fields).proven if proven and proven[-1].authenticated else None
 
 
-def undone_attempts(records: Iterable[Record], states: Mapping[str, UnitState]) -> Iterator[tuple[str, Attempt]]:
+def undone_attempts(records: Iterable[Record], statuses: Mapping[str, UnitStatus]) -> Iterator[tuple[str, Attempt]]:
     """Yield each attempt whose swap was begun and undone, with its unit's name.
 
     Its folder may have been in use for a moment, and a writer that planned in it then will still commit there.
 
     Args:
         records: the records of the run's journal.
-        states: the state of each unit by these records.
+        statuses: the status of each unit by these records.
     """
     for name, attempts in attempts_of(records).items():
-        state = states[name]
-        in_effect = state.staged if state.was_swapped else None
+        status = statuses[name]
+        in_effect = status.staged if status.was_swapped else None
         for attempt in attempts:
-            over = not attempt.newest or attempt.records[-1].kind == "unit_failed" or state.was_swapped
+            over = not attempt.newest or attempt.records[-1].kind == "unit_failed" or status.was_swapped
             if attempt.swapping and over and attempt.staged != in_effect:
                 yield name, attempt
 

@@ -12,7 +12,7 @@ from sparkcrypt.backfill.drift.footers import DriverFooters, FooterReader, TaskF
 from sparkcrypt.backfill.drift.scan import FILES_AT_ONCE
 from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
 from sparkcrypt.backfill.many.refused_tables import Gate
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.target.target import CatalogTarget, catalog_target
 from sparkcrypt.backfill.target.unit import SourceFile, list_unit
@@ -125,8 +125,8 @@ def check_keys(
     gate = Gate(spark, policy, accept_path_readers=True)
     chosen = choose_tables(spark, Choice(tuple(tables), tuple(databases)))
     files = HadoopFiles(spark)
-    states = open_states(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
-    shredded = ShreddedKeys(states, policy).list_all()
+    state_store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
+    shredded = ShreddedKeys(state_store, policy).list_all()
     if without_former:
         policy = replace(policy, key_service=split_former(policy.key_service)[0])
     driver = DriverFooters(files, own_keys(policy.key_service), every_key=True, shredded=shredded)
@@ -158,7 +158,7 @@ def _check_table(
                 checked.key_ids.update({wrapping.key_id for wrapping in facts.summary.wrappings} - dark)
             else:
                 checked.unopened.append(Unopened(file.path, type(facts).__name__, str(facts)))
-    store = open_states(spark, policy.run_state, outside=target.base)
+    store = open_state_directory(spark, policy.run_state, outside=target.base)
     if store.list(f"audit/{target.table_id}/mac-key"):
         try:
             mac = open_mac(store, target.table_id, open_key_service(policy.key_service), MasterKeys.of(policy))

@@ -14,7 +14,7 @@ from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
 from sparkcrypt.backfill.many.report import TableError
 from sparkcrypt.backfill.report.progress import Progress
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.target import target_folder_id
 from sparkcrypt.errors import BridgeError, KeyServiceUnavailableError, SparkcryptError
 from sparkcrypt.policy.model import Policy
@@ -84,7 +84,7 @@ def expire_many(
         for chosen in (choose_tables(spark, named) if named != Choice() else ())
     }
     found |= {names[table_id]: table_id for table_id in ids if table_id in names}
-    store = open_states(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
+    store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
     done, failed = list[Expired](), list[TableError]()
     for name, uuid in found.items():
         if uuid is None or not Journal.runs(store, uuid):

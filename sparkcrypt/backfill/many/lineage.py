@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.drift.scan import scan_target
 from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
@@ -176,7 +176,9 @@ def trace_lineage(
 
 def _ask_table(spark: SparkSession, table: Table, policy: Policy) -> TableLineage:
     target = catalog_target(spark, table, policy, None)
-    cache = FooterCache(open_states(spark, policy.run_state, outside=target.base), target.table_id, keeps=False)
+    cache = FooterCache(
+        open_state_directory(spark, policy.run_state, outside=target.base), target.table_id, keeps=False
+    )
     files = 0
     unreadable: dict[str, str] = {}
     noted: list[ColumnLineage] = []

@@ -12,7 +12,7 @@ from sparkcrypt.backfill.report.progress import Progress
 MOST_POINTS = 1_000
 
 
-class Meter:
+class PassProgress:
     """A progress that records points in time; units may end in several threads.
 
     Args:

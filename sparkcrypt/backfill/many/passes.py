@@ -15,10 +15,10 @@ from sparkcrypt.backfill.drift.unit_survey import count_calls
 from sparkcrypt.backfill.journal.journal import new_run_id
 from sparkcrypt.backfill.many.chosen_tables import Choice, Chosen, choose_tables
 from sparkcrypt.backfill.many.key_status import tell_overdue
-from sparkcrypt.backfill.many.pass_progress import Meter
+from sparkcrypt.backfill.many.pass_progress import PassProgress
 from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport, TableError
-from sparkcrypt.backfill.many.unchanged_tables import PassState, fingerprint
+from sparkcrypt.backfill.many.unchanged_tables import PassFingerprint, fingerprint
 from sparkcrypt.backfill.old_files.past_run_checks import needs_care, read_open_problems
 from sparkcrypt.backfill.report.progress import Progress, Silent
 from sparkcrypt.backfill.report.report import Outcome, Report
@@ -26,7 +26,7 @@ from sparkcrypt.backfill.run.encrypt import find_target
 from sparkcrypt.backfill.run.job import TableJob, open_job
 from sparkcrypt.backfill.run.run import run_table
 from sparkcrypt.backfill.run.survey import survey_units
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.in_use import OtherTables
 from sparkcrypt.backfill.target.target import CatalogTarget, Target, catalog_target
@@ -117,7 +117,7 @@ class _Pass:
     def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions, progress: Progress) -> None:
         self._spark, self._policy, self._options = spark, policy, options
         self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
-        self._meter, self._files = Meter(progress), HadoopFiles(spark)
+        self._progress, self._files = PassProgress(progress), HadoopFiles(spark)
         self._budget = Budget(options.max_bytes, options.max_seconds)
         self._others = OtherTables(spark)
         self._gate = Gate(spark, policy, accept_path_readers=options.accept_path_readers)
@@ -180,13 +180,15 @@ class _Pass:
 
     def _unchanged_since(self, target: CatalogTarget, store: StateStore) -> bool:
         """Tell whether the pass skips unchanged tables, and a table is unchanged since a pass last found no drift."""
-        return self._options.changed and PassState(store, target.table_id).read() == fingerprint(target, self._files)
+        return self._options.changed and PassFingerprint(store, target.table_id).read() == fingerprint(
+            target, self._files
+        )
 
     def _needs_care(self, target: CatalogTarget, store: StateStore) -> bool:
         if self._options.run.dry_run:
             trust = TableTrust(store, target.table_id, self._policy, target.base, lambda _: ())
             return bool(read_open_problems(trust, target, self._files))
-        return needs_care(self._spark, target, self._policy, store, self._meter, self._others)
+        return needs_care(self._spark, target, self._policy, store, self._progress, self._others)
 
     def _drifts(self, target: Target) -> bool:
         """Tell whether files of an untagged table differ from the plan; if none does, add the table's report."""
@@ -219,7 +221,7 @@ class _Pass:
         if not survey_units(job, job.options).drifted and digest == fingerprint(
             self._target(Catalog(self._spark).table(name)), self._files
         ):
-            PassState(self._store(target), target.table_id).keep(digest)
+            PassFingerprint(self._store(target), target.table_id).keep(digest)
 
     def _count_calls(self, name: str) -> None:
         """Survey a table after a rotation, and add to its report how many calls a reader makes now."""
@@ -232,7 +234,7 @@ class _Pass:
         return catalog_target(self._spark, table, self._policy, None)
 
     def _store(self, target: Target) -> StateStore:
-        return open_states(self._spark, self._policy.run_state, outside=target.base)
+        return open_state_directory(self._spark, self._policy.run_state, outside=target.base)
 
     def _run(self, target: Target, options: RunOptions) -> Report:
         """Run over one target; if an error ends the run, its partial report is kept."""
@@ -243,7 +245,7 @@ class _Pass:
         return self._report()
 
     def _job(self, target: Target, options: RunOptions) -> TableJob:
-        return open_job(self._spark, target, self._policy, options, self._meter, self._budget, self._others)
+        return open_job(self._spark, target, self._policy, options, self._progress, self._budget, self._others)
 
     @contextmanager
     def _failure_of(self, table: str) -> Iterator[None]:
@@ -267,7 +269,7 @@ class _Pass:
             refused=self._gate.away.refused,
             passed_over=self._gate.away.passed_over,
             unchanged=self._unchanged,
-            throughput=self._meter.points,
+            throughput=self._progress.points,
             warnings=[f"rotation overdue: {line}" for line in tell_overdue(self._policy, self._looked_at)],
         )
 

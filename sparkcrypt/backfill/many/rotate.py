@@ -12,7 +12,7 @@ from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.report import PassReport, RotatedKey
 from sparkcrypt.backfill.many.rotation_record import begin_version, finish_rotation, plan_version
 from sparkcrypt.backfill.report.progress import Progress
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError, KeyNotFoundError
 from sparkcrypt.keys.ids import key_digest
@@ -82,7 +82,7 @@ def rotate_key(
     if successor is not None:
         refuse_unplanned(policy, key_id, successor, compromised=compromised)
     store, service = (
-        open_states(spark, policy.run_state, outside=_name_outside_folder(policy)),
+        open_state_directory(spark, policy.run_state, outside=_name_outside_folder(policy)),
         open_key_service(policy.key_service),
     )
     chosen, missing = tuple(tables), tuple[str, ...]()

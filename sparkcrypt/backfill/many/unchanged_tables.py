@@ -19,7 +19,7 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 VERSION = 1
 
 
-class PassState:
+class PassFingerprint:
     """The fingerprint that a table had when a pass last found no drift in it."""
 
     def __init__(self, store: StateStore, table_id: str) -> None:

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.run_steps import has_expired
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.run_status import has_expired
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.changes import expired_folders
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import VerificationError
@@ -78,14 +78,14 @@ def count_awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, 
     )
 
 
-def swap_time(journal: Journal, state: UnitState) -> str:
+def swap_time(journal: Journal, status: UnitStatus) -> str:
     """Return when a unit was swapped; for a record of release 0.1.0, which lacks it, when its run last wrote."""
-    return state.outcome.finished or journal.records[-1].time
+    return status.outcome.finished or journal.records[-1].time
 
 
 def age_seconds(journal: Journal) -> float:
     """Return how long ago a run swapped its last unit; if it has swapped none, how long ago it last wrote."""
-    swapped = [swap_time(journal, state) for state in state_of_units(journal.records).values() if state.swapped]
+    swapped = [swap_time(journal, status) for status in status_of_units(journal.records).values() if status.swapped]
     then = datetime.fromisoformat(max(swapped, default=journal.records[-1].time))
     return (datetime.now(timezone.utc) - then).total_seconds()
 
@@ -104,27 +104,27 @@ def _find_in_run(store: StateStore, table_id: str, run_id: str, files: HadoopFil
 
 def _find_waiting(journal: Journal, files: HadoopFiles) -> Iterator[tuple[list[_Source], str]]:
     expired = expired_folders(journal.records)
-    for state in state_of_units(journal.records).values():
-        if state.swapped and not journal.run.output:
-            old = state.outcome.old_location
+    for status in status_of_units(journal.records).values():
+        if status.swapped and not journal.run.output:
+            old = status.outcome.old_location
             if comparable_path(old) not in expired and files.exists(old):
-                yield _list_sources(state), swap_time(journal, state)
+                yield _list_sources(status), swap_time(journal, status)
 
 
-def _list_sources(state: UnitState) -> list[_Source]:
+def _list_sources(status: UnitStatus) -> list[_Source]:
     """Return the old files of a unit.
 
     Raises:
         VerificationError: the record lists them in a form that no release writes.
     """
     try:
-        changes = state.evidence.get("changes", ())
+        changes = status.evidence.get("changes", ())
         if not changes:
-            return [(int(file.length), True) for file in state.unit.files]
+            return [(int(file.length), True) for file in status.unit.files]
         return [source for change in changes for source in _list_of_change(change)]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise VerificationError(
-            f"unit {state.fields.get('unit')}: its files are not listed as a release does; restore the state directory"
+            f"unit {status.fields.get('unit')}: its files are not listed as a release does; restore the state directory"
         ) from error
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from sparkcrypt.backfill.journal.attempts import Attempt, undone_attempts
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.changes import Changes, changes_at, changes_at_undone, expired_folders
 from sparkcrypt.backfill.old_files.grace import find_files_back, folders_in_use, settle_move
 from sparkcrypt.backfill.old_files.reconcile import (
@@ -18,8 +18,8 @@ from sparkcrypt.backfill.old_files.reconcile import (
 )
 from sparkcrypt.backfill.target.unit import Folder, list_folders
 from sparkcrypt.backfill.work.follow_rename import belongs_to_another
-from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.paths import comparable_path
 
@@ -30,7 +30,7 @@ class Suspect:
 
     Attributes:
         name: the unit's name.
-        state: the unit's state.
+        status: the unit's status.
         changes: the changes in the folder.
         listed: the folder's files.
         back: old files in it that the table reads again.
@@ -38,7 +38,7 @@ class Suspect:
     """
 
     name: str
-    state: UnitState
+    status: UnitStatus
     changes: Changes
     listed: tuple[Folder, ...]
     back: tuple[str, ...] = ()
@@ -47,24 +47,24 @@ class Suspect:
     def compare(self, folders: tuple[Folder, ...]) -> Changes:
         """Compare a new listing of the folder with the files that are known to be in it."""
         if self.undone is not None:
-            return changes_at_undone(self.undone, folders, self.state)
-        return changes_at(self.state.unit, self.changes.location, folders, self.state)
+            return changes_at_undone(self.undone, folders, self.status)
+        return changes_at(self.status.unit, self.changes.location, folders, self.status)
 
 
-def list_suspects(runner: Runner, units: Collection[str] | None = None) -> list[tuple[str, Changes]]:
+def list_suspects(rewriter: UnitRewriter, units: Collection[str] | None = None) -> list[tuple[str, Changes]]:
     """Return the units with changed old folders, and the changes; nothing is written."""
-    if runner.swap.copies:
+    if rewriter.swap.copies:
         return []
-    return [(suspect.name, suspect.changes) for suspect in find_suspects(runner, units, [], finish=False)]
+    return [(suspect.name, suspect.changes) for suspect in find_suspects(rewriter, units, [], finish=False)]
 
 
 def find_suspects(
-    runner: Runner, units: Collection[str] | None, failed: list[FailedUnit], *, finish: bool = True
+    rewriter: UnitRewriter, units: Collection[str] | None, failed: list[FailedUnit], *, finish: bool = True
 ) -> list[Suspect]:
     """Return the units with changed old folders.
 
     Args:
-        runner: the run's runner.
+        rewriter: the run's rewriter of units.
         units: the names of the units; all of them by default.
         failed: receives the units that could not be checked.
         finish: finish reconciling and moves that a killed command had begun; otherwise nothing is written.
@@ -72,78 +72,80 @@ def find_suspects(
     Raises:
         RunConflictError: the lock is lost.
     """
-    run, found = runner.run, list[Suspect]()
+    run, found = rewriter.run, list[Suspect]()
     expired = expired_folders(run.journal.records)
     used: set[str] | None = None
-    states = state_of_units(run.journal.records)
-    for name, state in states.items():
-        if not state.swapped or _is_accepted(state) or (units is not None and name not in units):
+    statuses = status_of_units(run.journal.records)
+    for name, status in statuses.items():
+        if not status.swapped or _is_accepted(status) or (units is not None and name not in units):
             continue
-        if comparable_path(state.outcome.old_location) in expired:
+        if comparable_path(status.outcome.old_location) in expired:
             continue
         try:
-            used = folders_in_use(runner) if used is None else used
-            if finish and state.is_carrying:
+            used = folders_in_use(rewriter) if used is None else used
+            if finish and status.is_carrying:
                 run.continue_journal()
-                state = finish_reconciling(runner, name, state)
-            found.extend(_find_in_unit(runner, name, state, used, finish=finish))
+                status = finish_reconciling(rewriter, name, status)
+            found.extend(_find_in_unit(rewriter, name, status, used, finish=finish))
         except RunConflictError:
             raise
         except SparkcryptError as error:
             failed.append(FailedUnit(name, type(error).__name__, str(error)))
-    return [*found, *_of_undone(runner, states, expired)]
+    return [*found, *_of_undone(rewriter, statuses, expired)]
 
 
-def _of_undone(runner: Runner, states: Mapping[str, UnitState], expired: set[str]) -> Iterator[Suspect]:
+def _of_undone(rewriter: UnitRewriter, statuses: Mapping[str, UnitStatus], expired: set[str]) -> Iterator[Suspect]:
     """Yield the units with files that were added to folders of undone swaps."""
-    run = runner.run
-    for name, attempt in undone_attempts(run.journal.records, states):
+    run = rewriter.run
+    for name, attempt in undone_attempts(run.journal.records, statuses):
         if comparable_path(attempt.staged) in expired or run.in_use.find_own(seconds_old=60.0).uses(attempt.staged):
             continue
         listed = list_folders(run.files, attempt.staged)
-        changes = changes_at_undone(attempt, listed, states[name])
+        changes = changes_at_undone(attempt, listed, statuses[name])
         if changes:
-            yield Suspect(name, states[name], changes, listed, undone=attempt)
+            yield Suspect(name, statuses[name], changes, listed, undone=attempt)
 
 
-def _find_in_unit(runner: Runner, name: str, state: UnitState, used: set[str], *, finish: bool) -> Iterator[Suspect]:
-    files, unit = runner.run.files, state.unit
-    for location in old_locations(state) if runner.swap.repoints else (state.old_location,):
+def _find_in_unit(
+    rewriter: UnitRewriter, name: str, status: UnitStatus, used: set[str], *, finish: bool
+) -> Iterator[Suspect]:
+    files, unit = rewriter.run.files, status.unit
+    for location in old_locations(status) if rewriter.swap.repoints else (status.old_location,):
         listed = list_folders(files, location)
-        if comparable_path(location) in used and runner.swap.repoints:
-            back = find_files_back(name, state, location, listed)
+        if comparable_path(location) in used and rewriter.swap.repoints:
+            back = find_files_back(name, status, location, listed)
             if back:
-                yield Suspect(name, state, Changes(location, (), (), ()), listed, back)
+                yield Suspect(name, status, Changes(location, (), (), ()), listed, back)
             continue
-        changes = changes_at(unit, location, listed, state)
+        changes = changes_at(unit, location, listed, status)
         if changes.gone and not listed and finish:
-            moved = settle_move(runner, name, state)
-            if moved is not state:
-                yield from _find_in_unit(runner, name, moved, used, finish=finish)
+            moved = settle_move(rewriter, name, status)
+            if moved is not status:
+                yield from _find_in_unit(rewriter, name, moved, used, finish=finish)
                 return
-        came = changes.came and not find_files_back(name, state, location, listed)
-        if came and belongs_to_another(runner, unit, location):
+        came = changes.came and not find_files_back(name, status, location, listed)
+        if came and belongs_to_another(rewriter, unit, location):
             continue
-        if changes and not (changes.only_gone and is_superseded(runner, name, state)):
-            yield Suspect(name, state, changes, listed)
+        if changes and not (changes.only_gone and is_superseded(rewriter, name, status)):
+            yield Suspect(name, status, changes, listed)
 
 
-def is_superseded(runner: Runner, name: str, state: UnitState) -> bool:
+def is_superseded(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool:
     """Tell whether the table no longer has any file that the run wrote: its rows were replaced or dropped since."""
-    if runner.swap.repoints:
+    if rewriter.swap.repoints:
         try:
-            state = find_home(runner, name, state)
+            status = find_home(rewriter, name, status)
         except VerificationError:
             return False  # the journal of a later run is not trusted, so the operator decides
         try:
-            if not runner.swap.in_effect(state.unit, state.outcome.new_location):
+            if not rewriter.swap.in_effect(status.unit, status.outcome.new_location):
                 return True
         except SourceChangedError:
             return True  # the partition was dropped
-    made = list(new_files(state))
-    return bool(made) and len(replaced_files(runner.run.files, state)) == len(made)
+    made = list(new_files(status))
+    return bool(made) and len(replaced_files(rewriter.run.files, status)) == len(made)
 
 
-def _is_accepted(state: UnitState) -> bool:
+def _is_accepted(status: UnitStatus) -> bool:
     """Tell whether an operator decided that old files which are in use again are right."""
-    return state.resolved is not None and state.resolved.keep == "old"
+    return status.resolved is not None and status.resolved.keep == "old"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sparkcrypt.backfill.journal.attempts import Attempt
 from sparkcrypt.backfill.journal.journal import Record
 from sparkcrypt.backfill.journal.later_entries import RunExpired, UnitCarried
-from sparkcrypt.backfill.journal.unit_steps import UnitState
+from sparkcrypt.backfill.journal.unit_status import UnitStatus
 from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit
 from sparkcrypt.paths import comparable_path
@@ -47,65 +47,65 @@ class Changes:
         return bool(self.came or self.gone)
 
 
-def changes_at(unit: Unit, location: str, folders: tuple[Folder, ...], state: UnitState) -> Changes:
+def changes_at(unit: Unit, location: str, folders: tuple[Folder, ...], status: UnitStatus) -> Changes:
     """Compare an old folder with the files that are known to be in it.
 
     Args:
         unit: the unit as the run listed it.
         location: the old folder.
         folders: the present listing of the folder.
-        state: the unit's state.
+        status: the unit's status.
     """
-    carried = {place for place, _ in _list_carried(state, location)}
-    if _holds_old(location, state):
-        held = {*_list_kept(unit, location, state), *carried}
+    carried = {place for place, _ in _list_carried(status, location)}
+    if _holds_old(location, status):
+        held = {*_list_kept(unit, location, status), *carried}
     else:  # the old files were moved to another folder, with all other files that were here
-        held = set() if state.resolved is None else set(_list_kept(unit, location, state))
-    known = dict(known_files(unit, location, state))
+        held = set() if status.resolved is None else set(_list_kept(unit, location, status))
+    known = dict(known_files(unit, location, status))
     return replace(_compare(location, folders, known, held), carried=tuple(sorted(carried)))
 
 
-def changes_at_undone(attempt: Attempt, folders: tuple[Folder, ...], state: UnitState) -> Changes:
+def changes_at_undone(attempt: Attempt, folders: tuple[Folder, ...], status: UnitStatus) -> Changes:
     """Return the files added to the folder of an undone swap, by a writer that was planned while it was in use.
 
     Args:
         attempt: the attempt whose folder it is.
         folders: the present listing of the folder.
-        state: the unit's present state.
+        status: the unit's present status.
     """
-    known = known_of_undone(attempt, state)
-    decided = {} if state.resolved is None else state.resolved.files_in("undone")
+    known = known_of_undone(attempt, status)
+    decided = {} if status.resolved is None else status.resolved.files_in("undone")
     changes = _compare(attempt.staged, folders, known, set(decided or known))
     return changes if changes.came else Changes(attempt.staged, (), (), ())  # staged files are no loss if missing
 
 
-def known_of_undone(attempt: Attempt, state: UnitState) -> dict[str, int]:
+def known_of_undone(attempt: Attempt, status: UnitStatus) -> dict[str, int]:
     """Return path below the folder -> length, of the files that may be in the folder of an undone swap.
 
     These were staged there, were reconciled since, or were accepted by a resolution.
     """
     known = {place: file.length for place, file in by_place(attempt.staged, attempt.made or ()).items()}
-    for record in state.carried:
+    for record in status.carried:
         if comparable_path(record.source) == comparable_path(attempt.staged):
             known.update(_list_places(record))
-    return known | ({} if state.resolved is None else state.resolved.files_in("undone"))
+    return known | ({} if status.resolved is None else status.resolved.files_in("undone"))
 
 
-def known_files(unit: Unit, location: str, state: UnitState) -> Iterator[tuple[str, int]]:
+def known_files(unit: Unit, location: str, status: UnitStatus) -> Iterator[tuple[str, int]]:
     """Yield path below the folder and length of the files that may be in an old folder.
 
     These were listed, were reconciled since, or were accepted by a resolution.  Reconciled files are known in every
     folder, since old folders are moved with all files in them.
     """
-    yield from _list_kept(unit, location, state).items()
-    for record in state.carried:
+    yield from _list_kept(unit, location, status).items()
+    for record in status.carried:
         yield from _list_places(record)
 
 
-def known_places(unit: Unit, state: UnitState) -> set[str]:
+def known_places(unit: Unit, status: UnitStatus) -> set[str]:
     """Return the paths, below the folder, of all files that may be in a unit's old folder, also after it was moved."""
-    locations = (state.location, state.outcome.old_location)
-    return {place for location in locations for place, _ in known_files(unit, location, state)}
+    locations = (status.location, status.outcome.old_location)
+    return {place for location in locations for place, _ in known_files(unit, location, status)}
 
 
 def expired_folders(records: tuple[Record, ...]) -> set[str]:
@@ -138,20 +138,20 @@ def _leave_out_known(folders: tuple[Folder, ...], location: str, known: Mapping[
     return tuple(folder for folder in found if folder.files)
 
 
-def _holds_old(location: str, state: UnitState) -> bool:
-    return comparable_path(location) == comparable_path(state.outcome.old_location)
+def _holds_old(location: str, status: UnitStatus) -> bool:
+    return comparable_path(location) == comparable_path(status.outcome.old_location)
 
 
-def _list_kept(unit: Unit, location: str, state: UnitState) -> dict[str, int]:
+def _list_kept(unit: Unit, location: str, status: UnitStatus) -> dict[str, int]:
     """Return path -> length of the files in a folder when the run listed it, or when a problem was last resolved."""
-    if state.resolved is None:
+    if status.resolved is None:
         return {place: file.length for place, file in by_place(unit.location, unit.folders).items()}
-    return state.resolved.files_in("old" if _holds_old(location, state) else "original")
+    return status.resolved.files_in("old" if _holds_old(location, status) else "original")
 
 
-def _list_carried(state: UnitState, location: str) -> Iterator[tuple[str, int]]:
+def _list_carried(status: UnitStatus, location: str) -> Iterator[tuple[str, int]]:
     """Yield the files that were reconciled from a folder since the last resolution."""
-    for record in state.carried[state.decided_after :]:
+    for record in status.carried[status.decided_after :]:
         if comparable_path(record.source) == comparable_path(location):
             yield from _list_places(record)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.changes import expired_folders
 from sparkcrypt.backfill.old_files.past_run import PastRuns
 from sparkcrypt.backfill.old_files.reconcile import list_reconciled_files, new_files, old_locations
@@ -23,24 +23,24 @@ class SwappedUnit:
     Attributes:
         journal: the run's journal.
         name: the unit's name.
-        state: the unit's state.
+        status: the unit's status.
         in_use: the old folders that are in use again, after its old files were moved out of them.
     """
 
     journal: Journal
     name: str
-    state: UnitState
+    status: UnitStatus
     in_use: tuple[str, ...] = ()
 
     @property
     def old(self) -> str:
         """The folder of its old files."""
-        return self.state.old_location
+        return self.status.old_location
 
     @property
     def new(self) -> str:
         """The folder in which the run put its new files."""
-        return self.state.new_location
+        return self.status.new_location
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,15 @@ def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
             superseded[unit.name] = f"{unit.old} is the old folder of run {later} too, and goes with that run"
         else:
             _refuse_lost(runs, unit, _locate_unit(unit, units), made_by)
-            again = tuple(old for old in old_locations(unit.state) if comparable_path(old) in now)
+            again = tuple(old for old in old_locations(unit.status) if comparable_path(old) in now)
             settled.append(replace(unit, in_use=again))
     return Standing(tuple(settled), superseded)
 
 
 def _list_swapped(journal: Journal) -> Iterator[SwappedUnit]:
-    for name, state in state_of_units(journal.records).items():
-        if state.swapped:
-            yield SwappedUnit(journal, name, state)
+    for name, status in status_of_units(journal.records).items():
+        if status.swapped:
+            yield SwappedUnit(journal, name, status)
 
 
 def _list_waiting(journal: Journal) -> Iterator[SwappedUnit]:
@@ -103,7 +103,7 @@ def _list_waiting(journal: Journal) -> Iterator[SwappedUnit]:
 
 def _locate_unit(unit: SwappedUnit, units: Mapping[str, str]) -> str | None:
     """Return the unit's present location; None if it was dropped.  A table's only unit is found whatever its name."""
-    if unit.state.unit.partition is None:
+    if unit.status.unit.partition is None:
         return next(iter(units.values()), None)
     return units.get(unit.name)
 
@@ -126,8 +126,8 @@ def _refuse_lost(runs: PastRuns, unit: SwappedUnit, here: str | None, made_by: M
     if maker is None or maker.journal.archived:
         return  # the unit was moved elsewhere, or the journal no longer lists the files that the run made
     now = {place: file.length for place, file in by_place(here, list_folders(runs.files, here)).items()}
-    made_files = dict(new_files(maker.state)) | dict(
-        list_reconciled_files(maker.state.carrying[: len(maker.state.carried_fields)])
+    made_files = dict(new_files(maker.status)) | dict(
+        list_reconciled_files(maker.status.carrying[: len(maker.status.carried_fields)])
     )
     lost = sorted(place for place, length in made_files.items() if now.get(place) != length)
     if lost and not now.keys() - made_files.keys():

@@ -27,8 +27,8 @@ from sparkcrypt.backfill.old_files.problems import (
 )
 from sparkcrypt.backfill.old_files.reconcile import late_commit_message, reconcile_files
 from sparkcrypt.backfill.work.ledger import append_audit
-from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
 
 
@@ -40,11 +40,11 @@ class Compared:
     failed: tuple[FailedUnit, ...] = ()
 
 
-def compare_run(runner: Runner, units: Collection[str] | None = None) -> Compared:
+def compare_run(rewriter: UnitRewriter, units: Collection[str] | None = None) -> Compared:
     """Compare the old folders of a run's units with what it had listed; reconcile late commits or open problems.
 
     Args:
-        runner: the run's runner.
+        rewriter: the run's rewriter of units.
         units: the names of the units; all of them by default.  Folders of undone swaps are compared in any case.
 
     Returns:
@@ -53,15 +53,15 @@ def compare_run(runner: Runner, units: Collection[str] | None = None) -> Compare
     Raises:
         RunConflictError: the lock is lost.
     """
-    if runner.swap.copies:  # its source is no old folder and may still be written to
+    if rewriter.swap.copies:  # its source is no old folder and may still be written to
         return Compared()
     failed: list[FailedUnit] = []
-    suspects = find_suspects(runner, units, failed)
-    quiet = _wait_for_writers(runner, [suspect for suspect in suspects if suspect.changes.came])
+    suspects = find_suspects(rewriter, units, failed)
+    quiet = _wait_for_writers(rewriter, [suspect for suspect in suspects if suspect.changes.came])
     carried = 0
     for suspect in suspects:
         try:
-            carried += _decide(runner, suspect, quiet.get(suspect.changes.location), failed)
+            carried += _decide(rewriter, suspect, quiet.get(suspect.changes.location), failed)
         except RunConflictError:
             raise
         except SparkcryptError as error:
@@ -69,56 +69,56 @@ def compare_run(runner: Runner, units: Collection[str] | None = None) -> Compare
     return Compared(carried, tuple(failed))
 
 
-def problems_of(runner: Runner) -> Problems:
-    """Return the problems of the table that a runner works on."""
-    run = runner.run
+def problems_of(rewriter: UnitRewriter) -> Problems:
+    """Return the problems of the table that a rewriter works on."""
+    run = rewriter.run
     return problems_of_target(run.target, run.store, lambda: run.mac, run.files)
 
 
-def _wait_for_writers(runner: Runner, suspects: list[Suspect]) -> dict[str, Listing]:
+def _wait_for_writers(rewriter: UnitRewriter, suspects: list[Suspect]) -> dict[str, Listing]:
     """Wait for the writers of added files; folders of units with an open problem are only listed once more."""
     if not suspects:
         return {}
-    run = runner.run
-    known = {problem.unit for problem in problems_of(runner).open() if problem.run_id == run.run_id}
+    run = rewriter.run
+    known = {problem.unit for problem in problems_of(rewriter).open() if problem.run_id == run.run_id}
     waits = {suspect.changes.location: suspect.name not in known for suspect in suspects}
     run.progress.step(suspects[0].name, "waiting until writers have ended")
     listed = {suspect.changes.location: suspect.listed for suspect in suspects}
     return wait_until_quiet(run.files, waits, run.target.base, listed)
 
 
-def _decide(runner: Runner, suspect: Suspect, quiet: Listing | None, failed: list[FailedUnit]) -> int:
+def _decide(rewriter: UnitRewriter, suspect: Suspect, quiet: Listing | None, failed: list[FailedUnit]) -> int:
     """Reconcile the files added to an old folder, or open a problem; return the number of reconciled files."""
-    name, state, changes = suspect.name, suspect.state, suspect.changes
+    name, status, changes = suspect.name, suspect.status, suspect.changes
     if suspect.back:
-        failed.append(_open_problem(runner, name, changes, BACK, _back_message(suspect), suspect.back))
+        failed.append(_open_problem(rewriter, name, changes, BACK, _back_message(suspect), suspect.back))
         return 0
     if quiet is not None:
         changes = suspect.compare(quiet.folders)
-    problem = _describe_problem(runner, suspect, changes, quiet)
+    problem = _describe_problem(rewriter, suspect, changes, quiet)
     if problem is None and changes.came:
         try:
-            runner.run.continue_journal()
-            reconcile_files(runner, name, state, changes.location, changes.came)
-            _settle(runner, name)
+            rewriter.run.continue_journal()
+            reconcile_files(rewriter, name, status, changes.location, changes.came)
+            _settle(rewriter, name)
             return len(changes.places)
         except SourceChangedError:
             raise
         except VerificationError as error:
             problem = "cannot be carried over", str(error)
     if problem is not None:
-        failed.append(_open_problem(runner, name, changes, *problem))
+        failed.append(_open_problem(rewriter, name, changes, *problem))
     return 0
 
 
 def _describe_problem(
-    runner: Runner, suspect: Suspect, changes: Changes, quiet: Listing | None
+    rewriter: UnitRewriter, suspect: Suspect, changes: Changes, quiet: Listing | None
 ) -> tuple[str, str] | None:
     """Return the kind and the message of a problem; None if added files may be reconciled, or nothing is to be done."""
-    name, state, location = suspect.name, suspect.state, changes.location
+    name, status, location = suspect.name, suspect.status, changes.location
     came = f"{changes.places[0]}{_name_more(changes.places)} came to the old folder {location}" if changes.came else ""
     missing = f"{changes.gone[0]}{_name_more(changes.gone)}" if changes.gone else ""
-    if changes.only_gone and is_superseded(runner, name, state):
+    if changes.only_gone and is_superseded(rewriter, name, status):
         return None
     if changes.carried and missing:
         return (
@@ -139,19 +139,19 @@ def _describe_problem(
             f"{name}: {missing}, which the run had listed, is gone from the old folder {location}, or changed: someone "
             "erased rows there that the table still has, or deleted old files; nothing was changed",
         )
-    if came and suspect.undone is not None and not state.swapped:
+    if came and suspect.undone is not None and not status.swapped:
         return (
             UNDONE,
             f"{name}: {came}, which was in use until the run took its swap back: the writer had planned before that, "
             "and the table has not its rows; read it with spark.read.parquet, and insert its rows into the table",
         )
-    if came and suspect.undone is None and not runner.swap.repoints:
+    if came and suspect.undone is None and not rewriter.swap.repoints:
         return "came late", late_commit_message(name, changes.came[0].files[0].path)
     if came and not changes.holds_known:
         return (
             EMPTIED,
             f"{name}: {came}, from which all that the run knew there is gone (the old files are in "
-            f"{state.outcome.old_location}), so nobody can tell whether its writer meant to add rows or to replace "
+            f"{status.outcome.old_location}), so nobody can tell whether its writer meant to add rows or to replace "
             "them; nothing was changed; read it with spark.read.parquet, and insert its rows into the table; if they "
             "should replace rows, look at those of this unit first, and leave all others as they are",
         )
@@ -173,10 +173,10 @@ def _back_message(suspect: Suspect) -> str:
 
 
 def _open_problem(
-    runner: Runner, name: str, changes: Changes, kind: str, message: str, back: tuple[str, ...] = ()
+    rewriter: UnitRewriter, name: str, changes: Changes, kind: str, message: str, back: tuple[str, ...] = ()
 ) -> FailedUnit:
     """Open a problem of a table; for a bare folder, which has none, the finding is only reported."""
-    run = runner.run
+    run = rewriter.run
     if run.target.table is None:
         return FailedUnit(name, "VerificationError", message)
     found = Problem(
@@ -192,22 +192,22 @@ def _open_problem(
         message=message,
         base=run.target.base,
     )
-    return problems_of(runner).add(found).as_failed()
+    return problems_of(rewriter).add(found).as_failed()
 
 
-def _settle(runner: Runner, name: str) -> None:
+def _settle(rewriter: UnitRewriter, name: str) -> None:
     """Close the problem of a writer at work once its files are reconciled."""
-    run, problems = runner.run, problems_of(runner)
+    run, problems = rewriter.run, problems_of(rewriter)
     open_one = problems.of(run.run_id, name) if run.target.table is not None else None
     if open_one is not None and open_one.kind == WRITER_AT_WORK:
         reason = "its writer has ended, and its files were carried over"
-        note_resolution(runner, open_one, "both", reason)
+        note_resolution(rewriter, open_one, "both", reason)
         problems.close(open_one.problem, "both", reason)
 
 
-def note_resolution(runner: Runner, problem: Problem, keep: str, reason: str, **more: Any) -> None:
+def note_resolution(rewriter: UnitRewriter, problem: Problem, keep: str, reason: str, **more: Any) -> None:
     """Write the decision on a problem into the audit."""
-    append_audit(runner.run, "resolve", "none", {**problem.resolution(keep, reason), **more}, None, [])
+    append_audit(rewriter.run, "resolve", "none", {**problem.resolution(keep, reason), **more}, None, [])
 
 
 def _name_more(places: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from urllib.parse import urlsplit
 
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.awaiting_expiry import swap_time
 from sparkcrypt.backfill.old_files.changes import expired_folders
 from sparkcrypt.backfill.old_files.ended_writers import writers_folder_in
@@ -22,7 +22,7 @@ from sparkcrypt.backfill.target.in_use import Places, refuse_used
 from sparkcrypt.backfill.target.record import by_place, restore_unit
 from sparkcrypt.backfill.target.unit import Folder, is_staged, list_folders, old_folder
 from sparkcrypt.backfill.work.move_old import move_back, move_old
-from sparkcrypt.backfill.work.runner import Runner
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -44,34 +44,34 @@ class InReach:
         )
 
 
-def folders_in_use(runner: Runner) -> set[str]:
+def folders_in_use(rewriter: UnitRewriter) -> set[str]:
     """Return the present folders of the table's units, in comparable form."""
-    return {comparable_path(place) for place in runner.run.in_use.units().values()}
+    return {comparable_path(place) for place in rewriter.run.in_use.units().values()}
 
 
-def find_files_back(name: str, state: UnitState, location: str, folders: tuple[Folder, ...]) -> tuple[str, ...]:
+def find_files_back(name: str, status: UnitStatus, location: str, folders: tuple[Folder, ...]) -> tuple[str, ...]:
     """Return those files of a run's source list that are in a folder with unchanged length, as paths below it."""
-    unit = restore_unit(name, state.fields)
+    unit = restore_unit(name, status.fields)
     now = by_place(location, folders)
     then = by_place(unit.location, unit.folders)
     return tuple(sorted(place for place, file in then.items() if place in now and now[place].length == file.length))
 
 
-def settle_move(runner: Runner, name: str, state: UnitState) -> UnitState:
-    """Record a move that a killed pass had made; return the unit's state."""
-    to, outcome = _place_of(runner, state), _outcome(state)
-    if comparable_path(outcome.old_location) == comparable_path(to) or not runner.run.files.exists(to):
-        return state
-    return _note_move(runner, name, outcome, to)
+def settle_move(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
+    """Record a move that a killed pass had made; return the unit's status."""
+    to, outcome = _place_of(rewriter, status), _outcome(status)
+    if comparable_path(outcome.old_location) == comparable_path(to) or not rewriter.run.files.exists(to):
+        return status
+    return _note_move(rewriter, name, outcome, to)
 
 
-def move_out_of_reach(runner: Runner, kept: set[str], *, grace_seconds: float) -> list[InReach]:
+def move_out_of_reach(rewriter: UnitRewriter, kept: set[str], *, grace_seconds: float) -> list[InReach]:
     """Rename the old folders of a run to where no SQL command brings them back, once the grace is over.
 
     The metastore is queried before and after; a folder that came into use meanwhile is renamed back.
 
     Args:
-        runner: the run's runner.
+        rewriter: the run's rewriter of units.
         kept: the units to leave unchanged, since they have an open problem.
         grace_seconds: how long old files stay in place for readers in flight.
 
@@ -82,42 +82,42 @@ def move_out_of_reach(runner: Runner, kept: set[str], *, grace_seconds: float) -
         RunConflictError: the lock is lost.
         SparkcryptError: the file system refused.
     """
-    if not runner.swap.repoints:
+    if not rewriter.swap.repoints:
         return []
-    run, found = runner.run, list[InReach]()
+    run, found = rewriter.run, list[InReach]()
     expired = expired_folders(run.journal.records)
     places: Places | None = None
-    moved = dict[str, UnitState]()
-    for name, state in state_of_units(run.journal.records).items():
-        if not state.swapped or name in kept or _age_seconds(run.journal, state) < grace_seconds:
+    moved = dict[str, UnitStatus]()
+    for name, status in status_of_units(run.journal.records).items():
+        if not status.swapped or name in kept or _age_seconds(run.journal, status) < grace_seconds:
             continue
-        old = comparable_path(_outcome(state).old_location)
-        if is_staged(old) or old in expired or not run.files.exists(_outcome(state).old_location):
+        old = comparable_path(_outcome(status).old_location)
+        if is_staged(old) or old in expired or not run.files.exists(_outcome(status).old_location):
             continue
         places = run.in_use.look() if places is None else places
-        why = _find_obstacle(runner, _outcome(state).old_location, places)
+        why = _find_obstacle(rewriter, _outcome(status).old_location, places)
         if why is None:
-            move_old(run.files, name, _outcome(state).old_location, _place_of(runner, state))
-            moved[name] = state
+            move_old(run.files, name, _outcome(status).old_location, _place_of(rewriter, status))
+            moved[name] = status
         else:
             found.append(InReach(name, why))
-    return [*found, *_settle_moves(runner, moved)] if moved else found
+    return [*found, *_settle_moves(rewriter, moved)] if moved else found
 
 
-def _settle_moves(runner: Runner, moved: Mapping[str, UnitState]) -> Iterator[InReach]:
+def _settle_moves(rewriter: UnitRewriter, moved: Mapping[str, UnitStatus]) -> Iterator[InReach]:
     """Record the moves of units; yield those that are renamed back, since their folder came into use."""
-    places = runner.run.in_use.look()
-    for name, state in moved.items():
-        why = _move_back(runner, _outcome(state).old_location, _place_of(runner, state), places)
+    places = rewriter.run.in_use.look()
+    for name, status in moved.items():
+        why = _move_back(rewriter, _outcome(status).old_location, _place_of(rewriter, status), places)
         if why is None:
-            _note_move(runner, name, _outcome(state), _place_of(runner, state))
+            _note_move(rewriter, name, _outcome(status), _place_of(rewriter, status))
         else:
             yield InReach(name, why)
 
 
-def _move_back(runner: Runner, old: str, to: str, places: Places) -> str | None:
+def _move_back(rewriter: UnitRewriter, old: str, to: str, places: Places) -> str | None:
     """Rename an old folder back if it is in use or has a writer's folder; return why, or None if it stays moved."""
-    files = runner.run.files
+    files = rewriter.run.files
     why = places.user_of(old) or _writer_in(files, to)
     return why if why is not None and move_back(files, old, to) else None
 
@@ -127,17 +127,17 @@ def _writer_in(files: HadoopFiles, folder: str) -> str | None:
     return None if writing is None else f"{writing} is there, so a writer may be at work"
 
 
-def take_out(runner: Runner, name: str, state: UnitState, location: str) -> UnitState:
+def take_out(rewriter: UnitRewriter, name: str, status: UnitStatus, location: str) -> UnitStatus:
     """Move the files of a run's source list out of a folder that is in use again; other files stay there.
 
     Raises:
         VerificationError: such a file is also where the run keeps old files, or another table or unit uses the folder.
         RunConflictError: the lock is lost.
     """
-    run, to, outcome = runner.run, _place_of(runner, state), _outcome(state)
-    own = run.target.name if state.unit.partition is None else name
+    run, to, outcome = rewriter.run, _place_of(rewriter, status), _outcome(status)
+    own = run.target.name if status.unit.partition is None else name
     refuse_used(run.in_use.look(afresh=True), own, location, "has old files that are to be moved out")
-    for place in find_files_back(name, state, location, list_folders(run.files, location)):
+    for place in find_files_back(name, status, location, list_folders(run.files, location)):
         run.lock.check()
         target = f"{to}/{place}"
         if run.files.exists(target):
@@ -147,34 +147,34 @@ def take_out(runner: Runner, name: str, state: UnitState, location: str) -> Unit
             )
         run.files.make_folder(target.rpartition("/")[0])
         run.files.rename(f"{location.rstrip('/')}/{place}", target)
-    return _note_move(runner, name, outcome, to)
+    return _note_move(rewriter, name, outcome, to)
 
 
-def _find_obstacle(runner: Runner, old: str, places: Places) -> str | None:
-    files, user = runner.run.files, places.user_of(old)
+def _find_obstacle(rewriter: UnitRewriter, old: str, places: Places) -> str | None:
+    files, user = rewriter.run.files, places.user_of(old)
     if user is not None:
         return user
-    if urlsplit(old)[:2] != urlsplit(runner.run.target.base)[:2]:
+    if urlsplit(old)[:2] != urlsplit(rewriter.run.target.base)[:2]:
         return f"{old} is on another file system than the table"
     if not files.renames_at_once(old):
         return f"{old} is where a rename is a copy of each file"
     return _writer_in(files, old)
 
 
-def _note_move(runner: Runner, name: str, outcome: UnitOutcome, to: str) -> UnitState:
-    journal = runner.run.continue_journal()
+def _note_move(rewriter: UnitRewriter, name: str, outcome: UnitOutcome, to: str) -> UnitStatus:
+    journal = rewriter.run.continue_journal()
     journal.append("unit_moved", unit=name, outcome=replace(outcome, old_location=to).to_dict())
-    return state_of_units(journal.records)[name]
+    return status_of_units(journal.records)[name]
 
 
-def _place_of(runner: Runner, state: UnitState) -> str:
-    return old_folder(state.base, runner.run.run_id, str(state.fields["partition_path"]))
+def _place_of(rewriter: UnitRewriter, status: UnitStatus) -> str:
+    return old_folder(status.base, rewriter.run.run_id, str(status.fields["partition_path"]))
 
 
-def _age_seconds(journal: Journal, state: UnitState) -> float:
-    then = datetime.fromisoformat(swap_time(journal, state))
+def _age_seconds(journal: Journal, status: UnitStatus) -> float:
+    then = datetime.fromisoformat(swap_time(journal, status))
     return (datetime.now(timezone.utc) - then).total_seconds()
 
 
-def _outcome(state: UnitState) -> UnitOutcome:
-    return UnitOutcome.from_dict(state.fields["outcome"])
+def _outcome(status: UnitStatus) -> UnitOutcome:
+    return UnitOutcome.from_dict(status.fields["outcome"])

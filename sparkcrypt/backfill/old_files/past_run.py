@@ -14,17 +14,17 @@ from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.old_files.problems import Problems, problems_of_target
 from sparkcrypt.backfill.report.progress import Progress, Silent
 from sparkcrypt.backfill.state.actor import acting_user
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.lock import RunLock, acquire
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.disposal import Disposal
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.target import Target, catalog_target, locations_of
-from sparkcrypt.backfill.work.build_runner import runner_of
+from sparkcrypt.backfill.work.build_rewriter import rewriter_of
 from sparkcrypt.backfill.work.context import RunContext
 from sparkcrypt.backfill.work.follow_rename import has_moved, settle_places
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.backfill.work.runner import Runner
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -76,8 +76,8 @@ class PastRuns:
         return problems_of_target(self.target, self.store, self.trust.mac, self.files)
 
     @contextmanager
-    def runner(self, journal: Journal) -> Iterator[Runner]:
-        """Yield a runner of a past run; the caller continues the run's journal before it writes to it."""
+    def rewriter(self, journal: Journal) -> Iterator[UnitRewriter]:
+        """Yield the rewriter of a past run's units; the caller continues the run's journal before it writes to it."""
         options = RunOptions().as_begun(journal.run.options)
         context = RunContext(
             self.spark,
@@ -92,7 +92,7 @@ class PastRuns:
             self.others,
         )
         with context:
-            yield runner_of(context, options, resumed=True)
+            yield rewriter_of(context, options, resumed=True)
 
     @property
     def in_use(self) -> InUse:
@@ -130,7 +130,7 @@ def past_runs(
     if found.uuid is None:
         raise ConfigError(f"{found.full_name} has no identity, so no run of it is known; nothing is to {what}")
     target = catalog_target(spark, found, policy, None)
-    store = open_states(spark, policy.run_state, outside=target.base)
+    store = open_state_directory(spark, policy.run_state, outside=target.base)
     if not Journal.runs(store, target.table_id) and not store.list(f"audit/{target.table_id}/"):
         raise ConfigError(f"{target.name}: no run is known in this state directory; nothing is to {what}")
     others = OtherTables(spark)
@@ -143,8 +143,8 @@ def past_runs(
         runs = PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent(), trust, others)
         for journal in runs.list_readable():
             if not journal.archived and has_moved(journal, target.base):
-                with runs.runner(journal) as runner:
-                    settle_places(runner)
+                with runs.rewriter(journal) as rewriter:
+                    settle_places(rewriter)
         yield runs
 
 
@@ -174,7 +174,7 @@ def migrate_target(spark: SparkSession, target: Target, policy: Policy) -> Migra
         RunConflictError: a run holds the target.
         VerificationError: its audit is damaged.
     """
-    store = open_states(spark, policy.run_state, outside=target.base)
+    store = open_state_directory(spark, policy.run_state, outside=target.base)
     trust = trust_of(spark, target, policy, store, OtherTables(spark))
     with acquire(store, target.table_id, run_id="migrate", owner=acting_user()) as lock:
         lock.keep_alive()

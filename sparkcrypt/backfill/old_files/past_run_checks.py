@@ -10,7 +10,7 @@ from sparkcrypt.backfill.audit.journal_migration import authenticate_table
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired, is_paused
+from sparkcrypt.backfill.journal.run_status import has_ended, has_expired, is_paused
 from sparkcrypt.backfill.old_files.awaiting_expiry import count_awaiting_expiry
 from sparkcrypt.backfill.old_files.compare_with_audit import compare_unread
 from sparkcrypt.backfill.old_files.compare_with_journal import compare_run, problems_of
@@ -94,11 +94,13 @@ def look_after(
             continue
         if not (has_ended(journal) or is_paused(journal)) or has_expired(journal):
             continue
-        with runs.runner(journal) as runner:
-            settle_places(runner)
-            compared = compare_run(runner)
-            kept = {problem.unit for problem in problems_of(runner).open()} | {unit.name for unit in compared.failed}
-            notes += [in_reach.note for in_reach in move_out_of_reach(runner, kept, grace_seconds=policy.grace_seconds)]
+        with runs.rewriter(journal) as rewriter:
+            settle_places(rewriter)
+            compared = compare_run(rewriter)
+            kept = {problem.unit for problem in problems_of(rewriter).open()} | {unit.name for unit in compared.failed}
+            notes += [
+                in_reach.note for in_reach in move_out_of_reach(rewriter, kept, grace_seconds=policy.grace_seconds)
+            ]
         carried += compared.carried
         failed.extend(compared.failed)
     failed.extend(compare_unread(runs, {journal.run.run_id for journal in journals}))

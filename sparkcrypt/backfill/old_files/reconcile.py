@@ -18,58 +18,60 @@ from sparkcrypt.backfill.drift.footers import DriverFooters, own_keys, sort_foot
 from sparkcrypt.backfill.drift.scan import scan_footers
 from sparkcrypt.backfill.drift.untouchable import refuse_unit
 from sparkcrypt.backfill.journal.later_entries import UnitCarried, UnitCarrying
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.changes import changes_at
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, list_folders, staging_folder
 from sparkcrypt.backfill.work.ledger import append_audit, place_changes
-from sparkcrypt.backfill.work.runner import Runner
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.access_rights import copy_access
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 
-def reconcile_files(runner: Runner, name: str, state: UnitState, location: str, came: tuple[Folder, ...]) -> None:
+def reconcile_files(
+    rewriter: UnitRewriter, name: str, status: UnitStatus, location: str, came: tuple[Folder, ...]
+) -> None:
     """Reconcile files that were added to one of a unit's old folders.
 
     Raises:
         VerificationError: the unit's new files were replaced, or the added files are suspicious or cannot be proven.
     """
-    unit = replace(state.unit, location=location, folders=came)
-    _rewrite_late_files(runner, unit, state)
+    unit = replace(status.unit, location=location, folders=came)
+    _rewrite_late_files(rewriter, unit, status)
 
 
-def finish_reconciling(runner: Runner, name: str, state: UnitState) -> UnitState:
-    """Finish the reconciling that a killed run had begun; return the unit's state."""
-    if state.is_carrying:
-        _finish_reconciling(runner, state.carrying[-1])
-        return state_of_units(runner.run.journal.records)[name]
-    return state
+def finish_reconciling(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
+    """Finish the reconciling that a killed run had begun; return the unit's status."""
+    if status.is_carrying:
+        _finish_reconciling(rewriter, status.carrying[-1])
+        return status_of_units(rewriter.run.journal.records)[name]
+    return status
 
 
-def find_home(runner: Runner, name: str, state: UnitState) -> UnitState:
-    """Return the state of a unit in the run that last swapped it: this run, or a later one that rewrote its files.
+def find_home(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
+    """Return the status of a unit in the run that last swapped it: this run, or a later one that rewrote its files.
 
     Raises:
         VerificationError: the journal of a later run is damaged.
     """
-    for units in runner.run.later_units():
+    for units in rewriter.run.later_units():
         later = units.get(name)
-        if later is not None and later.swapped and _is_at(later.location, state.outcome):
-            state = later
-    return state
+        if later is not None and later.swapped and _is_at(later.location, status.outcome):
+            status = later
+    return status
 
 
-def refuse_late_commit(files: HadoopFiles, name: str, state: UnitState) -> None:
+def refuse_late_commit(files: HadoopFiles, name: str, status: UnitStatus) -> None:
     """Raise an error if a unit's old folder contains files that the run did not list.
 
     Raises:
         VerificationError: it names the first such file.
     """
-    unit, old = state.unit, state.old_location
-    for folder in changes_at(unit, old, list_folders(files, old), state).came:
+    unit, old = status.unit, status.old_location
+    for folder in changes_at(unit, old, list_folders(files, old), status).came:
         raise VerificationError(late_commit_message(name, folder.files[0].path))
 
 
@@ -82,25 +84,25 @@ def late_commit_message(name: str, path: str) -> str:
     )
 
 
-def old_locations(state: UnitState) -> tuple[str, ...]:
+def old_locations(status: UnitStatus) -> tuple[str, ...]:
     """Return the folders in which a swapped unit's old files are, or may appear again."""
-    outcome = state.outcome
-    places = {comparable_path(place): place for place in (outcome.old_location, state.location)}
+    outcome = status.outcome
+    places = {comparable_path(place): place for place in (outcome.old_location, status.location)}
     places.pop(comparable_path(outcome.new_location), None)
     return tuple(places.values())
 
 
-def _rewrite_late_files(runner: Runner, unit: Unit, state: UnitState) -> None:
-    run = runner.run
-    outcome = refuse_replaced(runner, unit, state).outcome
+def _rewrite_late_files(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> None:
+    run = rewriter.run
+    outcome = refuse_replaced(rewriter, unit, status).outcome
     run.progress.step(unit.name, "carrying over")
     footers = DriverFooters(run.files, own_keys(run.policy.key_service)).read(unit.files)
     scanned = scan_footers(unit, sort_footers(footers, unit.files), run.target, tell_shredded=run.trust.shredded.select)
     refuse_unit(scanned, run.target, run.policy, adopt=False)
-    attempt = f"{attempt_folder(run.run_id, run.lock.token)}-carried-{len(state.carried_fields) + 1}"
+    attempt = f"{attempt_folder(run.run_id, run.lock.token)}-carried-{len(status.carried_fields) + 1}"
     staged = f"{staging_folder(run.target.base)}/{attempt}/{unit.partition_path}".rstrip("/")
     sources = files_of(run.files, unit.folders, scanned.summaries, run.secret)
-    work = runner.stager.stage(scanned, staged, lambda _: None)
+    work = rewriter.stager.stage(scanned, staged, lambda _: None)
     copy_access(run.files, unit.location, staged)
     folders = list_folders(run.files, staged)
     proof = work.prove(folders, run.fresh_keys)
@@ -119,12 +121,12 @@ def _rewrite_late_files(runner: Runner, unit: Unit, state: UnitState) -> None:
         engine=work.engine,
     )
     run.journal.write(carrying)
-    _finish_reconciling(runner, carrying)
+    _finish_reconciling(rewriter, carrying)
 
 
-def _finish_reconciling(runner: Runner, carrying: UnitCarrying) -> None:
+def _finish_reconciling(rewriter: UnitRewriter, carrying: UnitCarrying) -> None:
     """Move the staged files of a late commit beside the new files, unless they are there already, and record it."""
-    run = runner.run
+    run = rewriter.run
     run.lock.check()
     for folder in carrying.made:
         for file in folder.files:
@@ -145,23 +147,23 @@ def _finish_reconciling(runner: Runner, carrying: UnitCarrying) -> None:
     run.disposal.delete([carrying.staged])
 
 
-def refuse_replaced(runner: Runner, unit: Unit, state: UnitState) -> UnitState:
+def refuse_replaced(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> UnitStatus:
     """Raise an error if a unit's new files were replaced, or it points elsewhere, since it was last swapped by a run.
 
     Returns:
-        The state of the unit in the run that last swapped it.
+        The status of the unit in the run that last swapped it.
 
     Raises:
         VerificationError: it says what has changed.
     """
-    home = find_home(runner, unit.name, state)
+    home = find_home(rewriter, unit.name, status)
     outcome = home.outcome
-    if not runner.swap.in_effect(home.unit, outcome.new_location):
+    if not rewriter.swap.in_effect(home.unit, outcome.new_location):
         raise VerificationError(
             f"{unit.name}: it does not point to {outcome.new_location} any more, where the run had put it; someone "
             "moved it since; nothing was changed"
         )
-    missing = replaced_files(runner.run.files, home)
+    missing = replaced_files(rewriter.run.files, home)
     if missing:
         raise VerificationError(
             f"{unit.name}: {missing[0]}, which the run had written to {outcome.new_location}, is gone or changed: "
@@ -170,25 +172,25 @@ def refuse_replaced(runner: Runner, unit: Unit, state: UnitState) -> UnitState:
     return home
 
 
-def replaced_files(files: HadoopFiles, state: UnitState) -> list[str]:
+def replaced_files(files: HadoopFiles, status: UnitStatus) -> list[str]:
     """Return the files that a run wrote for a unit and that are missing or changed, as paths below the unit."""
-    location = state.new_location
+    location = status.new_location
     now = {place: file.length for place, file in by_place(location, list_folders(files, location)).items()}
-    return sorted(place for place, length in new_files(state) if now.get(place) != length)
+    return sorted(place for place, length in new_files(status) if now.get(place) != length)
 
 
-def new_files(state: UnitState) -> Iterator[tuple[str, int]]:
+def new_files(status: UnitStatus) -> Iterator[tuple[str, int]]:
     """Yield path below the unit and length in bytes of the files that a run wrote for it."""
-    for change in state.evidence.get("changes", ()):
+    for change in status.evidence.get("changes", ()):
         for file in change["targets"]:
-            yield path_below(state.staged, str(file["path"])), int(file["bytes"])
+            yield path_below(status.staged, str(file["path"])), int(file["bytes"])
 
 
 def list_reconciled_files(carrying: Iterable[UnitCarrying]) -> Iterator[tuple[str, int]]:
     """Yield path below the unit and length in bytes of the files that were made of late commits.
 
     Args:
-        carrying: the records to include, of a unit's `UnitState.carrying`.
+        carrying: the records to include, of a unit's `UnitStatus.carrying`.
     """
     for record in carrying:
         for place, file in by_place(record.staged, record.made).items():

@@ -10,7 +10,7 @@ STAGING = 0.9
 """The share of the rewrite in a unit's work, so that progress is not complete before files are verified and swapped."""
 
 
-class Share:
+class UnitProgress:
     """Reports the progress of one unit, which in the end is all of its files and bytes, or none.
 
     Args:

@@ -9,10 +9,10 @@ from sparkcrypt.backfill.audit.journal_migration import may_continue
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
 from sparkcrypt.backfill.journal.journal import Journal, check_same_policy, new_run_id
-from sparkcrypt.backfill.journal.run_steps import is_paused
+from sparkcrypt.backfill.journal.run_status import is_paused
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.state.lock import RunLock
-from sparkcrypt.backfill.work.build_runner import runner_of
+from sparkcrypt.backfill.work.build_rewriter import rewriter_of
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.recover import Recovered, recover
 from sparkcrypt.errors import RunConflictError
@@ -95,7 +95,7 @@ def _take_over(job: TableJob, journal: Journal, lock: RunLock, so_far: SoFar) ->
     journal.resume(lock.token)
     so_far.journal, so_far.options = journal, job.options.as_begun(journal.run.options)
     with job.context(journal, lock) as context:
-        recovered = recover(runner_of(context, so_far.options, resumed=True))
+        recovered = recover(rewriter_of(context, so_far.options, resumed=True))
     if not (job.options.keep_going or abandons):
         recovered.refuse_problems()
     return recovered

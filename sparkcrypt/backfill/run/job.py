@@ -14,7 +14,7 @@ from sparkcrypt.backfill.old_files.past_run_checks import OldFiles
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.result import RunResult
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.lock import RunLock
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.in_use import OtherTables
@@ -128,7 +128,7 @@ def open_job(
     """
     started, files, others = time.monotonic(), HadoopFiles(spark), others or OtherTables(spark)
     reader = TaskFooters(spark, policy.key_service, DriverFooters(files, own_keys(policy.key_service)))
-    store = open_states(spark, policy.run_state, outside=target.base)
+    store = open_state_directory(spark, policy.run_state, outside=target.base)
     trust = trust_of(spark, target, policy, store, others)
     return TableJob(
         spark=spark,

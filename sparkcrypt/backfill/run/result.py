@@ -10,7 +10,7 @@ from sparkcrypt.backfill.drift.difference import drift_in_short
 from sparkcrypt.backfill.drift.inherited import sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, count_calls, coverage_of, files_by_kind
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.report.report import Outcome, Report
 from sparkcrypt.backfill.target.target import Target
@@ -110,12 +110,12 @@ def _sum_up(outcomes: Sequence[UnitOutcome]) -> dict[str, int]:
 
 def result_of_failed_run(journal: Journal, surveys: Sequence[UnitSurvey]) -> RunResult:
     """Return the result of a run that an error ended, from its journal."""
-    states = state_of_units(journal.records)
-    done = [state.outcome for state in states.values() if state.swapped]
+    statuses = status_of_units(journal.records)
+    done = [status.outcome for status in statuses.values() if status.swapped]
     failed = [
-        FailedUnit(name, *str(state.error).partition(": ")[::2])
-        for name, state in states.items()
-        if state.step == "unit_failed"
+        FailedUnit(name, *str(status.error).partition(": ")[::2])
+        for name, status in statuses.items()
+        if status.step == "unit_failed"
     ]
     return RunResult(
         journal.run.run_id, "failed", surveys, outcomes=done, failed=failed, audit=find_last_audit(journal)

@@ -12,7 +12,7 @@ from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.index.carry_names import carry_index, explain_stale
 from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
 from sparkcrypt.backfill.journal.journal import Journal, new_run_id
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.old_files.compare_with_journal import compare_run
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run import unit_work
@@ -24,12 +24,12 @@ from sparkcrypt.backfill.run.unit_work import UnitWork
 from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.lock import RunLock, acquire
 from sparkcrypt.backfill.state.mac import MasterKeys
-from sparkcrypt.backfill.work.build_runner import runner_of
+from sparkcrypt.backfill.work.build_rewriter import rewriter_of
 from sparkcrypt.backfill.work.move_old import MOVED_NOTE, refuse_other_file_systems
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.priority import order_units
-from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import Progressed, work_through
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.tags.model import history_property
 
@@ -100,14 +100,14 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
         job.store, job.run_record(begun.run_id, options, lock), authenticate_table(job.trust, job.target.name)
     )
     with job.context(journal, lock) as context:
-        runner = runner_of(context, options, resumed=begun.journal is not None)
+        rewriter = rewriter_of(context, options, resumed=begun.journal is not None)
         swapped = begun.recovered.names  # the survey finds drift in a copied unit too, since its source is unchanged
         todo = [survey for survey in drifted if survey.name not in swapped]
         ours = {outcome.name for outcome in begun.recovered.outcomes}
-        drifted_again = not runner.swap.copies and any(survey.name in ours for survey in drifted)
+        drifted_again = not rewriter.swap.copies and any(survey.name in ours for survey in drifted)
         with _show_progress(job, todo):
             todo, back = job.old_files.leave_out_back(todo, keep_going=options.keep_going)
-            work = UnitWork(runner, job.reader, options)
+            work = UnitWork(rewriter, job.reader, options)
             progressed = work_through(
                 todo,
                 work.process,
@@ -118,13 +118,13 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
                 keep_going=options.keep_going,
             )
         progressed.outcomes[:0] = begun.recovered.outcomes
-        progressed.failed.extend([*back, *compare_run(runner).failed])
+        progressed.failed.extend([*back, *compare_run(rewriter).failed])
         progressed.unsettled.extend(begun.recovered.problems)
         if progressed.outcome in ("done", "nothing to do") and not drifted_again:
             _settle_history(job, options, surveyed.units)
-        index = None if runner.swap.copies else _carry_index(job, journal)
+        index = None if rewriter.swap.copies else _carry_index(job, journal)
         so_far.warnings = (*so_far.warnings, *explain_stale(job.target.name, index))
-        result = replace(_end_run(job, runner, progressed, surveyed.units, begun), index=index)
+        result = replace(_end_run(job, rewriter, progressed, surveyed.units, begun), index=index)
         return _Ended(_report_run(job, begun, so_far, result), drifted_again)
 
 
@@ -155,38 +155,38 @@ def _show_progress(job: TableJob, todo: list[UnitSurvey]) -> Iterator[None]:
 
 
 def _end_run(
-    job: TableJob, runner: Runner, progressed: Progressed, surveys: Sequence[UnitSurvey], begun: Begun
+    job: TableJob, rewriter: UnitRewriter, progressed: Progressed, surveys: Sequence[UnitSurvey], begun: Begun
 ) -> RunResult:
     """Record that a run has finished or paused; a run with an unsettled unit stays unfinished."""
-    outcome, journal = progressed.outcome, runner.run.journal
+    outcome, journal = progressed.outcome, rewriter.run.journal
     if outcome == "stopped at budget":
         journal.write(RunPaused(len(progressed.left)))
     elif not progressed.unsettled:
         journal.write(RunFinished(outcome))
     return RunResult(
-        runner.run.run_id,
+        rewriter.run.run_id,
         outcome,
         surveys,
         outcomes=progressed.outcomes,
         earlier=begun.recovered.outcomes,
         failed=[*progressed.failed, *progressed.unsettled],
         left=progressed.left,
-        swap=runner.swap.name,
-        notes=_list_notes(job, runner) if progressed.outcomes else (),
+        swap=rewriter.swap.name,
+        notes=_list_notes(job, rewriter) if progressed.outcomes else (),
         audit=find_last_audit(journal),
     )
 
 
 def _carry_index(job: TableJob, journal: Journal) -> dict[str, Any] | None:
     """Update the table's store for data skipping for all files that this or an earlier execution of the run swapped."""
-    states = state_of_units(journal.records).values()
-    swapped = [state for state in states if state.swapped]
+    statuses = status_of_units(journal.records).values()
+    swapped = [status for status in statuses if status.swapped]
     return carry_index(job.target, job.policy, job.store, job.files, swapped, back=False)
 
 
-def _list_notes(job: TableJob, runner: Runner) -> tuple[str, ...]:
+def _list_notes(job: TableJob, rewriter: UnitRewriter) -> tuple[str, ...]:
     masters = MasterKeys.of(job.policy)
-    notes = (MOVED_NOTE if runner.run.moves_old else runner.swap.warning, masters.weakness(masters.current))
+    notes = (MOVED_NOTE if rewriter.run.moves_old else rewriter.swap.warning, masters.weakness(masters.current))
     return tuple(note for note in notes if note is not None)
 
 

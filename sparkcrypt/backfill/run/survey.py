@@ -10,7 +10,7 @@ from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.backfill.drift.untouchable import refuse_unit
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import TableJob
@@ -131,7 +131,7 @@ def _refuse(job: TableJob, scanned: ScannedUnit, *, adopt: bool) -> None:
 def _outcomes(store: StateStore, table_id: str, run_id: str) -> tuple[UnitOutcome, ...]:
     """Return the outcomes of a run's units; empty if its journal cannot be read, since this is only an estimate."""
     try:
-        states = state_of_units(Journal.open(store, table_id, run_id).records).values()
-        return tuple(state.outcome for state in states if state.was_swapped)
+        statuses = status_of_units(Journal.open(store, table_id, run_id).records).values()
+        return tuple(status.outcome for status in statuses if status.was_swapped)
     except VerificationError:
         return ()

@@ -15,8 +15,8 @@ from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.unit import Unit, list_folders
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.requested_rotation import rotation_of
-from sparkcrypt.backfill.work.runner import Runner, recheck
 from sparkcrypt.backfill.work.schedule import ENDS_THE_RUN
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter, recheck
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -31,12 +31,12 @@ class UnitWork:
     """The work on the units of a run.
 
     Attributes:
-        runner: takes one unit through its steps.
+        rewriter: takes one unit through its steps.
         reader: reads the footers of its files again, since the survey may be old and come from a cache.
         options: the run's options.
     """
 
-    runner: Runner
+    rewriter: UnitRewriter
     reader: FooterReader
     options: RunOptions
 
@@ -46,8 +46,8 @@ class UnitWork:
         Raises:
             SourceChangedError: the table was dropped and re-created under its name.
         """
-        self.runner.run.target.refuse_other_table()
-        now = {unit.name: unit for unit in self.runner.run.target.units(self.options.where)}
+        self.rewriter.run.target.refuse_other_table()
+        now = {unit.name: unit for unit in self.rewriter.run.target.units(self.options.where)}
         return [replace(survey, unit=now[survey.name]) for survey in surveys if survey.name in now]
 
     def process(self, survey: UnitSurvey) -> UnitOutcome | None:
@@ -60,7 +60,7 @@ class UnitWork:
             SourceChangedError: a step failed, and the unit's files have changed since the listing.
             SparkcryptError: a step failed; errors of Spark, Hadoop and the file system are raised as this too.
         """
-        run = self.runner.run
+        run = self.rewriter.run
         rotation = rotation_of(self.options, run.trust)
         (scanned,) = Scanner(
             run.target,
@@ -75,7 +75,7 @@ class UnitWork:
             return None
         self._refuse_moved(scanned)
         try:
-            return self.runner.process(scanned, notes=_note_adopted(self._find_adoptable(scanned)))
+            return self.rewriter.process(scanned, notes=_note_adopted(self._find_adoptable(scanned)))
         except (SourceChangedError, *ENDS_THE_RUN):
             raise
         except JVM_ERRORS as error:
@@ -96,13 +96,13 @@ class UnitWork:
         """
         unit = scanned.unit
         if any(difference.kind == "missing_folder" for difference in scanned.drift):
-            here = self.runner.run.in_use.units().get(unit.name)
+            here = self.rewriter.run.in_use.units().get(unit.name)
             if here is None or comparable_path(here) != comparable_path(unit.location):
                 raise SourceChangedError(f"{unit.name}: {unit.location} was dropped, or left, since it was surveyed")
 
     def _find_adoptable(self, scanned: ScannedUnit) -> tuple[Drift, ...]:
         """Refuse a unit that must not be rewritten; return the suspicious files that --adopt accepts."""
-        run, adopt = self.runner.run, self.options.adopt
+        run, adopt = self.rewriter.run, self.options.adopt
         try:
             refuse_unit(scanned, run.target, run.policy, adopt=adopt)
             return tuple(find_suspicious(scanned, run.target.plan, run.policy)) if adopt else ()

@@ -28,7 +28,7 @@ from sparkcrypt.backfill.shred.find_shreddable import Selection, Survey
 from sparkcrypt.backfill.shred.plan import DarkTable, ShreddableKey, ShredPlan
 from sparkcrypt.backfill.shred.proof import make_probe, prove_gone
 from sparkcrypt.backfill.shred.report import ShreddedKey, ShredReport
-from sparkcrypt.backfill.state.directory import open_states
+from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError
 from sparkcrypt.keys.ids import key_digest
@@ -98,7 +98,7 @@ def shred_keys(
             key is held or needed, or a deletion is not proven.
         KeyServiceError: the key service failed or refused.
     """
-    store = open_states(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
+    store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
     service = open_key_service(policy.key_service)
     facts = read_key_facts(store, service, MasterKeys.of(policy), expected=options.expected)
     _refuse_unknown_holds(facts, options)

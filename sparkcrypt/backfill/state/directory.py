@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ATOMIC_RENAME = ("hdfs", "viewfs")
 
 
-def open_states(spark: SparkSession, uri: str, *, outside: str) -> StateStore:
+def open_state_directory(spark: SparkSession, uri: str, *, outside: str) -> StateStore:
     """Open the state directory of a policy.
 
     Args:

@@ -20,15 +20,15 @@ from sparkcrypt.backfill.audit.evidence import (
 )
 from sparkcrypt.backfill.journal.attempts import Attempt
 from sparkcrypt.backfill.journal.entries import Proven, UnitListed, UnitStaged, UnitSwapping, UnitVerified
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders
 from sparkcrypt.backfill.work.follow_rename import place_now, settle_place
 from sparkcrypt.backfill.work.ledger import record_swap
 from sparkcrypt.backfill.work.move_old import locate_old_files, move_old_files
-from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.same_content import compare_content
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 
@@ -37,11 +37,11 @@ _ENGINE = {True: "native", False: "spark"}
 """The engine to record: files that match in pairs were rewritten by ``native``, others by ``spark``."""
 
 
-def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
+def adopt(rewriter: UnitRewriter, attempt: Attempt) -> UnitOutcome:
     """Record the swap of an attempt whose new files are in use.
 
     Args:
-        runner: the run's runner.
+        rewriter: the run's rewriter of units.
         attempt: the attempt, as far as it is known.
 
     Raises:
@@ -50,14 +50,17 @@ def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
     """
     unit = attempt.listed.unit
     base = base_location(attempt.staged)
-    new, old = runner.swap.final_location(unit, attempt.staged), locate_old_files(runner.run, runner.swap, unit, base)
-    here, there = (place_now(runner, attempt.staged, place) for place in (new, old))
-    runner.run.progress.step(unit.name, "verifying")
-    proof = attempt.proof or _prove(runner, unit, attempt, there, here)
+    new, old = (
+        rewriter.swap.final_location(unit, attempt.staged),
+        locate_old_files(rewriter.run, rewriter.swap, unit, base),
+    )
+    here, there = (place_now(rewriter, attempt.staged, place) for place in (new, old))
+    rewriter.run.progress.step(unit.name, "verifying")
+    proof = attempt.proof or _prove(rewriter, unit, attempt, there, here)
     if attempt.proof and not attempt.swapping:
         # Records the source files again, by which late commits are found: the records so far end with the staged files.
-        runner.run.journal.write(UnitSwapping(unit, attempt.staged))
-    after = list_folders(runner.run.files, here)
+        rewriter.run.journal.write(UnitSwapping(unit, attempt.staged))
+    after = list_folders(rewriter.run.files, here)
     outcome = UnitOutcome(
         name=unit.name,
         files=len(unit.files),
@@ -73,24 +76,24 @@ def adopt(runner: Runner, attempt: Attempt) -> UnitOutcome:
         dark_columns=list_columns(proof.evidence, "dark_columns"),
         purged_columns=list_columns(proof.evidence, "purged_columns"),
     )
-    record_swap(runner.run, unit, attempt.staged, outcome, proof.evidence)
-    state = settle_place(runner, unit.name, state_of_units(runner.run.journal.records)[unit.name])
-    return move_old_files(runner.run, runner.swap, state.outcome, state.unit, attempt.staged, state.base)
+    record_swap(rewriter.run, unit, attempt.staged, outcome, proof.evidence)
+    status = settle_place(rewriter, unit.name, status_of_units(rewriter.run.journal.records)[unit.name])
+    return move_old_files(rewriter.run, rewriter.swap, status.outcome, status.unit, attempt.staged, status.base)
 
 
-def _prove(runner: Runner, unit: Unit, attempt: Attempt, old: str, new: str) -> Proven:
+def _prove(rewriter: UnitRewriter, unit: Unit, attempt: Attempt, old: str, new: str) -> Proven:
     """Compare the files in use with those that were listed, and record the proof.
 
     Raises:
         VerificationError: they differ, or no source files are left; the message says what the operator can do.
     """
-    run = runner.run
+    run = rewriter.run
     try:
         sources = unit.relocate(old, _find_listed(unit, list_folders(run.files, old), old))
         found = unit.relocate(new, _find_made(attempt, new, list_folders(run.files, new)))
         if found.files and not sources.files:
             raise VerificationError(f"no files are left in {old} to compare with")
-        proof, summaries = compare_content(run, sources, found, run.run_id if runner.swap.same_folder else None)
+        proof, summaries = compare_content(run, sources, found, run.run_id if rewriter.swap.same_folder else None)
         before = files_of(run.files, sources.folders, summaries, run.secret)
         after = files_of(run.files, proof.unit.folders, proof.unit.summaries, run.secret)
     except RunConflictError:

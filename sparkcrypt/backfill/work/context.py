@@ -14,7 +14,7 @@ from sparkcrypt.backfill.audit.evidence import DigestSecret
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.footers import RetrieveKey, fresh_keys
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.state.lock import RunLock
 from sparkcrypt.backfill.state.mac import MasterKeys, TableMac
@@ -58,7 +58,7 @@ class RunContext:
     _audit: AuditWriter | None = None
     _keys: RetrieveKey | None = None
     _in_use: InUse | None = None
-    _later: tuple[Mapping[str, UnitState], ...] | None = None
+    _later: tuple[Mapping[str, UnitStatus], ...] | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> RunContext:
@@ -104,8 +104,8 @@ class RunContext:
             self.journal.resume(self.lock.token)
         return self.journal
 
-    def later_units(self) -> tuple[Mapping[str, UnitState], ...]:
-        """Return the states of the units of each later run of the table, oldest run first; the journals are read once.
+    def later_units(self) -> tuple[Mapping[str, UnitStatus], ...]:
+        """Return the statuses of the units of each later run of the table, oldest run first; journals are read once.
 
         Raises:
             VerificationError: the journal of a later run is damaged.
@@ -113,7 +113,7 @@ class RunContext:
         with self.one_at_a_time:
             if self._later is None:
                 later = (run_id for run_id in Journal.runs(self.store, self.target.table_id) if run_id > self.run_id)
-                self._later = tuple(state_of_units(self.trust.journal(run_id).records) for run_id in later)
+                self._later = tuple(status_of_units(self.trust.journal(run_id).records) for run_id in later)
             return self._later
 
     @property

@@ -13,11 +13,11 @@ from dataclasses import replace
 from sparkcrypt.backfill.audit.audit_index import RELOCATE
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.later_entries import UnitRelocated
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, moved_place
 from sparkcrypt.backfill.work.ledger import append_audit
-from sparkcrypt.backfill.work.runner import Runner
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import PlanError
 from sparkcrypt.paths import comparable_path
 
@@ -30,82 +30,84 @@ def has_moved(journal: Journal, base: str) -> bool:
         base: the table's present original folder.
     """
     return any(
-        state.swapped and not _is_same_place(state.base, base) for state in state_of_units(journal.records).values()
+        status.swapped and not _is_same_place(status.base, base) for status in status_of_units(journal.records).values()
     )
 
 
-def settle_places(runner: Runner) -> None:
+def settle_places(rewriter: UnitRewriter) -> None:
     """Record the present folders of a run's units if their table was renamed.
 
     Raises:
         RunConflictError: another driver continues the run.
         SparkcryptError: the metastore or the file system refused.
     """
-    for name, state in state_of_units(runner.run.journal.records).items():
-        settle_place(runner, name, state)
+    for name, status in status_of_units(rewriter.run.journal.records).items():
+        settle_place(rewriter, name, status)
 
 
-def settle_place(runner: Runner, name: str, state: UnitState) -> UnitState:
-    """Record the present folders of one unit if its table was renamed; return the unit's state."""
-    run = runner.run
-    if not (run.target.table is not None and state.swapped) or _is_same_place(state.base, run.target.base):
-        return state
-    unit = state.unit
-    location = moved_place(unit.location, state.base, run.target.base)
-    if location is None or not _is_there(runner, unit, state, location):
-        return state
-    return _write_place(runner, unit, state, location)
+def settle_place(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
+    """Record the present folders of one unit if its table was renamed; return the unit's status."""
+    run = rewriter.run
+    if not (run.target.table is not None and status.swapped) or _is_same_place(status.base, run.target.base):
+        return status
+    unit = status.unit
+    location = moved_place(unit.location, status.base, run.target.base)
+    if location is None or not _is_there(rewriter, unit, status, location):
+        return status
+    return _write_place(rewriter, unit, status, location)
 
 
-def place_now(runner: Runner, staged: str, place: str) -> str:
+def place_now(rewriter: UnitRewriter, staged: str, place: str) -> str:
     """Return the present path of an attempt's folder, which a rename of the table may have moved.
 
     Args:
-        runner: the run's runner.
+        rewriter: the run's rewriter of units.
         staged: the folder in which the attempt made its new files.
         place: the folder's path at the time of the attempt.
     """
-    files, moved = runner.run.files, moved_place(place, base_location(staged), runner.run.target.base)
+    files, moved = rewriter.run.files, moved_place(place, base_location(staged), rewriter.run.target.base)
     return moved if moved is not None and not files.exists(place) and files.exists(moved) else place
 
 
-def belongs_to_another(runner: Runner, unit: Unit, location: str) -> bool:
+def belongs_to_another(rewriter: UnitRewriter, unit: Unit, location: str) -> bool:
     """Tell whether another table now points to a folder, such as a new table with the former name of a renamed one.
 
     Args:
-        runner: the run's runner.
+        rewriter: the run's rewriter of units.
         unit: the unit whose folder it was; that of a table without partitions still has the table's former name.
         location: the folder.
     """
-    own = runner.run.target.name if unit.partition is None else unit.name
-    return runner.run.in_use.look().has_other_user(location, own)
+    own = rewriter.run.target.name if unit.partition is None else unit.name
+    return rewriter.run.in_use.look().has_other_user(location, own)
 
 
-def _is_there(runner: Runner, unit: Unit, state: UnitState, location: str) -> bool:
+def _is_there(rewriter: UnitRewriter, unit: Unit, status: UnitStatus, location: str) -> bool:
     """Tell whether a unit's folder has moved to a location, by the metastore or by the files in it."""
-    run = runner.run
+    run = rewriter.run
     if unit.partition is None:
-        here = runner.swap.same_folder and any(_is_same_place(place, location) for place in run.in_use.units().values())
-        return here and (not run.files.exists(unit.location) or belongs_to_another(runner, unit, unit.location))
-    if belongs_to_another(runner, unit, location):
+        here = rewriter.swap.same_folder and any(
+            _is_same_place(place, location) for place in run.in_use.units().values()
+        )
+        return here and (not run.files.exists(unit.location) or belongs_to_another(rewriter, unit, unit.location))
+    if belongs_to_another(rewriter, unit, location):
         return False
-    if not _is_same_place(state.outcome.old_location, unit.location):
+    if not _is_same_place(status.outcome.old_location, unit.location):
         return True  # the old files are elsewhere; a rollback would rename them to this location
-    return not _holds(runner, unit, unit.location) and _holds(runner, unit, location)
+    return not _holds(rewriter, unit, unit.location) and _holds(rewriter, unit, location)
 
 
-def _holds(runner: Runner, unit: Unit, location: str) -> bool:
+def _holds(rewriter: UnitRewriter, unit: Unit, location: str) -> bool:
     """Tell whether a folder contains a file that the run had listed; other changes there are found by comparison."""
     listed = by_place(unit.location, unit.folders)
     try:
-        there = by_place(location, list_folders(runner.run.files, location))
+        there = by_place(location, list_folders(rewriter.run.files, location))
     except PlanError:
         return False  # the folder belongs to a table format that keeps its own list of files
     return any(place in listed and listed[place].length == file.length for place, file in there.items())
 
 
-def _write_place(runner: Runner, unit: Unit, state: UnitState, location: str) -> UnitState:
-    run, before = runner.run, state.outcome
+def _write_place(rewriter: UnitRewriter, unit: Unit, status: UnitStatus, location: str) -> UnitStatus:
+    run, before = rewriter.run, status.outcome
     old, new = (
         location if _is_same_place(place, unit.location) else place
         for place in (before.old_location, before.new_location)
@@ -118,7 +120,7 @@ def _write_place(runner: Runner, unit: Unit, state: UnitState, location: str) ->
     moved = unit.relocate(location, tuple(_place_folder(folder, unit.location, location) for folder in unit.folders))
     run.journal.write(UnitRelocated(moved, run.target.base, outcome, head))
     run.trust.forget_audit()
-    return state_of_units(run.journal.records)[unit.name]
+    return status_of_units(run.journal.records)[unit.name]
 
 
 def _place_folder(folder: Folder, here: str, there: str) -> Folder:

@@ -13,15 +13,15 @@ from typing import Any
 
 from sparkcrypt.backfill.journal.attempts import Attempt, attempts_of
 from sparkcrypt.backfill.journal.entries import UnitListed
-from sparkcrypt.backfill.journal.unit_steps import UnitState, state_of_units
+from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.record import path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, is_staged, list_folders, old_folder
 from sparkcrypt.backfill.work.adopt import adopt
 from sparkcrypt.backfill.work.follow_rename import place_now, settle_places
 from sparkcrypt.backfill.work.move_old import locate_old_files, move_old_files
-from sparkcrypt.backfill.work.runner import Runner
 from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path
 
@@ -53,7 +53,7 @@ class Recovered:
             raise VerificationError(problem.message)
 
 
-def recover(runner: Runner) -> Recovered:
+def recover(rewriter: UnitRewriter) -> Recovered:
     """Bring the units of an interrupted run to a clean state.
 
     If the swap of a unit was about to happen, its staged files stay until ``expire``: the interrupted driver may only
@@ -63,66 +63,66 @@ def recover(runner: Runner) -> Recovered:
         RunConflictError: the lock is lost.
         SparkcryptError: the metastore or the file system refused.
     """
-    settle_places(runner)
+    settle_places(rewriter)
     done, useless = Recovered(), []
-    records, now = runner.run.journal.records, runner.run.in_use.units()
+    records, now = rewriter.run.journal.records, rewriter.run.in_use.units()
     attempts = attempts_of(records)
-    for name, last in state_of_units(records).items():
-        state = last.failed_at or last
-        if state.swapped:
-            done.outcomes.append(_move_old_files(runner, state))
+    for name, last in status_of_units(records).items():
+        status = last.failed_at or last
+        if status.swapped:
+            done.outcomes.append(_move_old_files(rewriter, status))
             continue
-        if state.step == "unit_rolled_back" or not attempts.get(name):
+        if status.step == "unit_rolled_back" or not attempts.get(name):
             continue
-        in_use = next((attempt for attempt in reversed(attempts[name]) if _in_effect(runner, attempt, now)), None)
+        in_use = next((attempt for attempt in reversed(attempts[name]) if _in_effect(rewriter, attempt, now)), None)
         if in_use is not None:
-            _adopt(runner, in_use, done)
+            _adopt(rewriter, in_use, done)
         elif not attempts[name][-1].swapping:
             useless.append(attempts[name][-1].staged)
-    for attempt in _find_unlisted(runner, now, attempts):
-        _adopt(runner, attempt, done)
-    runner.run.disposal.delete(useless)
+    for attempt in _find_unlisted(rewriter, now, attempts):
+        _adopt(rewriter, attempt, done)
+    rewriter.run.disposal.delete(useless)
     return done
 
 
-def _move_old_files(runner: Runner, state: UnitState) -> UnitOutcome:
-    outcome = state.outcome
-    if state.step == "unit_moved":
+def _move_old_files(rewriter: UnitRewriter, status: UnitStatus) -> UnitOutcome:
+    outcome = status.outcome
+    if status.step == "unit_moved":
         return outcome
-    return move_old_files(runner.run, runner.swap, outcome, state.unit, state.staged, state.base)
+    return move_old_files(rewriter.run, rewriter.swap, outcome, status.unit, status.staged, status.base)
 
 
-def _adopt(runner: Runner, attempt: Attempt, done: Recovered) -> None:
+def _adopt(rewriter: UnitRewriter, attempt: Attempt, done: Recovered) -> None:
     try:
-        done.outcomes.append(adopt(runner, attempt))
+        done.outcomes.append(adopt(rewriter, attempt))
     except VerificationError as error:
         done.problems.append(FailedUnit(attempt.name, type(error).__name__, str(error)))
 
 
-def _in_effect(runner: Runner, attempt: Attempt, now: Mapping[str, str]) -> bool:
+def _in_effect(rewriter: UnitRewriter, attempt: Attempt, now: Mapping[str, str]) -> bool:
     """Tell whether an attempt's new files are in use; a swap by renames that is half done is undone first."""
-    unit, swap = attempt.listed.unit, runner.swap
+    unit, swap = attempt.listed.unit, rewriter.swap
     here = next(iter(now.values()), "") if unit.partition is None else now.get(unit.name, "")
     if swap.repoints:
         if not _is_same_place(here, attempt.staged):
             return False
-        runner.run.disposal.restore(attempt.staged)
+        rewriter.run.disposal.restore(attempt.staged)
         return True
     if swap.same_folder:
-        unit = unit.relocate(place_now(runner, attempt.staged, unit.location), unit.folders)
+        unit = unit.relocate(place_now(rewriter, attempt.staged, unit.location), unit.folders)
         if not _is_same_place(here, unit.location):
             return False  # the table was moved
     return swap.in_effect(unit, attempt.staged)
 
 
 def _find_unlisted(
-    runner: Runner, now: Mapping[str, str], attempts_by_unit: Mapping[str, list[Attempt]]
+    rewriter: UnitRewriter, now: Mapping[str, str], attempts_by_unit: Mapping[str, list[Attempt]]
 ) -> Iterator[Attempt]:
     """Yield attempts that are not in the journal, for units whose folder's name shows that this run put it into use.
 
     The name only selects where to look: no attempt is adopted without a proof.
     """
-    run, swap = runner.run, runner.swap
+    run, swap = rewriter.run, rewriter.swap
     if swap.same_folder:
         found = set(now) if run.files.exists(old_folder(run.target.base, run.run_id)) else set()
     elif swap.repoints:
@@ -133,17 +133,17 @@ def _find_unlisted(
     unknown = {name for name in found - attempts_by_unit.keys() if comparable_path(now[name]) not in staged}
     for unit in run.target.units(None) if unknown else ():
         if unit.name in unknown:
-            yield _guess_attempt(runner, unit)
+            yield _guess_attempt(rewriter, unit)
 
 
-def _guess_attempt(runner: Runner, unit: Unit) -> Attempt:
+def _guess_attempt(rewriter: UnitRewriter, unit: Unit) -> Attempt:
     """Reconstruct an attempt that the journal lacks, with the files now in the unit's old folder as its sources."""
-    run, base = runner.run, runner.run.target.base
-    if runner.swap.same_folder:
+    run, base = rewriter.run, rewriter.run.target.base
+    if rewriter.swap.same_folder:
         before, staged = unit, unit.staging(base, attempt_folder(run.run_id, run.lock.token))
     else:
         before, staged = unit.relocate(f"{base}/{unit.partition_path}".rstrip("/"), ()), unit.location
-    old = locate_old_files(runner.run, runner.swap, before, base)
+    old = locate_old_files(rewriter.run, rewriter.swap, before, base)
     folders = tuple(
         Folder(folder.relative, tuple(_place_file(file, old, before.location) for file in folder.files))
         for folder in list_folders(run.files, old)

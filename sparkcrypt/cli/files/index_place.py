@@ -64,8 +64,8 @@ class Desk:
     def generation(self, table_uuid: str | None) -> StoreGeneration:
         """Return the record of the store's last generation."""
         table_id = table_uuid or data_folder_id(self.data.path)
-        states = self.workplace.states(self.policy.run_state)
-        return StoreGeneration(states, table_id, self.service, MasterKeys.of(self.policy))
+        state_store = self.workplace.state_directory(self.policy.run_state)
+        return StoreGeneration(state_store, table_id, self.service, MasterKeys.of(self.policy))
 
     def keys(self, columns: dict[str, str]) -> StoreKeys:
         """Return the keys for a store, given column -> master key."""

@@ -96,7 +96,7 @@ class Workplace:
 
         return read_avro(self.spark, uri)
 
-    def states(self, uri: str) -> StateStore:
+    def state_directory(self, uri: str) -> StateStore:
         """Open a policy's state directory; this needs Spark unless it is on a local disk.
 
         Raises:
@@ -105,9 +105,9 @@ class Workplace:
         if is_local(uri):
             return open_state_store(uri)
         spark = self.spark
-        from sparkcrypt.backfill.state.directory import open_states
+        from sparkcrypt.backfill.state.directory import open_state_directory
 
-        return open_states(spark, uri, outside=f"{uri.rstrip('/')}/.nothing")
+        return open_state_directory(spark, uri, outside=f"{uri.rstrip('/')}/.nothing")
 
     def write(self, uri: str, text: str) -> None:
         """Write a small file, replacing an existing one.

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.run_steps import has_expired, is_paused
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.run_status import has_expired, is_paused
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.cli.frame.authentic import Authenticity
 from sparkcrypt.errors import ConfigError, VerificationError
@@ -58,7 +58,7 @@ class KnownRun:
             "state": self.state,
             "started": records[0].time if records else None,
             "last": records[-1].time if records else None,
-            "units": len(state_of_units(records)),
+            "units": len(status_of_units(records)),
             "expired": self.journal is not None and has_expired(self.journal),
             "damage": self.damage,
             "authenticated": self.authenticated,
@@ -72,11 +72,11 @@ class KnownRun:
         units = [
             {
                 "unit": name,
-                "step": state.step,
-                "error": state.error,
-                "outcome": state.fields.get("outcome"),
+                "step": status.step,
+                "error": status.error,
+                "outcome": status.fields.get("outcome"),
             }
-            for name, state in state_of_units(records).items()
+            for name, status in status_of_units(records).items()
         ]
         return {**self.to_dict(), "policy_digest": digest, "options": options, "units": units}
 

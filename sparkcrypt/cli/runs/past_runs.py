@@ -71,9 +71,9 @@ def status(policy: str, table: str, as_json: bool) -> None:
         runs, authenticity = _find_runs(workplace, policy, table)
         latest = runs[-1]
         loaded = workplace.policy(policy)
-        states = workplace.states(loaded.run_state)
-        problems, authenticated = open_problems(states, latest.table_id, authenticity)
-        overdue = tell_overdue(loaded, [(states, latest.table_id)])
+        state_store = workplace.state_directory(loaded.run_state)
+        problems, authenticated = open_problems(state_store, latest.table_id, authenticity)
+        overdue = tell_overdue(loaded, [(state_store, latest.table_id)])
     text = "\n".join([_text(latest, authenticity.lines()), *problem_lines(problems, authenticated=authenticated)])
     if latest.state == "unfinished":
         text += "\nit is running, or was interrupted: then the command that began it continues it"
@@ -118,7 +118,7 @@ def rollback(run_id: str, policy: str, table: str, dry_run: bool, as_json: bool,
 def _find_runs(workplace: Workplace, policy: str, table: str | None = None) -> tuple[list[KnownRun], Authenticity]:
     """Return the runs in the state directory, and the object with the reasons why some are not authenticated."""
     loaded = workplace.policy(policy)
-    store = workplace.states(loaded.run_state)
+    store = workplace.state_directory(loaded.run_state)
     authenticity = Authenticity(store, loaded)
     return known_runs(store, table, authenticity), authenticity
 

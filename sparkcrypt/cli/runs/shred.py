@@ -130,7 +130,7 @@ def plan(
         from sparkcrypt.cli.runs.shred_text import shred_plan_text
         from sparkcrypt.keys.open_service import open_key_service
 
-        store, service = workplace.states(loaded.run_state), open_key_service(loaded.key_service)
+        store, service = workplace.state_directory(loaded.run_state), open_key_service(loaded.key_service)
         selection = Selection(tables, databases, key_id, leave_out)
         found = Survey(spark, loaded, store, service, selection).plan(as_of=as_of, expected=head)
         if report is not None:

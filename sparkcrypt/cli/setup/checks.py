@@ -136,7 +136,7 @@ def check_state(workplace: Workplace, uri: str) -> str:
         ConfigError: its file system has no conditional create, or needs Spark, which does not start.
         VerificationError: a record was created twice.
     """
-    store = workplace.states(uri)
+    store = workplace.state_directory(uri)
     name = f"doctor/{uuid.uuid4()}"
     try:
         first, second = store.create(name, b"{}"), store.create(name, b"{}")

@@ -30,7 +30,7 @@ def hold_key(key_id: str, reason: str, policy: str, as_json: bool, launch: Launc
     """
     with Workplace("sparkcrypt keys", launch) as workplace:
         loaded = workplace.policy(policy)
-        with key_audit(workplace.states(loaded.run_state), loaded, "keys hold") as audit:
+        with key_audit(workplace.state_directory(loaded.run_state), loaded, "keys hold") as audit:
             hold = audit.hold(key_id, reason)
             facts = audit.facts
     document = {"key_id": key_id, **hold.to_dict(), "head": facts.head_text}
@@ -52,7 +52,7 @@ def release_key(key_id: str, reason: str, number: int | None, policy: str, as_js
     """
     with Workplace("sparkcrypt keys", launch) as workplace:
         loaded = workplace.policy(policy)
-        with key_audit(workplace.states(loaded.run_state), loaded, "keys release") as audit:
+        with key_audit(workplace.state_directory(loaded.run_state), loaded, "keys release") as audit:
             released = audit.release(key_id, reason, number)
             facts = audit.facts
     holds = facts.holds.get(key_id, ())

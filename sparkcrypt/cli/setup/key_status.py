@@ -36,7 +36,7 @@ def key_status(key_ids: tuple[str, ...], policy: str, as_json: bool, launch: Lau
     """
     with Workplace("sparkcrypt keys", launch) as workplace:
         loaded = workplace.policy(policy)
-        found = key_statuses(workplace.states(loaded.run_state), open_key_service(loaded.key_service), loaded)
+        found = key_statuses(workplace.state_directory(loaded.run_state), open_key_service(loaded.key_service), loaded)
     chosen = [status for status in found if not key_ids or status.key_id in key_ids]
     now = datetime.now(timezone.utc)
     text = align_table([_row(status.to_dict(now)) for status in chosen], head=_HEAD) if chosen else "no keys"

@@ -241,7 +241,7 @@ def _facts(policy: str, launch: Launch) -> KeyFacts:
     with Workplace("sparkcrypt keys", launch) as workplace:
         loaded = workplace.policy(policy)
         service, masters = open_key_service(loaded.key_service), MasterKeys.of(loaded)
-        return read_key_facts(workplace.states(loaded.run_state), service, masters)
+        return read_key_facts(workplace.state_directory(loaded.run_state), service, masters)
 
 
 def _exists(service: KeyService, key_id: str) -> bool:

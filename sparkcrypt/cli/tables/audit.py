@@ -51,7 +51,7 @@ def show_audit(table: str, policy: str, as_json: bool) -> None:
     """
     with Workplace(_APP) as workplace:
         loaded = workplace.policy(policy)
-        store = workplace.states(loaded.run_state)
+        store = workplace.state_directory(loaded.run_state)
         authenticity = Authenticity(store, loaded)
         found = [entry for table_id in _ids(store, table) for entry in _entries(store, table_id, authenticity)]
     rows = [_row(entry) for entry in found]
@@ -82,7 +82,7 @@ def verify(table: str, policy: str, head: AuditHead | None, as_json: bool) -> No
     """
     with Workplace(_APP) as workplace:
         loaded = workplace.policy(policy)
-        store = workplace.states(loaded.run_state)
+        store = workplace.state_directory(loaded.run_state)
         service, masters = open_key_service(loaded.key_service), MasterKeys.of(loaded)
         found = [_verify_audit(store, table_id, service, masters, head) for table_id in _ids(store, table)]
     document = _document(table, [entry for entry in found if entry is not None], masters)

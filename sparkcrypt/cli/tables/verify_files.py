@@ -82,7 +82,7 @@ class _Verifier:
 
     @cached_property
     def _shredded(self) -> ShreddedKeys:
-        return ShreddedKeys(self.workplace.states(self.policy.run_state), self.policy)
+        return ShreddedKeys(self.workplace.state_directory(self.policy.run_state), self.policy)
 
     def _find_dark(self, file: NamedFile) -> Mapping[Path, str]:
         with file.open() as stream:

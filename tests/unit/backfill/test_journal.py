@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sparkcrypt.backfill.journal.chain import JournalChain
 from sparkcrypt.backfill.journal.journal import KINDS, Journal, Pins, check_same_policy, new_run_id
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
@@ -344,24 +344,24 @@ def test_units_stand_where_their_last_record_says(journal: Journal) -> None:
     journal.append("unit_verified", unit="p=2", rows=7)
     journal.append("unit_listed", unit="p=3", staged="/b")
     journal.append("unit_listed", unit="p=3", location="/c")
-    states = state_of_units(journal.records)
-    assert list(states) == ["p=1", "p=2", "p=3"]
-    assert states["p=1"].step == "unit_swapped"
-    assert (states["p=2"].step, states["p=2"].fields) == (
+    statuses = status_of_units(journal.records)
+    assert list(statuses) == ["p=1", "p=2", "p=3"]
+    assert statuses["p=1"].step == "unit_swapped"
+    assert (statuses["p=2"].step, statuses["p=2"].fields) == (
         "unit_verified",
         {"unit": "p=2", "staged": "/a", "files": [1], "rows": 7},
     )
-    assert states["p=3"].fields == {"unit": "p=3", "location": "/c"}
+    assert statuses["p=3"].fields == {"unit": "p=3", "location": "/c"}
 
 
 def test_a_failed_unit_offers_no_staged_folder_to_delete(journal: Journal) -> None:
     """When a step after the swap failed, the staged folder is in use: only the state before the failure tells it."""
     journal.append("unit_failed", unit="p=1", error="no")
-    failed = state_of_units(journal.records)["p=1"]
+    failed = status_of_units(journal.records)["p=1"]
     assert failed.fields == {"unit": "p=1", "error": "no"}
     assert failed.failed_at is not None and failed.failed_at.fields["staged"] == "/staged/p=1"
     journal.append("unit_listed", unit="p=1")
-    assert state_of_units(journal.records)["p=1"].failed_at is None
+    assert status_of_units(journal.records)["p=1"].failed_at is None
 
 
 def test_every_kind_of_record_can_be_written_and_read(store: LocalStateStore, journal: Journal) -> None:

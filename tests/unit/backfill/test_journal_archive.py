@@ -9,8 +9,8 @@ import pytest
 from sparkcrypt.backfill.audit.audit import AuditWriter, journalled_head, verify_audit
 from sparkcrypt.backfill.journal.archive import archive_records, clear_archived
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.run_steps import has_ended, has_expired
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.run_status import has_ended, has_expired
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.errors import RunConflictError, VerificationError
 from tests.unit.backfill.audits import entry
@@ -53,8 +53,8 @@ def test_one_record_is_left_and_says_what_the_journal_said() -> None:
     assert [(record.kind, record.digest, record.time) for record in after.records] == [
         (record.kind, record.digest, record.time) for record in before.records
     ]
-    assert "files" not in state_of_units(after.records)["p=1"].fields
-    assert state_of_units(after.records)["p=1"].fields["outcome"] == {"unit": "p=1"}
+    assert "files" not in status_of_units(after.records)["p=1"].fields
+    assert status_of_units(after.records)["p=1"].fields["outcome"] == {"unit": "p=1"}
     assert Journal.find_unfinished(store, TABLE, MAC) is None
     with pytest.raises(RunConflictError, match="have expired"):
         after.append("run_resumed")

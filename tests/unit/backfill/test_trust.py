@@ -13,7 +13,7 @@ from sparkcrypt.backfill.audit.audit import AuditWriter
 from sparkcrypt.backfill.audit.journal_migration import migrate_journals
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import VerificationError
@@ -85,7 +85,7 @@ def test_what_the_audit_tells_of_is_believed(store: LocalStateStore, service: Ke
     trust = trust_of(store, tmp_path)
     swapped(store, trust)
     opened = trust.journal(RUN)
-    trust.refuse_unaudited(opened, "p=0", state_of_units(opened.records)["p=0"])
+    trust.refuse_unaudited(opened, "p=0", status_of_units(opened.records)["p=0"])
     assert trust.find_unfinished() == RUN and not trust.unread
 
 
@@ -106,7 +106,7 @@ def test_a_unit_of_which_the_audit_says_something_else_is_refused(
     trust = trust_of(store, tmp_path)
     opened = swapped(store, trust, **audited)
     with pytest.raises(VerificationError, match="p=0: the journal of run"):
-        trust.refuse_unaudited(opened, "p=0", state_of_units(opened.records)["p=0"])
+        trust.refuse_unaudited(opened, "p=0", status_of_units(opened.records)["p=0"])
 
 
 @pytest.mark.parametrize("kept", range(6))
@@ -299,7 +299,7 @@ def test_a_place_of_which_the_journal_alone_tells_is_refused(
     trust = renamed(store, tmp_path)
     opened = trust.journal(RUN)
     with pytest.raises(VerificationError, match="p=0: the journal of run"):
-        trust.refuse_unaudited(opened, "p=0", state_of_units(opened.records)["p=0"])
+        trust.refuse_unaudited(opened, "p=0", status_of_units(opened.records)["p=0"])
     AuditWriter(store, TABLE, mac).append(
         {
             "who": "a@h",
@@ -310,7 +310,7 @@ def test_a_place_of_which_the_journal_alone_tells_is_refused(
     )
     trust = TableTrust(store, TABLE, policy_of(tmp_path), "/warehouse/db/w", lambda _: ())
     opened = trust.journal(RUN)
-    trust.refuse_unaudited(opened, "p=0", state_of_units(opened.records)["p=0"])
+    trust.refuse_unaudited(opened, "p=0", status_of_units(opened.records)["p=0"])
 
 
 @pytest.mark.parametrize("free", [True, False])

@@ -1,4 +1,4 @@
-"""Creation of a run's runner, with the swap that suits the target and the requested engine."""
+"""Creation of the rewriter of a run's units, with the swap that suits the target and the requested engine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sparkcrypt.backfill.swap import choose_swap
 from sparkcrypt.backfill.target.unit import base_location
 from sparkcrypt.backfill.work.context import RunContext
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.backfill.work.runner import Runner
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 
 
-def runner_of(context: RunContext, options: RunOptions, *, resumed: bool = False) -> Runner:
-    """Return the runner of a run's units.
+def rewriter_of(context: RunContext, options: RunOptions, *, resumed: bool = False) -> UnitRewriter:
+    """Return the rewriter of a run's units.
 
     Args:
         context: the run's context.
@@ -42,4 +42,4 @@ def runner_of(context: RunContext, options: RunOptions, *, resumed: bool = False
             rewrap=options.rewrap,
             purge=options.purge,
         )
-    return Runner(context, stager, swap)
+    return UnitRewriter(context, stager, swap)

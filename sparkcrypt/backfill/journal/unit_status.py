@@ -1,4 +1,4 @@
-"""The state of each unit of a run, derived from the run's journal."""
+"""The status of each unit of a run, derived from the run's journal."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SWAPPED = ("unit_swapped", "unit_moved", "unit_rolling_back")
 
 
 @dataclass(frozen=True, slots=True)
-class UnitState:
-    """The state of a unit.
+class UnitStatus:
+    """The status of a unit: its last step, and what was recorded on the way.
 
     Attributes:
         step: the kind of its last record, apart from records of reconciled files, of resolved problems and of a table
             that moved, which do not change the swap.
         fields: the fields of its last record, merged over those of the earlier steps, as JSON values.  A unit that
             failed has only the fields of its failure: its staged files may no longer exist, or be in use.
-        failed_at: the state in which it failed; None if it did not fail.
+        failed_at: the status in which it failed; None if it did not fail.
         carried_fields: the fields of records of reconciled late commits, oldest first.
         carrying_fields: the same, of reconciliations that were begun.
         resolved_fields: the fields of the latest decision on a problem.
@@ -34,7 +34,7 @@ class UnitState:
 
     step: str
     fields: Mapping[str, Any]
-    failed_at: UnitState | None = None
+    failed_at: UnitStatus | None = None
     carried_fields: tuple[Mapping[str, Any], ...] = ()
     carrying_fields: tuple[Mapping[str, Any], ...] = ()
     resolved_fields: Mapping[str, Any] | None = None
@@ -126,23 +126,23 @@ class UnitState:
         return len(self.carrying_fields) > len(self.carried_fields)
 
 
-def state_of_units(records: Iterable[Record]) -> dict[str, UnitState]:
-    """Return the state of each unit, in the order in which the units were first listed."""
-    states: dict[str, UnitState] = {}
+def status_of_units(records: Iterable[Record]) -> dict[str, UnitStatus]:
+    """Return the status of each unit, in the order in which the units were first listed."""
+    statuses: dict[str, UnitStatus] = {}
     for record in records:
         if record.kind in UNIT_KINDS:
             unit = str(record.fields["unit"])
-            states[unit] = _follow(record, states.get(unit))
-    return states
+            statuses[unit] = _follow(record, statuses.get(unit))
+    return statuses
 
 
-def _follow(record: Record, before: UnitState | None) -> UnitState:
+def _follow(record: Record, before: UnitStatus | None) -> UnitStatus:
     if record.kind == "unit_failed":
-        return UnitState(record.kind, record.fields, before)
+        return UnitStatus(record.kind, record.fields, before)
     if before is not None and record.kind == "unit_resolved":
         return replace(before, resolved_fields=record.fields, decided_after=len(before.carried_fields))
     if before is None or before.failed_at is not None or record.kind == "unit_listed":
-        return UnitState(record.kind, record.fields)
+        return UnitStatus(record.kind, record.fields)
     if record.kind == "unit_carrying":
         return replace(before, carrying_fields=(*before.carrying_fields, record.fields))
     if record.kind == "unit_carried":

@@ -21,9 +21,9 @@ from sparkcrypt.backfill.journal.entries import (
     UnitVerified,
 )
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_steps import state_of_units
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.report.unit_progress import Share
+from sparkcrypt.backfill.report.unit_progress import UnitProgress
 from sparkcrypt.backfill.swap import Swap
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import (
@@ -52,7 +52,7 @@ class _Staged:
     evidence: dict[str, Any]
 
 
-class Runner:
+class UnitRewriter:
     """The steps of a run's units; each step is recorded in the journal before the next one begins.
 
     Several units may be processed concurrently, each in its own thread.
@@ -84,17 +84,17 @@ class Runner:
         attempt = attempt_folder(self.run.run_id, self.run.lock.token, self._attempts[unit.name])
         staged = unit.staging(self.run.target.base, attempt)
         self.run.journal.write(UnitListed(unit, staged))
-        share = Share(self.run.progress, len(unit.files), unit.total_bytes)
+        unit_progress = UnitProgress(self.run.progress, len(unit.files), unit.total_bytes)
         try:
             refuse_unreadable(scanned)
-            staged_work = self._stage(scanned, staged, share, notes)
+            staged_work = self._stage(scanned, staged, unit_progress, notes)
             with self.run.one_at_a_time:
                 old, swap_notes = self._swap_in(unit, staged, staged_work.proof)
         except BaseException as error:
             try:
                 self._give_up(unit, staged, error)
             finally:  # after the clean-up, since the progress display may raise an error too
-                share.tell_unchanged()
+                unit_progress.tell_unchanged()
             raise
         outcome = UnitOutcome(
             name=unit.name,
@@ -128,14 +128,14 @@ class Runner:
                 f"{type(error).__name__}: {error}; the run is unfinished: mend the cause and run the job again, which "
                 "moves them first"
             ) from error
-        share.tell_done()
+        unit_progress.tell_done()
         return outcome
 
-    def _stage(self, scanned: ScannedUnit, staged: str, share: Share, notes: tuple[str, ...]) -> _Staged:
+    def _stage(self, scanned: ScannedUnit, staged: str, unit_progress: UnitProgress, notes: tuple[str, ...]) -> _Staged:
         run, unit = self.run, scanned.unit
         run.progress.step(unit.name, "staging")
         sources = files_of(self._files, unit.folders, scanned.summaries, run.secret)
-        work = self.stager.stage(scanned, staged, share.tell_rewritten)
+        work = self.stager.stage(scanned, staged, unit_progress.tell_rewritten)
         copy_access(self._files, unit.location, staged)
         folders = list_folders(self._files, staged)
         run.journal.write(UnitStaged(unit.name, staged, folders))
@@ -225,7 +225,7 @@ class Runner:
         """
         if isinstance(error, RunConflictError):
             return
-        swapping, leftovers = state_of_units(self.run.journal.records)[unit.name].step == "unit_swapping", ""
+        swapping, leftovers = status_of_units(self.run.journal.records)[unit.name].step == "unit_swapping", ""
         if not swapping:
             leftovers = self._discard(staged)
         elif not isinstance(error, Exception):
@@ -259,28 +259,28 @@ def _describe_unsettled(unit: Unit, error: BaseException) -> RunConflictError:
     )
 
 
-def give_way(runner: Runner, unit: Unit, staged: str, proof: Proof) -> None:
+def give_way(rewriter: UnitRewriter, unit: Unit, staged: str, proof: Proof) -> None:
     """Undo the swap of a driver that was paused right before it, and lost its lock meanwhile.
 
     If the driver that took over has swapped the unit already, rows may have been written since, so the unit is pointed
     to that driver's folder; otherwise it is pointed to its listed location.  A renamed folder is renamed back, unless
     another process has written to it meanwhile: then it stays, since it contains all rows.
     """
-    run = runner.run
-    if not runner.swap.repoints:
-        now = _name_files(list_folders(run.files, runner.swap.final_location(unit, staged)))
+    run = rewriter.run
+    if not rewriter.swap.repoints:
+        now = _name_files(list_folders(run.files, rewriter.swap.final_location(unit, staged)))
         if now == _name_files(proof.unit.folders):
-            runner.swap.undo(unit, staged)
+            rewriter.swap.undo(unit, staged)
         return
     location = unit.location
     for run_id in Journal.runs(run.store, run.target.table_id):
         try:
-            state = state_of_units(run.trust.journal(run_id).records).get(unit.name)
+            status = status_of_units(run.trust.journal(run_id).records).get(unit.name)
         except VerificationError:
             continue  # a journal that is not trusted must not decide where the unit points
-        if run_id >= run.run_id and state is not None and state.swapped:
-            location = state.new_location
-    runner.swap.undo(unit, staged, location)
+        if run_id >= run.run_id and status is not None and status.swapped:
+            location = status.new_location
+    rewriter.swap.undo(unit, staged, location)
 
 
 def recheck(unit: Unit, location: str, folders: tuple[Folder, ...]) -> None:

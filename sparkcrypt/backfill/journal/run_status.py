@@ -1,4 +1,4 @@
-"""The state of a whole run, derived from its journal: ended, paused or expired."""
+"""The status of a whole run, derived from its journal: ended, paused or expired."""
 
 from __future__ import annotations
 
