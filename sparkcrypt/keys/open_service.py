@@ -37,9 +37,10 @@ def open_key_service(config: KeyServiceConfig) -> KeyService:
 
     Args:
         config: its type is a built-in one, or the name of an entry point of the group ``sparkcrypt.key_services``,
-            which is a callable that takes the configuration and returns the service.  A `Remote` provider is guarded,
-            and gets the configuration without the options of its guard.  Former key services that it names are opened
-            too, for unwrapping only.
+            which is a callable that takes the configuration and returns the service.  A provider over a network has
+            the attribute ``retries_itself``: whether it retries transient failures itself, else its guard does.  It is
+            guarded by deadline, breaker and failover (``keys/steady``), and gets the configuration without the options
+            of its guard.  Former key services that it names are opened too, for unwrapping only.
 
     Raises:
         ConfigError: the type is not known, its library is not installed, or its options are not right.

@@ -134,17 +134,6 @@ class Deleting(Protocol):
         ...
 
 
-@runtime_checkable
-class Remote(Protocol):
-    """A provider over a network that asks to be guarded by deadline, breaker and failover (``keys/steady``).
-
-    Attributes:
-        retries_itself: whether the provider retries transient failures itself; else its guard retries them.
-    """
-
-    retries_itself: bool
-
-
 def check_options(config: KeyServiceConfig, allowed: tuple[str, ...]) -> dict[str, Any]:
     """Return a configuration's options after checking that every name is allowed.
 

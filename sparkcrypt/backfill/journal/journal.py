@@ -102,11 +102,6 @@ class Journal:
         """Whether only the archive is left, without lists of files: the old files have expired, nothing is appended."""
         return self._chain.archived
 
-    @property
-    def generations(self) -> frozenset[int]:
-        """The generations of its records' MAC keys, counted from 1; 0 stands for records without a checked MAC."""
-        return frozenset(record.generation for record in self._chain.records)
-
     @classmethod
     def start(cls, store: StateStore, run: RunRecord, mac: TableMac | None = None) -> Journal:
         """Begin the journal of a new run.

@@ -137,11 +137,6 @@ class Message:
             self._fail(number, "holds a larger integer", f"at most {bits} bits")
         return found
 
-    def list_unknown(self, known: Iterable[int]) -> list[int]:
-        """Return the numbers of the fields that are not in ``known``."""
-        numbers = set(known)
-        return sorted({key >> 3 for key, _ in self.fields} - numbers)
-
     def replace_field(self, number: int, values: Sequence[Value]) -> Message:
         """Return a copy in which a field has these values, at its first position, or at the end if it was missing."""
         wire = BYTES if values and isinstance(values[0], bytes) else VARINT

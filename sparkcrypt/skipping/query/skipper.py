@@ -49,16 +49,12 @@ class Skipper:
             self._rows.setdefault(name, []).append(row)
         self._objects, self._count = objects, len(store.objects)
 
-    def select_files(self, files: Iterable[Listed], predicate: Predicate) -> list[bool]:
-        """Tell for each file, in order, whether it must be opened.
+    def name_indexes(self, files: Iterable[Listed], predicate: Predicate) -> Iterator[tuple[str, ...] | None]:
+        """Yield for each file the indexes that exclude it (``column kind``, sorted); None if it must be opened.
 
         A file is skipped only if it is the indexed one, by name, modification time and length, and none of its rows
         can make the predicate true.
         """
-        return [names is None for names in self.name_indexes(files, predicate)]
-
-    def name_indexes(self, files: Iterable[Listed], predicate: Predicate) -> Iterator[tuple[str, ...] | None]:
-        """Yield for each file the indexes that exclude it (``column kind``, sorted); None if it must be opened."""
         refute = self._refute(predicate, of=True)
         return _sort_names(self._refute_file(file, refute) for file in files)
 

@@ -231,7 +231,7 @@ def test_a_store_that_is_not_good_enough_is_refused_before_anything_is_written(
 
 def test_doctor_tells_a_store_that_ignores_conditions(s3_server: MeddledS3, opened: Opened) -> None:
     """Its check of the state directory fails, before a run would; on one that is good enough nothing of it stays."""
-    workplace: Any = SimpleNamespace(states=opened)
+    workplace: Any = SimpleNamespace(state_directory=opened)
 
     def ignore(environ: Environ, serve: Serve) -> Any:
         environ.pop("HTTP_IF_NONE_MATCH", None)

@@ -110,7 +110,7 @@ def test_a_store_that_creates_twice_is_found(monkeypatch: pytest.MonkeyPatch, tm
         def delete(self, name: str) -> None:
             pass
 
-    monkeypatch.setattr(Workplace, "states", lambda self, uri: Careless())
+    monkeypatch.setattr(Workplace, "state_directory", lambda self, uri: Careless())
     with Workplace("test") as workplace, pytest.raises(VerificationError, match="created twice"):
         checks.check_state(workplace, str(tmp_path))
 

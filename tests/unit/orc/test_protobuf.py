@@ -16,7 +16,7 @@ def test_known_and_unknown_fields_are_written_back_as_they_were() -> None:
     found = decode(wire, "a message")
     assert found.encode() == wire
     assert (found.integer(1), found.data(2), found.data(8005)) == (150, b"abc", b"z")
-    assert found.list_unknown([1, 2]) == [3, 4, 8005]
+    assert sorted({key >> 3 for key, _ in found.fields}) == [1, 2, 3, 4, 8005]
 
 
 @given(st.lists(st.tuples(st.integers(1, 1 << 28), st.one_of(st.integers(0, U64), st.binary(max_size=9)))))

@@ -36,6 +36,7 @@ from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.random_rows import COLUMNS, Chooser, drawn, evaluated, plain
+from tests.unit.skipping.stores import must_open
 
 FILES, ROWS, EACH = 24, 6, 200
 LENGTHS = 1 << 14
@@ -201,7 +202,7 @@ class Lake:
         chooser = Chooser(self.chance, [*self.columns, *self.partitions], self.literal)
         for _ in range(count):
             predicate = chooser.predicate(3)
-            kept = skipper.select_files(files, predicate)
+            kept = must_open(skipper, files, predicate)
             found = whole["file"].filter(evaluated(whole, predicate)).to_pylist()
             lost = [number for number in found if not kept[number]]
             assert not lost, (predicate, [(paths[number], self.tables[paths[number]].to_pylist()) for number in lost])

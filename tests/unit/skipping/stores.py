@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.store import StoreFile, StorePart, read_part
+from sparkcrypt.skipping.query.predicate import Predicate
+from sparkcrypt.skipping.query.skipper import Listed, Skipper
 
 UDT = "ParquetBaseClauseTranslator$BloomFilterMetaDataTypeUDT"
 TABLE = "/data/table"
@@ -65,3 +67,8 @@ def bounds_of(pairs: Sequence[tuple[Any, Any] | None], kind: pa.DataType) -> pa.
     """Return a column of bounds; None is a row without them."""
     rows = [None if pair is None else {"min": pair[0], "max": pair[1]} for pair in pairs]
     return pa.array(rows, pa.struct([("min", kind), ("max", kind)]))
+
+
+def must_open(skipper: Skipper, files: Iterable[Listed], predicate: Predicate) -> list[bool]:
+    """Tell for each file, in order, whether a query with a predicate must open it."""
+    return [names is None for names in skipper.name_indexes(files, predicate)]

@@ -14,6 +14,7 @@ from sparkcrypt.skipping.query.predicate import Compare
 from sparkcrypt.skipping.query.skipper import Listed
 from sparkcrypt.skipping.trusted.trust import Expected
 from tests.unit.skipping.keys import Keys
+from tests.unit.skipping.stores import must_open
 from tests.unit.skipping.tables import UUID, Table
 
 TYPES = {"id": "long", "ssn": "string"}
@@ -59,7 +60,7 @@ def skipped(opened: Any, table: Table, predicate: Compare) -> list[str]:
     """Return the names of the files that a store leaves out."""
     files = sorted((table.root / "data").iterdir())
     listed = [Listed(str(file), file.stat().st_mtime_ns // 1_000_000, file.stat().st_size) for file in files]
-    kept = opened.skipper.select_files(listed, predicate)
+    kept = must_open(opened.skipper, listed, predicate)
     return [file.name for file, must in zip(files, kept, strict=True) if not must]
 
 

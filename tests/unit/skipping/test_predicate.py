@@ -32,6 +32,7 @@ from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 from tests.unit.skipping.footers import read_bounds
 from tests.unit.skipping.random_rows import COLUMNS, Chooser, drawn, evaluated, plain
+from tests.unit.skipping.stores import must_open
 
 OBJECTS, ROWS, PREDICATES = 40, 6, 700
 
@@ -194,15 +195,15 @@ def test_only_the_file_that_was_indexed_is_skipped() -> None:
         Listed("/t/a", 5, 11),
         Listed("/t/b", 5, 10),
     ]
-    assert BOUNDS.select_files(files, wanted) == [False, False, True, True, True]
-    assert BOUNDS.select_files(files[:1], Compare("c", "=", 6)) == [True]
+    assert must_open(BOUNDS, files, wanted) == [False, False, True, True, True]
+    assert must_open(BOUNDS, files[:1], Compare("c", "=", 6)) == [True]
 
 
 def test_an_object_in_two_rows_is_skipped_only_if_both_say_so() -> None:
     """A store with an object twice keeps it as long as either row may hold what is asked for."""
     index = IndexEntries(Index("", "minmax", ("c",), "long"), (Bounds(1, 1), Bounds(5, 5)))
     twice = Skipper(Store(4, "/t", None, ("/t/a#5", "/t/a#5"), (), (index,)), {"/t/a#5": ObjectFacts(10)})
-    kept = [twice.select_files([Listed("/t/a", 5, 10)], Compare("c", "=", value)) for value in (1, 5, 3)]
+    kept = [must_open(twice, [Listed("/t/a", 5, 10)], Compare("c", "=", value)) for value in (1, 5, 3)]
     assert kept == [[True], [True], [False]]
 
 
@@ -221,7 +222,7 @@ def test_a_file_that_is_left_out_has_the_indexes_that_say_so() -> None:
         (Not(Or((zero, Unsupported()))), ("e minmax",)),
         (Not(And((zero, Not(low)))), ("c minmax", "e minmax")),
     ):
-        assert both.select_files([file], predicate) == [False]
+        assert must_open(both, [file], predicate) == [False]
         assert list(both.name_indexes([file], predicate)) == [names]
 
 

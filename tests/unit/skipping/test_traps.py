@@ -25,6 +25,7 @@ from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, open_store
 from tests.unit.skipping.footers import changed, file_of
 from tests.unit.skipping.keys import Keys
+from tests.unit.skipping.stores import must_open
 
 NAN = math.nan
 OLD, NEW = datetime.date(1582, 10, 10), datetime.date(2024, 2, 29)
@@ -66,7 +67,7 @@ def opened_files(root: Path, keys: Keys, files: Mapping[str, bytes], predicate: 
         Listed(str(root / "data" / name), stamp.st_mtime_ns // 1_000_000, stamp.st_size)
         for name, stamp in stamps.items()
     ]
-    kept = skipper.select_files(listed, predicate)
+    kept = must_open(skipper, listed, predicate)
     return "".join(name for name, keep in zip(files, kept, strict=True) if keep)
 
 

@@ -33,6 +33,7 @@ from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from tests.unit.skipping.keys import Keys
+from tests.unit.skipping.stores import must_open
 
 FOLDER = Path(__file__).parent / "upstream_stores"
 MASTER_KEYS = {"footer": bytes(range(16)), "pii": bytes(range(16, 32)), "other": bytes(range(32, 48))}
@@ -232,6 +233,6 @@ def test_files_that_are_left_out_are_upstreams(where: str) -> None:
     objects = {name: ObjectFacts(100) for name in store.objects}
     files = [Listed(name.partition("#")[0], int(name.partition("#")[2]), 100) for name in store.objects]
     types = {name: kind for name, (kind, _, _) in COLUMNS.items()}
-    kept = Skipper(store, objects, types).select_files(files, parse_where(where, types))
+    kept = must_open(Skipper(store, objects, types), files, parse_where(where, types))
     skipped = [file.path[-len("a.parquet")] for file, keep in zip(files, kept, strict=True) if not keep]
     assert "".join(skipped) == SKIPPED[where]
