@@ -8,6 +8,7 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt import encrypt_table
@@ -16,6 +17,7 @@ from sparkcrypt.backfill.many.passes import backfill
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.cli.runs.shred_text import shred_plan_text
 from sparkcrypt.errors import ConfigError, PlanError
+from sparkcrypt.parquet import inspect_file
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import (
@@ -130,18 +132,25 @@ def test_other_data_under_a_due_key_refuse_it(lake: Lake) -> None:
 
 
 def test_what_stays_readable_is_named(lake: Lake) -> None:
-    """Files in clear, files under another key and old files that wait for expiry would defeat the shredding."""
+    """Files in clear, files under another key and old files that wait for expiry would defeat the shredding.
+
+    That holds of columns that Spark reads as the table's although they are written in another case.
+    """
     policy = make_policy_of_months(lake)
     make_table_of_months(lake, policy)
     with lake.stranger() as stranger:
         stranger.sql(f"INSERT INTO {lake.name('t')} PARTITION (d = '2025-01-05') VALUES (9, 'e9', 's9')")
+    folder = lake.path("t") / "d=2025-01-05"
+    plain = next(file for file in folder.glob("*.parquet") if inspect_file(file).footer == "plaintext")
+    upper = pq.read_table(plain).rename_columns([name.upper() for name in pq.read_schema(plain).names])
+    pq.write_table(upper, folder / "upper.parquet")
     assert by_key(plan_shredding(lake, policy, "t"))[OLD].defeated_by == (
-        f"{lake.name('t')}: column email in d=2025-01-05 is not encrypted in 1 file; `sparkcrypt backfill` puts it "
+        f"{lake.name('t')}: column email in d=2025-01-05 is not encrypted in 2 files; `sparkcrypt backfill` puts it "
         "under the key first",
     )
     assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
     (old,) = by_key(plan_shredding(lake, policy, "t"))[OLD].defeated_by
-    assert "2 old files, 1 of them with columns in clear, stay until `sparkcrypt backfill expire`" in old
+    assert "3 old files, 2 of them with columns in clear, stay until `sparkcrypt backfill expire`" in old
 
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     lake.sql("INSERT INTO t PARTITION (d = '2025-02-01') VALUES (10, 'e10', 's10')")

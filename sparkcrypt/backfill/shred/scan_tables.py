@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TypeAlias
 
 from sparkcrypt.backfill.drift.footers import FooterReader
-from sparkcrypt.backfill.drift.match_columns import match_columns
+from sparkcrypt.backfill.drift.match_columns import ColumnMatcher
 from sparkcrypt.backfill.drift.scan import FILES_AT_ONCE
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.target.target import CatalogTarget
@@ -99,6 +99,7 @@ class TableScan:
         self.places: dict[str, KeyPlace] = {}
         self.unread: tuple[int, str] = (0, "")
         self.derived: dict[tuple[str, str], dict[tuple[str, str | None], int]] = {}
+        self._matcher = ColumnMatcher(target.plan)
         self._planned = {column.path: column for column in target.plan.columns}
         self._now = datetime.now(timezone.utc)
 
@@ -155,19 +156,17 @@ class TableScan:
         return kept
 
     def _list_columns(self, summary: FileSummary) -> _Columns | None:
-        """Return path, state and key of each column; for an ORC file, with the paths in the plan.
+        """Return each column, by its path in the plan if it has one: whether it is encrypted, and its key.
 
-        None if the footer does not contain them, or an ORC file's columns are nested differently from the table's.
+        None if the footer does not contain them, or the file's columns are nested differently from the table's.
         """
         if summary.columns is None:
             return None
-        names: dict[Path, Path] = {}
-        if summary.format == "orc":
-            try:
-                planned = match_columns(summary, self.target.plan).planned
-            except PlanError:
-                return None
-            names = {path: column.path for path, column in planned.items()}
+        try:
+            planned = self._matcher.match(summary).planned
+        except PlanError:
+            return None
+        names = {path: column.path for path, column in planned.items()}
         return tuple((names.get(path, path), known.encrypted, known.key_id) for path, known in summary.columns.items())
 
     def _expect(self, values: Mapping[str, str]) -> dict[Path, str | None]:
@@ -214,8 +213,10 @@ class TableScan:
 
     def _count_derived(self, shape: _Shape) -> None:
         for note in shape.lineage:
-            keys = {key_id for path, encrypted, key_id in shape.columns or () if encrypted and path[0] == note.column}
-            clear = any(encrypted is False for path, encrypted, _ in shape.columns or () if path[0] == note.column)
+            name = note.column.lower()  # the note has the writer's case, the column that of the table
+            leaves = [(encrypted, key_id) for path, encrypted, key_id in shape.columns or () if path[0].lower() == name]
+            keys = {key_id for encrypted, key_id in leaves if encrypted}
+            clear = any(encrypted is False for encrypted, _ in leaves)
             for source in (*note.origins, *note.declassified):
                 made = self.derived.setdefault(source, {})
                 for key_id in [*keys, *([None] if clear else [])]:
