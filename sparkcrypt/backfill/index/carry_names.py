@@ -16,6 +16,7 @@ from sparkcrypt.backfill.journal.unit_status import UnitStatus
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.errors import SparkcryptError
+from sparkcrypt.paths import is_hidden
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.skipping.keep.carry import carry_store
 from sparkcrypt.skipping.keep.files import SETTLED_SECONDS
@@ -102,7 +103,7 @@ def _carry(store: TableStore, target: Target, files: HadoopFiles, replaced: Repl
 
 def _has_leftovers(store: TableStore, opened: TrustedStore) -> bool:
     """Return whether a killed writer left files beside the store, which may be under a column's former key."""
-    there = (name for name in store.folder.names() if not name.startswith((".", "_")))
+    there = (name for name in store.folder.names() if not is_hidden(name))
     return any(name not in opened.sidecar.files for name in there)
 
 
