@@ -109,7 +109,12 @@ def test_expire_deletes_nothing_while_a_writer_may_come_back_to_it(lake: Lake) -
     """A writer that began before the swap commits to the old folder, where nobody would look for it after expire."""
     policy, before = tagged(lake, PARTITIONED["using"])
     encrypt_table(lake.spark, "t", policy)
-    for name, seconds in ((".spark-staging-6a1f", 60), (".hive-staging_hive_1", 60), ("_temporary", -60)):
+    for name, seconds in (
+        (".spark-staging-6a1f", 60),
+        (".hive-staging_hive_1", 60),
+        ("__magic_job-1", 60),
+        ("_temporary", -60),
+    ):
         writing = lake.path("t") / name
         writing.mkdir()
         os.utime(writing, (time.time() + seconds, time.time() + seconds))

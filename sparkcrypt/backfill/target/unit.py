@@ -212,8 +212,11 @@ def list_unit(files: HadoopFiles, unit: Unit) -> Unit:
 
 
 def is_writers_folder(name: str) -> bool:
-    """Return whether a folder's name is that of a temporary folder of a Spark or Hive job that is writing."""
-    return name == "_temporary" or name.startswith((".spark-staging", ".hive-staging"))
+    """Return whether a folder's name is that of a temporary folder of a Spark or Hive job that is writing.
+
+    ``__magic`` and ``__magic_job-…`` are those of Hadoop's magic committer for S3 (``MagicCommitPaths``).
+    """
+    return name == "_temporary" or name.startswith((".spark-staging", ".hive-staging", "__magic"))
 
 
 def refuse_writers_at_work(files: HadoopFiles, unit: Unit) -> None:
