@@ -176,8 +176,8 @@ with socket.create_server(("127.0.0.1", int(port))) as server:
         connection, _ = server.accept()
         with connection:
             if number >= 2 and connection.recv(len(LOGIN), socket.MSG_WAITALL) == LOGIN:
-                connection.sendall(bytes([5, 0, 0, 0, 0]))
                 print("login", number, flush=True)
+                connection.sendall(bytes([5, 0, 0, 0, 0]))
 """
 
 
