@@ -11,7 +11,7 @@ from sparkcrypt.parquet.file.columns import ColumnCrypto
 from sparkcrypt.parquet.file.footer import MAGIC_BYTES, Footer, known_aad
 from sparkcrypt.parquet.file.keys import FileCiphers
 from sparkcrypt.parquet.file.modules import ModuleType
-from sparkcrypt.parquet.file.schema import Path, leaf_levels, leaf_types
+from sparkcrypt.parquet.file.schema import LeafLevels, Path, leaf_levels, leaf_types
 from sparkcrypt.parquet.file.source import Input
 from sparkcrypt.parquet.pages.chunk import ChunkKey, chunk_range
 from sparkcrypt.parquet.pages.claimed_regions import PartName
@@ -148,11 +148,8 @@ def source_chunks(
         ConfigError: a column is encrypted and no key is given.
     """
     assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
-    levels, types = leaf_levels(footer.metadata), leaf_types(footer.metadata)
-    leaves = [
-        (column, join_dotted(column.path), kind, level.repetition > 0)
-        for column, kind, level in zip(footer.columns, types, levels, strict=True)
-    ]
+    types, levels = leaf_types(footer.metadata), leaf_levels(footer.metadata)
+    leaves = [_leaf(*known) for known in zip(footer.columns, types, levels, strict=True)]
     for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
         yield _chunks(file, footer, ciphers, leaves, _Group(group, number, ordinal), dark)
 
@@ -170,16 +167,10 @@ def column_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None, colu
         FormatError, VerificationError, ConfigError: as `source_chunks`, of this leaf.
     """
     assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
-    crypto, level = footer.columns[column], leaf_levels(footer.metadata)[column]
-    kind = leaf_types(footer.metadata)[column]
+    leaf = _leaf(footer.columns[column], leaf_types(footer.metadata)[column], leaf_levels(footer.metadata)[column])
     for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
-        chunk, name = group.columns[column], PartName(join_dotted(crypto.path), number)
-        check_in_this_file(chunk, name)
-        key = _key(footer, ciphers, crypto, ordinal, column) if crypto.encrypted else None
-        metadata = _metadata(file, footer, chunk, key, name)
-        check_type(metadata, kind, name)
-        repeated = level.repetition > 0
-        yield SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, group.num_rows, repeated)
+        check_in_this_file(group.columns[column], PartName(leaf[1], number))
+        yield _open_chunk(file, footer, ciphers, leaf, _Group(group, number, ordinal), column)
 
 
 class _Group(NamedTuple):
@@ -194,6 +185,10 @@ _Leaf: TypeAlias = tuple[ColumnCrypto, str, int, bool]
 """A leaf: its encryption, its path as text, its physical type, whether it is repeated."""
 
 
+def _leaf(column: ColumnCrypto, kind: int, level: LeafLevels) -> _Leaf:
+    return column, join_dotted(column.path), kind, level.repetition > 0
+
+
 def _chunks(
     file: Input,
     footer: Footer,
@@ -202,16 +197,23 @@ def _chunks(
     group: _Group,
     dark: Collection[Path],
 ) -> Iterator[SourceChunk]:
+    for column, (chunk, leaf) in enumerate(zip(group.row_group.columns, leaves, strict=True)):
+        check_in_this_file(chunk, PartName(leaf[1], group.number))
+        if leaf[0].path not in dark:
+            yield _open_chunk(file, footer, ciphers, leaf, group, column)
+
+
+def _open_chunk(
+    file: Input, footer: Footer, ciphers: FileCiphers | None, leaf: _Leaf, group: _Group, column: int
+) -> SourceChunk:
+    """Open the metadata of one leaf's chunk in a row group, and check that it fits the leaf."""
+    crypto, path, kind, repeated = leaf
+    chunk, name = group.row_group.columns[column], PartName(path, group.number)
+    key = _key(footer, ciphers, crypto, group.ordinal, column) if crypto.encrypted else None
+    metadata = _metadata(file, footer, chunk, key, name)
+    check_type(metadata, kind, name)
     rows = group.row_group.num_rows
-    for column, (chunk, (crypto, path, kind, repeated)) in enumerate(zip(group.row_group.columns, leaves, strict=True)):
-        name = PartName(path, group.number)
-        check_in_this_file(chunk, name)
-        if crypto.path in dark:
-            continue
-        key = _key(footer, ciphers, crypto, group.ordinal, column) if crypto.encrypted else None
-        metadata = _metadata(file, footer, chunk, key, name)
-        check_type(metadata, kind, name)
-        yield SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, rows, repeated)
+    return SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, rows, repeated)
 
 
 def _key(footer: Footer, ciphers: FileCiphers | None, crypto: ColumnCrypto, ordinal: int, column: int) -> ChunkKey:
