@@ -103,7 +103,7 @@ def _refuse_writer(runs: PastRuns, journal: Journal, name: str, status: UnitStat
         writing = f"{folder}/{writing.rpartition('/')[2]}"
         raise VerificationError(f"{runs.target.name}: {name}: {may_commit(writing, folder)}; it is where it was")
     location = restore_unit(name, status.fields).location
-    if status.swapped and comparable_path(location) != comparable_path(str(status.fields["outcome"]["new_location"])):
+    if status.swapped and comparable_path(location) != comparable_path(status.new_location):
         refuse_earlier_writer(runs, name, location, swap_time(journal, status))
 
 

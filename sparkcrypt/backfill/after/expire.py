@@ -216,7 +216,7 @@ def _find_waste(
             waste.old[old] = (unit.name, statuses[unit.name])
         waste.old.update((left, (unit.name, statuses[unit.name])) for left in _list_emptied_folders(runs, unit))
     for name, status in statuses.items():
-        new = str(status.fields["outcome"]["new_location"]) if status.step == "unit_rolled_back" else ""
+        new = status.new_location if status.step == "unit_rolled_back" else ""
         if new and is_staged(new) and runs.files.exists(new) and places.user_of(new) is None:
             waste.old[new] = (name, status)
     records = (
@@ -252,7 +252,7 @@ def _new_locations(runs: PastRuns) -> Iterator[str]:
     for journal in runs.list_readable():
         for status in status_of_units(journal.records).values():
             if "outcome" in status.fields:
-                yield str(status.fields["outcome"]["new_location"])
+                yield status.new_location
 
 
 def _lengths(files: HadoopFiles, folder: str) -> list[int]:

@@ -59,7 +59,7 @@ def find_files_back(name: str, status: UnitStatus, location: str, folders: tuple
 
 def settle_move(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
     """Record a move that a killed pass had made; return the unit's status."""
-    to, outcome = _place_of(rewriter, status), _outcome(status)
+    to, outcome = _place_of(rewriter, status), status.outcome
     if comparable_path(outcome.old_location) == comparable_path(to) or not rewriter.run.files.exists(to):
         return status
     return _note_move(rewriter, name, outcome, to)
@@ -91,13 +91,13 @@ def move_out_of_reach(rewriter: UnitRewriter, kept: set[str], *, grace_seconds: 
     for name, status in status_of_units(run.journal.records).items():
         if not status.swapped or name in kept or _age_seconds(run.journal, status) < grace_seconds:
             continue
-        old = comparable_path(_outcome(status).old_location)
-        if is_staged(old) or old in expired or not run.files.exists(_outcome(status).old_location):
+        old = comparable_path(status.old_location)
+        if is_staged(old) or old in expired or not run.files.exists(status.old_location):
             continue
         places = run.in_use.look() if places is None else places
-        why = _find_obstacle(rewriter, _outcome(status).old_location, places)
+        why = _find_obstacle(rewriter, status.old_location, places)
         if why is None:
-            move_old(run.files, name, _outcome(status).old_location, _place_of(rewriter, status))
+            move_old(run.files, name, status.old_location, _place_of(rewriter, status))
             moved[name] = status
         else:
             found.append(InReach(name, why))
@@ -108,9 +108,9 @@ def _settle_moves(rewriter: UnitRewriter, moved: Mapping[str, UnitStatus]) -> It
     """Record the moves of units; yield those that are renamed back, since their folder came into use."""
     places = rewriter.run.in_use.look()
     for name, status in moved.items():
-        why = _move_back(rewriter, _outcome(status).old_location, _place_of(rewriter, status), places)
+        why = _move_back(rewriter, status.old_location, _place_of(rewriter, status), places)
         if why is None:
-            _note_move(rewriter, name, _outcome(status), _place_of(rewriter, status))
+            _note_move(rewriter, name, status.outcome, _place_of(rewriter, status))
         else:
             yield InReach(name, why)
 
@@ -134,7 +134,7 @@ def take_out(rewriter: UnitRewriter, name: str, status: UnitStatus, location: st
         VerificationError: such a file is also where the run keeps old files, or another table or unit uses the folder.
         RunConflictError: the lock is lost.
     """
-    run, to, outcome = rewriter.run, _place_of(rewriter, status), _outcome(status)
+    run, to, outcome = rewriter.run, _place_of(rewriter, status), status.outcome
     own = run.target.name if status.unit.partition is None else name
     refuse_used(run.in_use.look(afresh=True), own, location, "has old files that are to be moved out")
     for place in find_files_back(name, status, location, list_folders(run.files, location)):
@@ -174,7 +174,3 @@ def _place_of(rewriter: UnitRewriter, status: UnitStatus) -> str:
 def _age_seconds(journal: Journal, status: UnitStatus) -> float:
     then = datetime.fromisoformat(swap_time(journal, status))
     return (datetime.now(timezone.utc) - then).total_seconds()
-
-
-def _outcome(status: UnitStatus) -> UnitOutcome:
-    return UnitOutcome.from_dict(status.fields["outcome"])
