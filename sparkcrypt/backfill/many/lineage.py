@@ -176,9 +176,8 @@ def trace_lineage(
 
 def _ask_table(spark: SparkSession, table: Table, policy: Policy) -> TableLineage:
     target = catalog_target(spark, table, policy, None)
-    cache = FooterCache(
-        open_state_directory(spark, policy.run_state, outside=target.base), target.table_id, keeps=False
-    )
+    store = open_state_directory(spark, policy.run_state, outside=target.base)
+    cache = FooterCache(store, target.table_id, keeps=False)
     files = 0
     unreadable: dict[str, str] = {}
     noted: list[ColumnLineage] = []

@@ -180,9 +180,9 @@ class _Pass:
 
     def _unchanged_since(self, target: CatalogTarget, store: StateStore) -> bool:
         """Tell whether the pass skips unchanged tables, and a table is unchanged since a pass last found no drift."""
-        return self._options.changed and PassFingerprint(store, target.table_id).read() == fingerprint(
-            target, self._files
-        )
+        if not self._options.changed:
+            return False
+        return PassFingerprint(store, target.table_id).read() == fingerprint(target, self._files)
 
     def _needs_care(self, target: CatalogTarget, store: StateStore) -> bool:
         if self._options.run.dry_run:

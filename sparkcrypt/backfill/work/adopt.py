@@ -50,10 +50,8 @@ def adopt(rewriter: UnitRewriter, attempt: Attempt) -> UnitOutcome:
     """
     unit = attempt.listed.unit
     base = base_location(attempt.staged)
-    new, old = (
-        rewriter.swap.final_location(unit, attempt.staged),
-        locate_old_files(rewriter.run, rewriter.swap, unit, base),
-    )
+    new = rewriter.swap.final_location(unit, attempt.staged)
+    old = locate_old_files(rewriter.run, rewriter.swap, unit, base)
     here, there = (place_now(rewriter, attempt.staged, place) for place in (new, old))
     rewriter.run.progress.step(unit.name, "verifying")
     proof = attempt.proof or _prove(rewriter, unit, attempt, there, here)
