@@ -78,7 +78,7 @@ class OrphanSearch:
 
     def __init__(self, spark: SparkSession, policy: Policy) -> None:
         self.policy = policy
-        self.store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
+        self.store = open_state_directory(spark, policy.run_state)
         self._spark, self.files, self._catalog = spark, HadoopFiles(spark), Catalog(spark)
         self.in_use = InUse(spark, None, OtherTables(spark))
         self._places = self.in_use.look()

@@ -82,7 +82,7 @@ def expire_left(
         ConfigError: no run of it is known.
         PlanError: the partitions of a table could not be listed, so it is not known which folders are in use.
     """
-    store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
+    store = open_state_directory(spark, policy.run_state)
     if not store.list(f"runs/{table_id}/"):
         raise ConfigError(f"{table_id}: no run is known in this state directory; `sparkcrypt backfill list` lists them")
     search = OrphanSearch(spark, policy)

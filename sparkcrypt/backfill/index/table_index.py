@@ -35,7 +35,6 @@ from sparkcrypt.spark.tasks.index_rows import rows_in_tasks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OUTSIDE = ".nothing"
 _NO_PLACE = "the policy does not say where stores are; set index: {location: FOLDER} in it"
 
 
@@ -208,7 +207,7 @@ def open_table_index(spark: SparkSession, name: str, policy: Policy) -> TableInd
     """
     table = Catalog(spark).table(name)
     data, plan = find_files(spark, table, policy), plan_of(spark, table, policy)
-    store = find_store(policy, table.uuid, open_state_directory(spark, policy.run_state, outside=_OUTSIDE))
+    store = find_store(policy, table.uuid, open_state_directory(spark, policy.run_state))
     if store is None:
         raise ConfigError(
             _NO_PLACE
@@ -279,7 +278,7 @@ def drop_index(spark: SparkSession, policy: Policy, uuid: str) -> tuple[str, tup
         VerificationError: a table is at, in or above the folder; nothing was deleted.
         RunConflictError: another process is writing the store.
     """
-    store = find_store(policy, uuid, open_state_directory(spark, policy.run_state, outside=_OUTSIDE))
+    store = find_store(policy, uuid, open_state_directory(spark, policy.run_state))
     if store is None:
         raise ConfigError(_NO_PLACE)
 

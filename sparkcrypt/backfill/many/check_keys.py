@@ -125,7 +125,7 @@ def check_keys(
     gate = Gate(spark, policy, accept_path_readers=True)
     chosen = choose_tables(spark, Choice(tuple(tables), tuple(databases)))
     files = HadoopFiles(spark)
-    state_store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
+    state_store = open_state_directory(spark, policy.run_state)
     shredded = ShreddedKeys(state_store, policy).list_all()
     if without_former:
         policy = replace(policy, key_service=split_former(policy.key_service)[0])

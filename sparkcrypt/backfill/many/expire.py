@@ -84,7 +84,7 @@ def expire_many(
         for chosen in (choose_tables(spark, named) if named != Choice() else ())
     }
     found |= {names[table_id]: table_id for table_id in ids if table_id in names}
-    store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state}/.nothing")
+    store = open_state_directory(spark, policy.run_state)
     done, failed = list[Expired](), list[TableError]()
     for name, uuid in found.items():
         if uuid is None or not Journal.runs(store, uuid):

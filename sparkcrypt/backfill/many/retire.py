@@ -78,7 +78,7 @@ def retire_versions(
             f"this policy's key service ({type(service).__name__}) does not retire versions here; disable them with "
             "the service's own tools, once `sparkcrypt keys status` tells of no file under them"
         )
-    store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
+    store = open_state_directory(spark, policy.run_state)
     try:
         newest = service.describe(key_id).versions
     except KeyNotFoundError as error:
@@ -103,7 +103,7 @@ def find_needs(
     spark: SparkSession, policy: Policy, key_id: str, below: int, *, leave_out: Collection[str] = ()
 ) -> Iterator[Need]:
     """Yield every known reason to keep a master key's versions below a number; see `retire_versions`."""
-    store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
+    store = open_state_directory(spark, policy.run_state)
     for use in list_key_uses(store):
         if not {use.name, use.table_id} & set(leave_out):
             yield from _find_in_table(spark, policy, store, use, key_id, below)

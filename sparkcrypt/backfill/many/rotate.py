@@ -29,8 +29,6 @@ _UNREACHED = (
     "looked at, and files that anybody has read; delete these, and retire the earlier versions (`sparkcrypt keys "
     "retire`)"
 )
-_OUTSIDE = ".nothing"
-"""Stands for a table's folder when the state directory is opened for all tables; each run checks its own table's."""
 
 
 def rotate_key(
@@ -82,7 +80,7 @@ def rotate_key(
     if successor is not None:
         refuse_unplanned(policy, key_id, successor, compromised=compromised)
     store, service = (
-        open_state_directory(spark, policy.run_state, outside=_name_outside_folder(policy)),
+        open_state_directory(spark, policy.run_state),
         open_key_service(policy.key_service),
     )
     chosen, missing = tuple(tables), tuple[str, ...]()
@@ -173,7 +171,3 @@ def find_tables(spark: SparkSession, store: StateStore, key_id: str) -> tuple[tu
 def _list(names: Iterable[str]) -> str:
     text = ", ".join(names)
     return f", but for what is no table of this catalog ({text})" if text else ""
-
-
-def _name_outside_folder(policy: Policy) -> str:
-    return f"{policy.run_state.rstrip('/')}/{_OUTSIDE}"

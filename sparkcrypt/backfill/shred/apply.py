@@ -98,7 +98,7 @@ def shred_keys(
             key is held or needed, or a deletion is not proven.
         KeyServiceError: the key service failed or refused.
     """
-    store = open_state_directory(spark, policy.run_state, outside=f"{policy.run_state.rstrip('/')}/.nothing")
+    store = open_state_directory(spark, policy.run_state)
     service = open_key_service(policy.key_service)
     facts = read_key_facts(store, service, MasterKeys.of(policy), expected=options.expected)
     _refuse_unknown_holds(facts, options)

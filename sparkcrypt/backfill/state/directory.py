@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 _ATOMIC_RENAME = ("hdfs", "viewfs")
 
 
-def open_state_directory(spark: SparkSession, uri: str, *, outside: str) -> StateStore:
+def open_state_directory(spark: SparkSession, uri: str, *, outside: str | None = None) -> StateStore:
     """Open the state directory of a policy.
 
     Args:
         spark: a classic session, for state on HDFS or an object store.
         uri: ``run_state`` of the policy.
         outside: the table's folder; the state directory may not be inside it, since INSERT OVERWRITE would delete it.
+            None if no table is concerned.
 
     Raises:
         ConfigError: it is inside the table, its file system has no conditional create, or it cannot be reached.
     """
-    if lies_inside(uri, outside):
+    if outside is not None and lies_inside(uri, outside):
         raise ConfigError(
             f"run_state {uri} lies inside the table's folder {outside}, where an overwrite would delete it; move it out"
         )

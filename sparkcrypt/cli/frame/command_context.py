@@ -107,7 +107,7 @@ class Workplace:
         spark = self.spark
         from sparkcrypt.backfill.state.directory import open_state_directory
 
-        return open_state_directory(spark, uri, outside=f"{uri.rstrip('/')}/.nothing")
+        return open_state_directory(spark, uri)
 
     def write(self, uri: str, text: str) -> None:
         """Write a small file, replacing an existing one.
