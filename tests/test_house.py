@@ -282,8 +282,8 @@ def test_the_helper_starts_with_the_standard_library_alone() -> None:
 
 
 def test_modules_stay_readable() -> None:
-    """No module is longer than 350 lines, and each says in its first line why it exists."""
-    assert [module for module in MODULES if (ROOT / module).read_text().count("\n") > 350] == []
+    """No module is longer than 700 lines, and each says in its first line why it exists."""
+    assert [module for module in MODULES if (ROOT / module).read_text().count("\n") > 700] == []
     assert [module for module in MODULES if _parsed(module).body and not ast.get_docstring(_parsed(module))] == []
 
 
