@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
+from sparkcrypt.backfill.target.new_files import NewFiles, missing_files
+from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.target import Target
-from sparkcrypt.backfill.target.unit import Unit, old_folder
+from sparkcrypt.backfill.target.unit import Unit, list_folders, old_folder
 from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError, VerificationError
+from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
@@ -51,20 +54,32 @@ class Swap(Protocol):
     def warning(self) -> str | None:
         """What users of the table must know after the swap."""
 
-    def swap(self, unit: Unit, staged: str) -> str:
+    def swap(self, new: NewFiles) -> str:
         """Put the staged folder into use for the unit; return where the old files are afterwards."""
 
-    def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
+    def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Put the old files back into use; the new files are in the staged folder afterwards.
 
         Args:
-            unit: the unit as it was listed.
-            staged: the folder in which its new files were made.
+            new: the unit as it was listed, and its new files.
             location: the folder to which a swap that ``repoints`` points the unit; its listed location by default.
         """
 
-    def in_effect(self, unit: Unit, staged: str) -> bool:
-        """Tell whether the swap has happened; a half-done one is undone first, or an error is raised."""
+    def current_location(self, unit: Unit) -> str | None:
+        """Return the folder to which the unit points now; None if it no longer exists."""
+
+    def put_back(self, new: NewFiles) -> None:
+        """Undo a swap of which only the first step has happened, if nothing has come to the unit's folder since."""
+
+    def put_in(self, new: NewFiles) -> None:
+        """Undo a rollback of which only the first step has happened, if nothing has come to the unit's folder since."""
+
+    def is_begun(self, new: NewFiles) -> bool:
+        """Tell whether a step of the swap has happened.
+
+        If the new files are not proven to be in use then, the swap was cut off, and only a person can tell what the
+        unit's folder should hold.
+        """
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return where the new files are after the swap."""
@@ -88,37 +103,52 @@ class LocationSwap:
         "MSCK REPAIR, ADD PARTITION or an INSERT into that partition, would bring them back"
     )
 
-    def swap(self, unit: Unit, staged: str) -> str:
+    def swap(self, new: NewFiles) -> str:
         """Point the table or partition to the staged folder.
 
         Raises:
             SourceChangedError: it no longer points to the unit's folder.
         """
-        current = self._read_location(unit)
-        if current != _make_comparable(unit.location):
+        unit, current = new.unit, self._read_location(new.unit)
+        if not _is_same_place(current, unit.location):
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again"
             )
-        Catalog(self.spark).set_location(self.table, staged, unit.partition)
+        Catalog(self.spark).set_location(self.table, new.staged, unit.partition)
         return unit.location
 
-    def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
+    def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Point the table or partition back to the unit's folder, or to another one.
 
         Raises:
             SourceChangedError: it does not point to the staged folder.
         """
-        current = self._read_location(unit)
-        if current != _make_comparable(staged):
+        unit, current = new.unit, self._read_location(new.unit)
+        if not _is_same_place(current, new.staged):
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, neither {unit.location} nor what this run staged; "
                 "someone moved it; look at the table, then run again"
             )
         Catalog(self.spark).set_location(self.table, location or unit.location, unit.partition)
 
-    def in_effect(self, unit: Unit, staged: str) -> bool:
+    def current_location(self, unit: Unit) -> str | None:
+        """Return the location of the table or partition in the metastore; None if the partition was dropped."""
+        catalog, table = Catalog(self.spark), self.table
+        if unit.partition is None:
+            return catalog.table(table.quoted).location
+        found = catalog.partitions(table, dict(unit.partition.values))
+        return next((partition.location for partition in found if partition.values == unit.partition.values), None)
+
+    def put_back(self, new: NewFiles) -> None:
+        """Do nothing: the swap is a single step."""
+
+    def put_in(self, new: NewFiles) -> None:
+        """Do nothing: the swap is a single step."""
+
+    def is_begun(self, new: NewFiles) -> bool:
         """Tell whether the table or partition points to the staged folder."""
-        return self._read_location(unit) == _make_comparable(staged)
+        here = self.current_location(new.unit)
+        return here is not None and _is_same_place(here, new.staged)
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return the staged folder."""
@@ -129,15 +159,12 @@ class LocationSwap:
         return unit.location
 
     def _read_location(self, unit: Unit) -> str:
-        catalog, table = Catalog(self.spark), self.table
-        if unit.partition is None:
-            return _make_comparable(catalog.table(table.quoted).location)
-        for partition in catalog.partitions(table, dict(unit.partition.values)):
-            if partition.values == unit.partition.values:
-                return _make_comparable(partition.location)
-        raise SourceChangedError(
-            f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again"
-        )
+        here = self.current_location(unit)
+        if here is None:
+            raise SourceChangedError(
+                f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again"
+            )
+        return here
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,35 +186,53 @@ class FolderSwap:
         "the folder was renamed: readers that had listed the old files fail with 'file not found' and must run again"
     )
 
-    def swap(self, unit: Unit, staged: str) -> str:
-        """Rename the old folder away and the staged folder to its place; undo the first rename if the second fails."""
-        files, old = HadoopFiles(self.spark), self.old_location(unit)
+    def swap(self, new: NewFiles) -> str:
+        """Rename the old folder away and the staged folder to its place; if that fails, rename the old folder back.
+
+        Raises:
+            SparkcryptError: a rename failed, or did not move every file.  If files have come to the unit's folder
+                meanwhile, the old folder is not renamed back.
+        """
+        files, location, old = HadoopFiles(self.spark), new.unit.location, self.old_location(new.unit)
         files.make_folder(old.rpartition("/")[0])
-        files.rename(unit.location, old)
         try:
-            files.rename(staged, unit.location)
+            _rename_whole(files, location, old)
+            _rename_whole(files, new.staged, location)
         except SparkcryptError:
-            files.rename(old, unit.location)
+            self.put_back(new)
             raise
         self._refresh()
         return old
 
-    def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
+    def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Rename both folders back."""
-        files = HadoopFiles(self.spark)
-        if files.exists(unit.location):
-            files.rename(unit.location, staged)
-        files.rename(self.old_location(unit), unit.location)
+        files, place = HadoopFiles(self.spark), new.unit.location
+        if files.exists(place):
+            _rename_whole(files, place, new.staged)
+        _rename_whole(files, self.old_location(new.unit), place)
         self._refresh()
 
-    def in_effect(self, unit: Unit, staged: str) -> bool:
-        """Tell whether both renames have happened; if only the first has, rename the old folder back."""
-        files, old = HadoopFiles(self.spark), self.old_location(unit)
-        if files.exists(old) and not files.exists(unit.location):
-            files.rename(old, unit.location)
+    def current_location(self, unit: Unit) -> str | None:
+        """Return the table's location in the metastore, or the bare folder."""
+        return next(iter(self.target.locations()), None)
+
+    def put_back(self, new: NewFiles) -> None:
+        """Rename the old folder back if there is no folder in its place."""
+        files, old = HadoopFiles(self.spark), self.old_location(new.unit)
+        if files.exists(old) and not files.exists(new.unit.location):
+            _rename_whole(files, old, new.unit.location)
             self._refresh()
-            return False
-        return files.exists(old)
+
+    def put_in(self, new: NewFiles) -> None:
+        """Rename the staged folder in again if there is no folder in its place, and the old one is kept elsewhere."""
+        files, place = HadoopFiles(self.spark), new.unit.location
+        if not files.exists(place) and files.exists(new.staged) and self.is_begun(new):
+            _rename_whole(files, new.staged, place)
+            self._refresh()
+
+    def is_begun(self, new: NewFiles) -> bool:
+        """Tell whether the old folder was renamed away."""
+        return HadoopFiles(self.spark).exists(self.old_location(new.unit))
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return the unit's folder."""
@@ -231,28 +276,28 @@ class NewFolder:
             "whoever read it before the run had ended may have seen a part"
         )
 
-    def swap(self, unit: Unit, staged: str) -> str:
+    def swap(self, new: NewFiles) -> str:
         """Rename the staged folder to the output."""
-        HadoopFiles(self.spark).rename(staged, self.output)
-        return unit.location
+        HadoopFiles(self.spark).rename(new.staged, self.output)
+        return new.unit.location
 
-    def undo(self, unit: Unit, staged: str, location: str | None = None) -> None:
+    def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Rename the output back to the staged folder."""
-        HadoopFiles(self.spark).rename(self.output, staged)
+        HadoopFiles(self.spark).rename(self.output, new.staged)
 
-    def in_effect(self, unit: Unit, staged: str) -> bool:
-        """Tell whether the output exists.
+    def current_location(self, unit: Unit) -> str | None:
+        """Return the output folder; None if it does not exist."""
+        return self.output if HadoopFiles(self.spark).exists(self.output) else None
 
-        Raises:
-            VerificationError: the output is incomplete: a rename that copies file by file was interrupted.
-        """
-        files = HadoopFiles(self.spark)
-        if files.exists(self.output) and files.data_files(staged):
-            raise VerificationError(
-                f"{self.output}: only a part of {staged} was moved there when the run was killed; see that nobody "
-                "reads it, rename it, then run again"
-            )
-        return files.exists(self.output)
+    def put_back(self, new: NewFiles) -> None:
+        """Do nothing: the source is unchanged."""
+
+    def put_in(self, new: NewFiles) -> None:
+        """Do nothing: the source is unchanged."""
+
+    def is_begun(self, new: NewFiles) -> bool:
+        """Tell whether the output exists."""
+        return HadoopFiles(self.spark).exists(self.output)
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return the output folder."""
@@ -326,6 +371,21 @@ def _refuse_slow_rename(spark: SparkSession, target: Target, instead: str) -> No
         )
 
 
-def _make_comparable(location: str) -> str:
-    """Return a location in comparable form: ``file:///x`` and ``file:/x`` become equal."""
-    return location.replace("file:///", "file:/").rstrip("/")
+def _rename_whole(files: HadoopFiles, source: str, target: str) -> None:
+    """Rename a folder, and check that every data file is at its new place and the folder no longer at its former one.
+
+    Raises:
+        SparkcryptError: the file system refused, or moved only a part.
+    """
+    before = {place: file.length for place, file in by_place(source, list_folders(files, source)).items()}
+    files.rename(source, target)
+    lost = missing_files(before, by_place(target, list_folders(files, target)))
+    if lost or files.exists(source):
+        what = f"{lost[0]} is not in {target}" if lost else f"{source} is there again"
+        raise VerificationError(
+            f"{source} was renamed to {target}, and {what}, or is of another length; nothing more was changed"
+        )
+
+
+def _is_same_place(place: str, other: str) -> bool:
+    return comparable_path(place) == comparable_path(other)

@@ -15,6 +15,7 @@ from sparkcrypt.backfill.report.progress import Silent
 from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.lock import acquire
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
+from sparkcrypt.backfill.target.new_files import NewFiles
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session_policy import registered_policy
@@ -122,10 +123,10 @@ def test_file_that_slips_in_at_the_swap_undoes_it(
     policy, before = tagged(lake, create)
     swap = way.swap
 
-    def swapped(self: Any, unit: Any, staged: str) -> str:
-        old = swap(self, unit, staged)
+    def swapped(self: Any, new: NewFiles) -> str:
+        old = swap(self, new)
         files = HadoopFiles(lake.spark)
-        files.write_new(f"{old}/part-late.parquet", files.read(unit.files[0].path.replace(unit.location, old)))
+        files.write_new(f"{old}/part-late.parquet", files.read(new.unit.files[0].path.replace(new.unit.location, old)))
         return str(old)
 
     monkeypatch.setattr(way, "swap", swapped)

@@ -18,6 +18,7 @@ from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.old_files import reconcile as carry_module
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
+from sparkcrypt.backfill.target.new_files import NewFiles
 from sparkcrypt.backfill.work.ledger import append_audit
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
@@ -182,14 +183,14 @@ def test_paused_driver_is_fenced_off(
     swap = swap_class.swap
     slept: list[str] = []
 
-    def paused(self: Any, unit: Any, staged: str) -> str:
+    def paused(self: Any, new: NewFiles) -> str:
         if not slept:
-            slept.append(unit.name)
+            slept.append(new.unit.name)
             clock.now += 1_000  # the lock expires, and another driver comes
             other = encrypt_table(lake.spark, "t", policy)
             assert other.outcome == "done"
             assert rows_of(lake.spark.table("t")) == before
-        return str(swap(self, unit, staged))
+        return str(swap(self, new))
 
     monkeypatch.setattr(swap_class, "swap", paused)
     with pytest.raises(SparkcryptError) as ended:
@@ -245,8 +246,8 @@ def test_readers_of_an_undone_swap_find_its_files(lake: Lake, monkeypatch: pytes
     swap = LocationSwap.swap
     readers: list[Any] = []
 
-    def swapped(self: LocationSwap, unit: Any, staged: str) -> str:
-        old = swap(self, unit, staged)
+    def swapped(self: LocationSwap, new: NewFiles) -> str:
+        old = swap(self, new)
         if not readers:
             lake.spark.catalog.refreshTable("t")
             frame = lake.spark.table("t")
@@ -284,10 +285,10 @@ def undone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> UndoneSwaps:
     """Swaps of the partition ``p=0`` that are undone."""
     swap, done = LocationSwap.swap, UndoneSwaps()
 
-    def swapped(self: LocationSwap, unit: Any, staged: str) -> str:
-        old = swap(self, unit, staged)
-        if len(done.folders) < done.most and unit.name == "p=0":
-            done.folders.append(Path(urlsplit(staged).path))
+    def swapped(self: LocationSwap, new: NewFiles) -> str:
+        old = swap(self, new)
+        if len(done.folders) < done.most and new.unit.name == "p=0":
+            done.folders.append(Path(urlsplit(new.staged).path))
             leave(lake, Path(urlsplit(old).path), 69 + len(done.folders))
         return old
 

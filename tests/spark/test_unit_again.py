@@ -11,7 +11,7 @@ from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.swap import FolderSwap
-from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.backfill.target.new_files import NewFiles
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, RunConflictError, SparkcryptError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -72,12 +72,12 @@ def test_driver_of_a_renamed_table_that_wakes_up_early_undoes_its_rename(
     policy, before = tagged(lake, UNPARTITIONED["using"])
     swap, slept = FolderSwap.swap, list[str]()
 
-    def paused(self: FolderSwap, unit: Unit, staged: str) -> str:
+    def paused(self: FolderSwap, new: NewFiles) -> str:
         if slept:
-            return swap(self, unit, staged)
-        slept.append(staged)
+            return swap(self, new)
+        slept.append(new.staged)
         clock.now += 1_000
-        other = At(lake.name("t"), "verifying", lambda: slept.append(swap(self, unit, staged)))
+        other = At(lake.name("t"), "verifying", lambda: slept.append(swap(self, new)))
         monkeypatch.setattr("sparkcrypt.backfill.run.unit_work.PAUSES_SECONDS", (0.0, 0.0))
         try:
             encrypt_table(lake.spark, "t", policy, progress=other)

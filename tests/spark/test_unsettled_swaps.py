@@ -15,6 +15,7 @@ from sparkcrypt.backfill.journal.run_status import has_ended
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.old_files.past_run import past_runs
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
+from sparkcrypt.backfill.target.new_files import NewFiles
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
@@ -101,15 +102,15 @@ def test_rows_on_both_sides_of_a_swap_are_kept(
     policy, before = tagged(lake, create)
     swap, left = way.swap, [True]
 
-    def swapped(self: Any, unit: Any, staged: str) -> str:
-        file = unit.files[0].path
+    def swapped(self: Any, new: NewFiles) -> str:
+        file = new.unit.files[0].path
         files = HadoopFiles(lake.spark)
         content = files.read(file)
-        old = str(swap(self, unit, staged))
+        old = str(swap(self, new))
         if left:
             left.clear()
             files.write_new(f"{old}/part-late.parquet", content)
-            files.write_new(f"{self.final_location(unit, staged)}/part-later.parquet", content)
+            files.write_new(f"{self.final_location(new.unit, new.staged)}/part-later.parquet", content)
         return old
 
     monkeypatch.setattr(way, "swap", swapped)

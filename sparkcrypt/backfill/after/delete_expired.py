@@ -109,7 +109,11 @@ def _refuse_writer(runs: PastRuns, journal: Journal, name: str, status: UnitStat
 
 def _refuse_new(files: HadoopFiles, name: str, status: UnitStatus, folder: str, place: str) -> None:
     unit = restore_unit(name, status.fields)
-    known = known_places(unit, status) if status.swapped else {place for place, _ in new_files(status)}
+    known: Collection[str] = {place for place, _ in new_files(status)}
+    if status.swapped:
+        known = known_places(unit, status)
+    elif status.resolved is not None and status.resolved.given_up:
+        known = status.resolved.files_in("old")
     _refuse_unknown(files, name, known, folder, place)
 
 

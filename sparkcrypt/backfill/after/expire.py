@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.after.delete_expired import Waste, dispose
-from sparkcrypt.backfill.after.expire_refusals import refuse_earlier_writers, refuse_old_in_use, refuse_unaudited
+from sparkcrypt.backfill.after.expire_refusals import (
+    refuse_earlier_writers,
+    refuse_missing_table,
+    refuse_old_in_use,
+    refuse_unaudited,
+)
 from sparkcrypt.backfill.audit.compact import pack_audit
 from sparkcrypt.backfill.journal.archive import archive_records, clear_archived
 from sparkcrypt.backfill.journal.journal import Journal
@@ -16,10 +21,10 @@ from sparkcrypt.backfill.journal.run_status import has_ended, has_expired, is_pa
 from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.old_files.awaiting_expiry import age_seconds
 from sparkcrypt.backfill.old_files.changed_folders import list_suspects
-from sparkcrypt.backfill.old_files.check_replacements import Standing, SwappedUnit, standing_of
+from sparkcrypt.backfill.old_files.check_replacements import Standing, SwappedUnit, report_lost, standing_of
 from sparkcrypt.backfill.old_files.compare_with_journal import Compared, compare_run, problems_of
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
-from sparkcrypt.backfill.old_files.problems import UNDONE
+from sparkcrypt.backfill.old_files.problems import CUT_OFF, GONE, UNDONE
 from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_late_commit
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.target.in_use import Places
@@ -31,6 +36,9 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_KEEPS_OLD = (UNDONE, CUT_OFF, GONE)
+"""The kinds of problems for which a unit's old files stay although it is not among those that may lose them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,7 @@ def expire_run(
     with past_runs(spark, table, policy, "expire", progress) as runs:
         all_journals = _journals(runs, run_id)
         journals = [journal for journal in all_journals if age_seconds(journal) >= older_than_seconds]
+        refuse_missing_table(runs)
         places, standing = runs.in_use.look(), standing_of(runs, journals)
         refuse_old_in_use(runs, places, standing)
         refuse_earlier_writers(runs, standing, journals)
@@ -171,6 +180,7 @@ def _reconcile_run(
     """
     units = {unit.name for unit in standing.of(journal)}
     with runs.rewriter(journal) as rewriter:
+        lost = () if dry_run else report_lost(rewriter)
         changes = list_suspects(rewriter, units) if dry_run else []
         compared = Compared(sum(len(found.places) for _, found in changes)) if dry_run else compare_run(rewriter, units)
         open_problems = problems_of(rewriter).open()
@@ -178,8 +188,11 @@ def _reconcile_run(
         if not problem.run_id:
             raise VerificationError(problem.message)
     of_run = [problem for problem in open_problems if problem.run_id == journal.run.run_id]
-    refused = {problem.unit: problem.message for problem in of_run if problem.unit in units or problem.kind == UNDONE}
-    return compared.carried, {unit.name: unit.message for unit in compared.failed} | refused
+    refused = {
+        problem.unit: problem.message for problem in of_run if problem.unit in units or problem.kind in _KEEPS_OLD
+    }
+    failed = {unit.name: unit.message for unit in (*lost, *compared.failed)}
+    return compared.carried, standing.refused_of(journal) | failed | refused
 
 
 def _find_waste(
@@ -217,8 +230,11 @@ def _find_waste(
         waste.old.update((left, (unit.name, statuses[unit.name])) for left in _list_emptied_folders(runs, unit))
     for name, status in statuses.items():
         new = status.new_location if status.step == "unit_rolled_back" else ""
+        given_up = status.resolved.given_up if status.resolved is not None and not status.swapped else ""
         if new and is_staged(new) and runs.files.exists(new) and places.user_of(new) is None:
             waste.old[new] = (name, status)
+        if given_up and disposal.is_there(given_up):
+            waste.old[given_up] = (name, status)
     records = (
         record for record in journal.records if "staged" in record.fields and record.fields.get("unit") not in refused
     )

@@ -19,6 +19,20 @@ from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path
 
 
+def refuse_missing_table(runs: PastRuns) -> None:
+    """Raise an error if the folder of a table without partitions is missing: nothing says that its rows should be gone.
+
+    Raises:
+        VerificationError: it names the folder.
+    """
+    table = runs.target.table
+    if table is not None and not table.partition_columns and not runs.files.exists(table.location):
+        raise VerificationError(
+            f"{runs.target.name}: {table.location}, its folder, is missing, so queries see no row of it; nothing was "
+            "deleted. If a swap was cut off, `sparkcrypt backfill` puts it back; else restore the folder"
+        )
+
+
 def refuse_old_in_use(runs: PastRuns, places: Places, standing: Standing) -> None:
     """Raise an error if another table or partition points to an old folder, into it, or above it.
 

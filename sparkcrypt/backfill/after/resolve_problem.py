@@ -16,10 +16,11 @@ from sparkcrypt.backfill.journal.run_status import has_ended, is_paused
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.compare_with_audit import resolve_unread
 from sparkcrypt.backfill.old_files.compare_with_journal import note_resolution, problems_of
+from sparkcrypt.backfill.old_files.cut_off import resolve_cut_off
 from sparkcrypt.backfill.old_files.grace import take_out
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
-from sparkcrypt.backfill.old_files.problems import BACK, BY_SQL, KEPT, Problem
-from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_replaced
+from sparkcrypt.backfill.old_files.problems import BACK, BY_SQL, CUT_OFF, GONE, KEPT, Problem
+from sparkcrypt.backfill.old_files.reconcile import find_home, old_locations, refuse_replaced
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import open_job
@@ -90,15 +91,15 @@ def resolve_problem(
         )
     where = None
     with past_runs(spark, table, policy, "resolve", progress) as runs:
-        _refuse_unfinished(runs)
         found = _find_problem(runs, problem)
+        _refuse_unfinished(runs, found)
         if found.run_id in runs.trust.unread or found.run_id not in runs.ids():
             resolve_unread(runs, found, keep, reason.strip())
             return Resolved(found, keep, reason.strip(), None)
         journal = runs.journal(found.run_id)
         with runs.rewriter(journal) as rewriter:
-            _resolve(rewriter, found, keep, reason.strip(), adopt=adopt)
             where = _choose_unit(_read_state(rewriter, found).unit) if keep == "old" else None
+            _resolve(rewriter, found, keep, reason.strip(), adopt=adopt)
     run = _encrypt_old(spark, table, policy, where, adopt=adopt, progress=runs.progress) if keep == "old" else None
     return Resolved(found, keep, reason.strip(), run)
 
@@ -113,6 +114,11 @@ def _resolve(rewriter: UnitRewriter, found: Problem, keep: str, reason: str, *, 
     if found.kind == BACK:
         journal.resume(rewriter.run.lock.token)
         _resolve_back(rewriter, found, status, keep, reason)
+    elif found.kind == CUT_OFF:
+        journal.resume(rewriter.run.lock.token)
+        resolve_cut_off(rewriter, found, keep, reason)
+        if keep == "old" and status.swapped:  # a rollback was cut off, whose last step this was
+            roll_back_unit(rewriter, found.unit, status.unit, status)
     elif keep == "old":
         if status.swapped:
             _refuse_old(rewriter, found, status, adopt=adopt)
@@ -127,6 +133,8 @@ def _resolve(rewriter: UnitRewriter, found: Problem, keep: str, reason: str, *, 
     else:
         journal.resume(rewriter.run.lock.token)
         listing = _list_old_folders(rewriter, found.unit, status)
+        if found.kind == GONE:
+            listing["new"] = _files_in(rewriter, status.new_location)
         note_resolution(rewriter, found, keep, reason, listing=listing)
         journal.write(UnitResolved(found.unit, found.problem, keep, listing))
     problems.close(found.problem, keep, reason)
@@ -148,7 +156,8 @@ def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, a
         VerificationError: it says why; nothing was changed.
     """
     run, unit, outcome = rewriter.run, status.unit, status.outcome
-    home = refuse_replaced(rewriter, unit, status)
+    gone = found.kind == GONE
+    home = find_home(rewriter, unit.name, status) if gone else refuse_replaced(rewriter, unit, status)
     if home is not status:
         raise VerificationError(
             f"{unit.name}: a later run has rewritten its files to {home.new_location}; look at "
@@ -201,16 +210,19 @@ def _find_problem(runs: PastRuns, problem: str) -> Problem:
     return found
 
 
-def _refuse_unfinished(runs: PastRuns) -> None:
+def _refuse_unfinished(runs: PastRuns, found: Problem) -> None:
+    """Refuse a decision while a run is unfinished; one on a swap that was cut off ends that run."""
     for journal in runs.list_readable():
-        if not (has_ended(journal) or is_paused(journal)):
+        ends = found.kind == CUT_OFF and journal.run.run_id == found.run_id
+        if not (ends or has_ended(journal) or is_paused(journal)):
             raise ConfigError(
                 f"{runs.target.name}: run {journal.run.run_id} is unfinished; run the job again to finish it first"
             )
 
 
 def _read_state(rewriter: UnitRewriter, found: Problem) -> UnitStatus:
-    return status_of_units(rewriter.run.journal.records)[found.unit]
+    status = status_of_units(rewriter.run.journal.records)[found.unit]
+    return status.failed_at or status
 
 
 def _encrypt_old(

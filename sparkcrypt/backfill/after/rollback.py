@@ -12,10 +12,18 @@ from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.later_entries import RunRolledBack, UnitRolledBack, UnitRollingBack
 from sparkcrypt.backfill.journal.run_status import has_ended
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.backfill.old_files.check_replacements import describe_cut_off
+from sparkcrypt.backfill.old_files.cut_off import open_cut_off
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
-from sparkcrypt.backfill.old_files.reconcile import list_reconciled_files, new_files, refuse_replaced
+from sparkcrypt.backfill.old_files.reconcile import (
+    list_reconciled_files,
+    new_files,
+    proven_files,
+    refuse_replaced,
+)
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.target.in_use import refuse_used
+from sparkcrypt.backfill.target.new_files import Whereabouts
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import Unit, list_folders, refuse_writers_at_work
 from sparkcrypt.backfill.work.ledger import append_audit
@@ -101,7 +109,7 @@ def _roll_back(runs: PastRuns, rewriter: UnitRewriter, journal: Journal, *, dry_
     if not dry_run:
         journal.resume(runs.lock.token)
         if not has_ended(journal):
-            recover(rewriter).refuse_problems()
+            open_cut_off(rewriter, recover(rewriter)).refuse_problems()
     every = status_of_units(journal.records)
     statuses = {name: status for name, status in every.items() if status.swapped}
     runs.trust.forget_audit()  # recovery may have added entries
@@ -190,7 +198,7 @@ def roll_back_unit(rewriter: UnitRewriter, name: str, unit: Unit, status: UnitSt
         statistics = catalog.statistics(table) if table else None
         if comparable_path(outcome.old_location) != comparable_path(unit.location) and not rewriter.swap.same_folder:
             run.files.rename(outcome.old_location, unit.location)  # the run had moved them out of the table's folder
-        rewriter.swap.undo(unit, status.staged)
+        rewriter.swap.undo(proven_files(status))
         if table and statistics is not None:
             encrypted = frozenset(column.leaf.logical[0] for column in run.target.plan.encrypted)
             catalog.restore_statistics(table, statistics, encrypted)
@@ -205,5 +213,18 @@ def roll_back_unit(rewriter: UnitRewriter, name: str, unit: Unit, status: UnitSt
 
 
 def _is_back_already(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool:
-    """Tell whether a rollback that was killed has already put the unit's old files back into use."""
-    return status.step == "unit_rolling_back" and not rewriter.swap.in_effect(status.unit, status.staged)
+    """Tell whether a rollback that was killed has already put the unit's old files back into use.
+
+    Raises:
+        VerificationError: it was killed between two renames, and something came to the unit's folder since.
+    """
+    if status.step != "unit_rolling_back":
+        return False
+    new = proven_files(status)
+    rewriter.swap.put_back(new)
+    if rewriter.locate(new) is not Whereabouts.STAGED:
+        return False
+    if rewriter.swap.is_begun(new):
+        message = describe_cut_off(name, status.new_location, status.old_location, status.staged)
+        raise VerificationError(f"{message}; run `sparkcrypt backfill`, which opens a problem of it")
+    return True

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sparkcrypt.backfill.journal.entries import Proven, UnitListed, UnitStaged, UnitVerified
 from sparkcrypt.backfill.journal.journal import Record
 from sparkcrypt.backfill.journal.unit_status import UnitStatus
+from sparkcrypt.backfill.target.new_files import NewFiles
 from sparkcrypt.backfill.target.unit import Folder
 
 
@@ -33,6 +34,11 @@ class Attempt:
     def staged(self) -> str:
         """The folder for its new files."""
         return self.listed.staged
+
+    @property
+    def new_files(self) -> NewFiles:
+        """Its new files; without lengths if they were not listed."""
+        return NewFiles.of_folders(self.listed.unit, self.staged, self.made or ())
 
     @property
     def swapping(self) -> bool:

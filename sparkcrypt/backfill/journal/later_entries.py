@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -109,7 +109,11 @@ class UnitResolved(Entry):
         problem: the problem's name.
         keep: ``new`` or ``old``.
         listing: the files in the old folders at that time: ``old`` or ``original`` -> relative path and length of each
-            file; ``undone`` for folders that were in use until a swap was undone.
+            file; ``undone`` for folders that were in use until a swap was undone; ``new`` for the new folder if files
+            of the run were gone from it.
+        given_up: the folder of the old files of a swap that was cut off, if the decision was against them; they may
+            expire.  Empty if they are in use again, or the problem was another one.
+        cut_off: whether the problem was a swap that was cut off.
     """
 
     kind: ClassVar[str] = "unit_resolved"
@@ -117,11 +121,18 @@ class UnitResolved(Entry):
     problem: str
     keep: str
     listing: Mapping[str, list[list[Any]]]
+    given_up: str = ""
+    cut_off: bool = False
 
     @classmethod
     def from_dict(cls, fields: Fields) -> UnitResolved:
         """Return the entry from a record's fields."""
-        return cls(str(fields["unit"]), str(fields["problem"]), str(fields["keep"]), fields["listing"])
+        name, problem, keep = (str(fields[field]) for field in ("unit", "problem", "keep"))
+        return cls(name, problem, keep, fields["listing"], str(fields["given_up"]), bool(fields["cut_off"]))
+
+    def accepts_missing(self, lost: Iterable[str]) -> bool:
+        """Tell whether the decision was about new files that were gone, and these were among them."""
+        return "new" in self.listing and not self.files_in("new").keys() & set(lost)
 
     def files_in(self, folder: str) -> dict[str, int]:
         """Return relative path -> length in bytes of the files in the ``old``, ``original`` or ``undone`` folder."""

@@ -20,7 +20,7 @@ from sparkcrypt.backfill.target.unit import Folder, list_folders
 from sparkcrypt.backfill.work.follow_rename import belongs_to_another
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
-from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
+from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from sparkcrypt.paths import comparable_path
 
 
@@ -137,11 +137,9 @@ def is_superseded(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool
             status = find_home(rewriter, name, status)
         except VerificationError:
             return False  # the journal of a later run is not trusted, so the operator decides
-        try:
-            if not rewriter.swap.in_effect(status.unit, status.outcome.new_location):
-                return True
-        except SourceChangedError:
-            return True  # the partition was dropped
+        here = rewriter.swap.current_location(status.unit)
+        if here is None or comparable_path(here) != comparable_path(status.new_location):
+            return True  # the partition was dropped, or points elsewhere
     made = list(new_files(status))
     return bool(made) and len(replaced_files(rewriter.run.files, status)) == len(made)
 

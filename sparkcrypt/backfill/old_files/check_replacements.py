@@ -1,4 +1,8 @@
-"""Check of swapped units before their old files are deleted: the new files must exist, or have been replaced."""
+"""Check of swapped units while their old files exist: the new files must be in use, or have been replaced.
+
+Each pass opens a problem for a unit whose new files are gone with nothing in their place, as after TRUNCATE, or were
+never in use; `expire` keeps the old files of such a unit until a person has decided.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,18 @@ from dataclasses import dataclass, replace
 
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
-from sparkcrypt.backfill.old_files.changes import expired_folders
+from sparkcrypt.backfill.old_files.changes import Changes, expired_folders
+from sparkcrypt.backfill.old_files.compare_with_journal import open_problem
 from sparkcrypt.backfill.old_files.past_run import PastRuns
-from sparkcrypt.backfill.old_files.reconcile import list_reconciled_files, new_files, old_locations
+from sparkcrypt.backfill.old_files.problems import CUT_OFF, GONE
+from sparkcrypt.backfill.old_files.reconcile import list_reconciled_files, old_locations, proven_files
+from sparkcrypt.backfill.target.new_files import Whereabouts, missing_files, prove_in_use
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import list_folders
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.paths import comparable_path
+from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +59,24 @@ class Standing:
     Attributes:
         settled: the units whose new files exist, or were replaced since; their old files may be deleted.
         superseded: unit -> why its old folder stays: it is in use again, or a later run has to delete it.
+        lost: the units whose old files stay since they may be the only copy of their rows, each with the reason.
     """
 
     settled: tuple[SwappedUnit, ...]
     superseded: Mapping[str, str]
+    lost: tuple[tuple[SwappedUnit, str], ...] = ()
 
     def of(self, journal: Journal) -> Iterator[SwappedUnit]:
         """Yield the settled units of one run, in the order of its journal."""
         return (unit for unit in self.settled if unit.journal is journal)
 
+    def refused_of(self, journal: Journal) -> dict[str, str]:
+        """Return the units of one run whose old files stay, each with the reason."""
+        return {unit.name: why for unit, why in self.lost if unit.journal is journal}
+
 
 def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
-    """Return which of the units that runs have swapped may lose their old files.
-
-    Raises:
-        VerificationError: files that a run made are missing, and nothing has replaced them, so the old files may be the
-            only copy; nothing was changed.
-    """
+    """Return which of the units that runs have swapped may lose their old files."""
     every = [unit for journal in runs.list_readable() for unit in _list_swapped(journal)]
     last_with = {(unit.name, comparable_path(unit.old)): unit.journal.run.run_id for unit in every}
     made_by = {comparable_path(unit.new): unit for unit in every}
@@ -74,6 +84,7 @@ def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
     now = {comparable_path(place) for place in units.values()}
     settled: list[SwappedUnit] = []
     superseded: dict[str, str] = {}
+    lost: list[tuple[SwappedUnit, str]] = []
     for unit in (unit for journal in journals for unit in _list_waiting(journal)):
         later = last_with[unit.name, comparable_path(unit.old)]
         if comparable_path(unit.old) in now:
@@ -83,10 +94,101 @@ def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
         elif later != unit.journal.run.run_id:
             superseded[unit.name] = f"{unit.old} is the old folder of run {later} too, and goes with that run"
         else:
-            _refuse_lost(runs, unit, _locate_unit(unit, units), made_by)
-            again = tuple(old for old in old_locations(unit.status) if comparable_path(old) in now)
-            settled.append(replace(unit, in_use=again))
-    return Standing(tuple(settled), superseded)
+            found = _find_lost_of(runs, unit, _locate_unit(unit.name, unit.status, units), made_by)
+            if found is None:
+                again = tuple(old for old in old_locations(unit.status) if comparable_path(old) in now)
+                settled.append(replace(unit, in_use=again))
+            else:
+                lost.append((unit, found.message))
+    return Standing(tuple(settled), superseded, tuple(lost))
+
+
+def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
+    """Open a problem for each unit of a run whose new files are gone with nothing in their place, or were never in use.
+
+    A rollback that was killed between its two renames is undone first, if nothing came to the unit's folder since.
+
+    Returns:
+        These units, each with the problem's message.
+    """
+    run, failed = rewriter.run, list[FailedUnit]()
+    if rewriter.swap.copies or run.journal.archived:
+        return ()
+    units, expired = run.in_use.units(), expired_folders(run.journal.records)
+    for name, status in status_of_units(run.journal.records).items():
+        here = _locate_unit(name, status, units) if status.swapped else None
+        if here is None or comparable_path(status.old_location) in expired:
+            continue
+        if rewriter.swap.same_folder and status.step == "unit_rolling_back":
+            rewriter.swap.put_in(proven_files(status))
+        lost = find_lost(run.files, name, status, here) if _is_same_place(here, status.new_location) else None
+        if lost is not None and lost.kind is not None:
+            changes = Changes(status.old_location, (), lost.gone, ())
+            failed.append(open_problem(rewriter, name, changes, lost.kind, lost.message))
+    return tuple(failed)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A unit without its new files.
+
+    Attributes:
+        kind: the kind of the problem that is opened for it; None if its folder is missing, which each survey reports.
+        gone: the missing files, as paths below the unit's folder.
+        message: what was found, and that the old files stay.
+    """
+
+    kind: str | None
+    gone: tuple[str, ...]
+    message: str
+
+
+def find_lost(files: HadoopFiles, name: str, status: UnitStatus, here: str) -> Lost | None:
+    """Return what became of the new files of a swapped unit, if nothing has taken their place; None if all is well.
+
+    Args:
+        files: the file system.
+        name: the unit's name.
+        status: its status in the run that made the files.
+        here: the folder to which it points, which is that run's.
+    """
+    if not files.exists(here):
+        drop = "drop the partition" if status.partition_path else "drop the table"
+        return Lost(
+            None,
+            (),
+            f"{name}: {here}, to which it points, is missing; its old files in {status.old_location} may be the only "
+            f"copy, so they stay. Restore the folder, or copy the old files there; if its rows should be gone, {drop}; "
+            "then expire",
+        )
+    new = proven_files(status)
+    where = prove_in_use(files, new, status.new_location, here)
+    if where is Whereabouts.STAGED and new.lengths:
+        if status.resolved is not None and status.resolved.given_up:
+            return None  # a person has decided for what is there
+        return Lost(CUT_OFF, (), describe_cut_off(name, here, status.old_location, status.staged))
+    made = {**new.lengths, **dict(list_reconciled_files(status.carrying[: len(status.carried_fields)]))}
+    now = by_place(here, list_folders(files, here))
+    lost = tuple(missing_files(made, now))
+    if not lost or now.keys() - made.keys() or (status.resolved is not None and status.resolved.accepts_missing(lost)):
+        return None  # all there, or other files have taken their place, or a person has decided
+    gone = "every file" if len(lost) == len(made) else f"{lost[0]}{f' and {len(lost) - 1:,} more' * (len(lost) > 1)}"
+    return Lost(
+        GONE,
+        lost,
+        f"{name}: {gone} that the run had written to {here} is gone or changed, and nobody has written there since; "
+        f"its old files in {status.old_location} stay, since they may be the only copy",
+    )
+
+
+def describe_cut_off(name: str, here: str, old: str, staged: str) -> str:
+    """Return the message about a swap of which only a part has happened, and to whose folder something came since."""
+    rewritten = "" if _is_same_place(here, staged) else f", and the same rows, rewritten, in {staged}"
+    return (
+        f"{name}: its swap was cut off: {here} was made anew, or its files were replaced, before the swap was finished "
+        f"and recorded; the table shows what is there, its former rows are in {old}{rewritten}; nothing of these is "
+        "deleted"
+    )
 
 
 def _list_swapped(journal: Journal) -> Iterator[SwappedUnit]:
@@ -101,39 +203,24 @@ def _list_waiting(journal: Journal) -> Iterator[SwappedUnit]:
     return (unit for unit in _list_swapped(journal) if comparable_path(unit.old) not in expired)
 
 
-def _locate_unit(unit: SwappedUnit, units: Mapping[str, str]) -> str | None:
-    """Return the unit's present location; None if it was dropped.  A table's only unit is found whatever its name."""
-    if unit.status.unit.partition is None:
-        return next(iter(units.values()), None)
-    return units.get(unit.name)
+def _locate_unit(name: str, status: UnitStatus, units: Mapping[str, str]) -> str | None:
+    """Return a unit's present location; None if it was dropped.  A table's only unit is found whatever its name."""
+    return units.get(name) if status.partition_path else next(iter(units.values()), None)
 
 
-def _refuse_lost(runs: PastRuns, unit: SwappedUnit, here: str | None, made_by: Mapping[str, SwappedUnit]) -> None:
-    """Raise an error if a unit has lost its new files; a unit that was dropped needs none.
+def _find_lost_of(
+    runs: PastRuns, unit: SwappedUnit, here: str | None, made_by: Mapping[str, SwappedUnit]
+) -> Lost | None:
+    """Return what became of the files that a unit points to, if nothing has taken their place.
 
-    Raises:
-        VerificationError: it names the folder.
+    A unit that was dropped needs none.  Neither does one that was moved elsewhere, or whose journal no longer lists
+    what the run made.
     """
-    if here is None:
-        return
-    if not runs.files.exists(here):
-        raise VerificationError(
-            f"{unit.name}: {here}, to which it points, is missing; its old files in {unit.old} may be the only copy, "
-            "so they stay; nothing was deleted. Restore the folder, or point the unit to the old files with ALTER "
-            "TABLE … SET LOCATION; if its rows should be gone, drop the partition; then expire"
-        )
-    maker = made_by.get(comparable_path(here))
-    if maker is None or maker.journal.archived:
-        return  # the unit was moved elsewhere, or the journal no longer lists the files that the run made
-    now = {place: file.length for place, file in by_place(here, list_folders(runs.files, here)).items()}
-    made_files = dict(new_files(maker.status)) | dict(
-        list_reconciled_files(maker.status.carrying[: len(maker.status.carried_fields)])
-    )
-    lost = sorted(place for place, length in made_files.items() if now.get(place) != length)
-    if lost and not now.keys() - made_files.keys():
-        raise VerificationError(
-            f"{unit.name}: {lost[0]}, which run {maker.journal.run.run_id} had written to {here}, is gone or changed, "
-            f"and nobody has written there since; its old files in {unit.old} may be the only copy, so they stay; "
-            "nothing was deleted. Restore it, or point the unit to the old files with ALTER TABLE … SET LOCATION; if "
-            "its rows should be gone, drop the partition; then expire"
-        )
+    maker = None if here is None else made_by.get(comparable_path(here))
+    if here is None or (runs.files.exists(here) and (maker is None or maker.journal.archived)):
+        return None
+    return find_lost(runs.files, unit.name, (maker or unit).status, here)
+
+
+def _is_same_place(place: str, other: str) -> bool:
+    return comparable_path(place) == comparable_path(other)

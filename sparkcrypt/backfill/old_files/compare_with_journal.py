@@ -91,7 +91,7 @@ def _decide(rewriter: UnitRewriter, suspect: Suspect, quiet: Listing | None, fai
     """Reconcile the files added to an old folder, or open a problem; return the number of reconciled files."""
     name, status, changes = suspect.name, suspect.status, suspect.changes
     if suspect.back:
-        failed.append(_open_problem(rewriter, name, changes, BACK, _back_message(suspect), suspect.back))
+        failed.append(open_problem(rewriter, name, changes, BACK, _back_message(suspect), suspect.back))
         return 0
     if quiet is not None:
         changes = suspect.compare(quiet.folders)
@@ -107,7 +107,7 @@ def _decide(rewriter: UnitRewriter, suspect: Suspect, quiet: Listing | None, fai
         except VerificationError as error:
             problem = "cannot be carried over", str(error)
     if problem is not None:
-        failed.append(_open_problem(rewriter, name, changes, *problem))
+        failed.append(open_problem(rewriter, name, changes, *problem))
     return 0
 
 
@@ -172,7 +172,7 @@ def _back_message(suspect: Suspect) -> str:
     )
 
 
-def _open_problem(
+def open_problem(
     rewriter: UnitRewriter, name: str, changes: Changes, kind: str, message: str, back: tuple[str, ...] = ()
 ) -> FailedUnit:
     """Open a problem of a table; for a bare folder, which has none, the finding is only reported."""

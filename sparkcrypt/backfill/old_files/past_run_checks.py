@@ -12,11 +12,12 @@ from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_status import has_ended, has_expired, is_paused
 from sparkcrypt.backfill.old_files.awaiting_expiry import count_awaiting_expiry
+from sparkcrypt.backfill.old_files.check_replacements import report_lost
 from sparkcrypt.backfill.old_files.compare_with_audit import compare_unread
 from sparkcrypt.backfill.old_files.compare_with_journal import compare_run, problems_of
 from sparkcrypt.backfill.old_files.grace import move_out_of_reach
 from sparkcrypt.backfill.old_files.past_run import PastRuns, trust_of
-from sparkcrypt.backfill.old_files.problems import BACK, Problem, problems_of_target
+from sparkcrypt.backfill.old_files.problems import BACK, CUT_OFF, Problem, problems_of_target
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.state.actor import acting_user
@@ -96,13 +97,15 @@ def look_after(
             continue
         with runs.rewriter(journal) as rewriter:
             settle_places(rewriter)
+            lost = report_lost(rewriter)
             compared = compare_run(rewriter)
-            kept = {problem.unit for problem in problems_of(rewriter).open()} | {unit.name for unit in compared.failed}
+            left = {unit.name for unit in (*lost, *compared.failed)}
+            kept = {problem.unit for problem in problems_of(rewriter).open()} | left
             notes += [
                 in_reach.note for in_reach in move_out_of_reach(rewriter, kept, grace_seconds=policy.grace_seconds)
             ]
         carried += compared.carried
-        failed.extend(compared.failed)
+        failed.extend((*lost, *compared.failed))
     failed.extend(compare_unread(runs, {journal.run.run_id for journal in journals}))
     problems = runs.problems().open()
     return LookedAfter(carried, tuple(failed), tuple(notes), tuple(problems))
@@ -139,19 +142,19 @@ class OldFiles:
             self._spark, self._target, self._policy, self._trust, lock, self._progress, self._others, but=but
         )
 
-    def leave_out_back(
+    def leave_out_undecided(
         self, units: Sequence[UnitSurvey], *, keep_going: bool
     ) -> tuple[list[UnitSurvey], list[FailedUnit]]:
-        """Return units without those in which old files are in use again, and the latter with the reason.
+        """Return units without those whose rows a person must decide on first, and the latter with the reason.
 
         Raises:
             VerificationError: there is such a unit, and the run does not keep going.
         """
-        back = {problem.unit: problem for problem in self._looked.problems if problem.kind == BACK}
-        failed = [back[unit.name].as_failed() for unit in units if unit.name in back]
+        undecided = {problem.unit: problem for problem in self._looked.problems if problem.kind in (BACK, CUT_OFF)}
+        failed = [undecided[unit.name].as_failed() for unit in units if unit.name in undecided]
         if failed and not keep_going:
             raise VerificationError(failed[0].message)
-        return [unit for unit in units if unit.name not in back], failed
+        return [unit for unit in units if unit.name not in undecided], failed
 
     def report_open_problems(self, report: Report) -> Report:
         """Return a run's report with the open problems, the old files awaiting expiry and the result of the check."""

@@ -36,6 +36,8 @@ WRITER_AT_WORK = "a writer at work"
 BACK = "old files are in use again"
 UNDONE = "came to a swap that was undone"
 EMPTIED = "came to an emptied folder"
+CUT_OFF = "a swap was cut off"
+GONE = "new files are gone"
 BY_SQL = (UNDONE, EMPTIED)
 """Kinds of problems for which the operator must correct the table's rows by SQL, and then keep the new files."""
 _NAME = re.compile(r"(?P<problem>[0-9a-f]{12})(?P<resolved>-resolved)?\.json")
@@ -262,6 +264,13 @@ def _with_step(problem: Problem) -> str:
     keep = "new" if problem.kind in BY_SQL else "new|old"
     if problem.kind in BY_SQL:
         what = "new says that the table is right as it is then"
+    elif problem.kind == CUT_OFF:
+        what = (
+            "old puts the files from before the swap back, beside what was written since (if that was an INSERT); new "
+            "takes what is there now for all of the rows, and lets the others expire (if that was an overwrite)"
+        )
+    elif problem.kind == GONE:
+        what = "new says that these rows should be gone (TRUNCATE, DELETE); old puts the old files back into use"
     elif problem.kind == BACK:
         what = "old takes these rows for the table's, and the next pass encrypts them; new moves these files out of it"
     else:

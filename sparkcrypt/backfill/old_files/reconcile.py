@@ -21,6 +21,7 @@ from sparkcrypt.backfill.journal.later_entries import UnitCarried, UnitCarrying
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.changes import changes_at
 from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.target.new_files import NewFiles, missing_files
 from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, list_folders, staging_folder
 from sparkcrypt.backfill.work.ledger import append_audit, place_changes
@@ -157,8 +158,8 @@ def refuse_replaced(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> U
         VerificationError: it says what has changed.
     """
     home = find_home(rewriter, unit.name, status)
-    outcome = home.outcome
-    if not rewriter.swap.in_effect(home.unit, outcome.new_location):
+    outcome, here = home.outcome, rewriter.swap.current_location(home.unit)
+    if here is None or comparable_path(here) != comparable_path(outcome.new_location):
         raise VerificationError(
             f"{unit.name}: it does not point to {outcome.new_location} any more, where the run had put it; someone "
             "moved it since; nothing was changed"
@@ -175,8 +176,12 @@ def refuse_replaced(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> U
 def replaced_files(files: HadoopFiles, status: UnitStatus) -> list[str]:
     """Return the files that a run wrote for a unit and that are missing or changed, as paths below the unit."""
     location = status.new_location
-    now = {place: file.length for place, file in by_place(location, list_folders(files, location)).items()}
-    return sorted(place for place, length in new_files(status) if now.get(place) != length)
+    return missing_files(dict(new_files(status)), by_place(location, list_folders(files, location)))
+
+
+def proven_files(status: UnitStatus) -> NewFiles:
+    """Return the files that a run wrote for a unit, with the unit as it was listed."""
+    return NewFiles(status.unit, status.staged, dict(new_files(status)))
 
 
 def new_files(status: UnitStatus) -> Iterator[tuple[str, int]]:

@@ -10,6 +10,7 @@ from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
 from sparkcrypt.backfill.journal.journal import Journal, check_same_policy, new_run_id
 from sparkcrypt.backfill.journal.run_status import is_paused
+from sparkcrypt.backfill.old_files.cut_off import open_cut_off
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.state.lock import RunLock
 from sparkcrypt.backfill.work.build_rewriter import rewriter_of
@@ -70,7 +71,8 @@ def begin_run(job: TableJob, run_id: str, lock: RunLock, so_far: SoFar) -> Begun
 
     Raises:
         RunConflictError: the unfinished run began under another policy, or another driver continues it.
-        VerificationError: a unit of the unfinished run has new files in use that cannot be proven.
+        VerificationError: a unit of the unfinished run has new files in use that cannot be proven, or a swap of it was
+            cut off, which `--resume never` does not settle.
     """
     options = job.options
     if not may_continue(job.trust, job.target.name, run_id):
@@ -95,8 +97,9 @@ def _take_over(job: TableJob, journal: Journal, lock: RunLock, so_far: SoFar) ->
     journal.resume(lock.token)
     so_far.journal, so_far.options = journal, job.options.as_begun(journal.run.options)
     with job.context(journal, lock) as context:
-        recovered = recover(rewriter_of(context, so_far.options, resumed=True))
-    if not (job.options.keep_going or abandons):
+        rewriter = rewriter_of(context, so_far.options, resumed=True)
+        recovered = open_cut_off(rewriter, recover(rewriter))
+    if not (job.options.keep_going or abandons) or (abandons and recovered.cut_off):
         recovered.refuse_problems()
     return recovered
 

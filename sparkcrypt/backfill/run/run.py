@@ -106,7 +106,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
         ours = {outcome.name for outcome in begun.recovered.outcomes}
         drifted_again = not rewriter.swap.copies and any(survey.name in ours for survey in drifted)
         with _show_progress(job, todo):
-            todo, back = job.old_files.leave_out_back(todo, keep_going=options.keep_going)
+            todo, undecided = job.old_files.leave_out_undecided(todo, keep_going=options.keep_going)
             work = UnitWork(rewriter, job.reader, options)
             progressed = work_through(
                 todo,
@@ -118,7 +118,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
                 keep_going=options.keep_going,
             )
         progressed.outcomes[:0] = begun.recovered.outcomes
-        progressed.failed.extend([*back, *compare_run(rewriter).failed])
+        progressed.failed.extend([*undecided, *compare_run(rewriter).failed])
         progressed.unsettled.extend(begun.recovered.problems)
         if progressed.outcome in ("done", "nothing to do") and not drifted_again:
             _settle_history(job, options, surveyed.units)

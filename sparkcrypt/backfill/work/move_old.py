@@ -10,7 +10,7 @@ from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.swap import Swap
 from sparkcrypt.backfill.target.unit import Unit, old_folder
 from sparkcrypt.backfill.work.context import ANSWER_SECONDS, RunContext
-from sparkcrypt.errors import PlanError, SourceChangedError, VerificationError
+from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
@@ -83,11 +83,8 @@ def _user_of_old(run: RunContext, swap: Swap, unit: Unit, staged: str, old: str)
     """
     if not swap.repoints:
         return None
-    try:
-        in_effect = swap.in_effect(unit, staged)
-    except SourceChangedError:
-        in_effect = False
-    if in_effect:
+    here = swap.current_location(unit)
+    if here is not None and comparable_path(here) == comparable_path(staged):
         own = run.target.name if unit.partition is None else unit.name
         return run.in_use.find_own(seconds_old=ANSWER_SECONDS).user_of(old, but=own)
     return run.in_use.find_own(seconds_old=0.0).user_of(old)

@@ -1,8 +1,9 @@
 """Recovery after a crash: units that were swapped stay swapped and are recorded; all others are unchanged.
 
-The journal may lack what has happened, if it was restored or lost its end, so the metastore decides which files are in
-use.  Such files are adopted if they can be proven, and reported as a problem of their unit otherwise; they are never
-deleted.
+The journal may lack what has happened, if it was restored or lost its end, so the metastore and the proven files decide
+what is in use.  Such files are adopted if they can be proven, and reported as a problem of their unit otherwise; they
+are never deleted.  A swap of which a step has happened, and whose files are not in use, was cut off, and something came
+to its folder since: only a person can tell whether that adds to the old files or replaces them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sparkcrypt.backfill.journal.attempts import Attempt, attempts_of
 from sparkcrypt.backfill.journal.entries import UnitListed
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.target.new_files import NewFiles, Whereabouts
 from sparkcrypt.backfill.target.record import path_below
 from sparkcrypt.backfill.target.unit import Folder, Unit, attempt_folder, is_staged, list_folders, old_folder
 from sparkcrypt.backfill.work.adopt import adopt
@@ -33,10 +35,12 @@ class Recovered:
     Attributes:
         outcomes: the units that are swapped.
         problems: the units whose new files are in use and could not be proven; they stay unchanged.
+        cut_off: the attempts whose swap was cut off; the caller opens a problem for each.
     """
 
     outcomes: list[UnitOutcome] = field(default_factory=list)
     problems: list[FailedUnit] = field(default_factory=list)
+    cut_off: list[Attempt] = field(default_factory=list)
 
     @property
     def names(self) -> set[str]:
@@ -74,9 +78,14 @@ def recover(rewriter: UnitRewriter) -> Recovered:
             continue
         if status.step == "unit_rolled_back" or not attempts.get(name):
             continue
-        in_use = next((attempt for attempt in reversed(attempts[name]) if _in_effect(rewriter, attempt, now)), None)
-        if in_use is not None:
-            _adopt(rewriter, in_use, done)
+        if status.resolved is not None and status.resolved.cut_off:
+            continue  # a person has decided, and the decision was carried out
+        begun = [attempt for attempt in attempts[name] if _is_begun(rewriter, attempt, now)]
+        in_use = [attempt for attempt in begun if attempt.made is not None and _is_in_use(rewriter, attempt)]
+        if in_use or (begun and begun[-1].made is None):  # without a list of its files, its rows are compared
+            _adopt(rewriter, (in_use or begun)[-1], done)
+        elif begun:
+            done.cut_off.append(begun[-1])
         elif not attempts[name][-1].swapping:
             useless.append(attempts[name][-1].staged)
     for attempt in _find_unlisted(rewriter, now, attempts):
@@ -99,20 +108,41 @@ def _adopt(rewriter: UnitRewriter, attempt: Attempt, done: Recovered) -> None:
         done.problems.append(FailedUnit(attempt.name, type(error).__name__, str(error)))
 
 
-def _in_effect(rewriter: UnitRewriter, attempt: Attempt, now: Mapping[str, str]) -> bool:
-    """Tell whether an attempt's new files are in use; a swap by renames that is half done is undone first."""
-    unit, swap = attempt.listed.unit, rewriter.swap
-    here = next(iter(now.values()), "") if unit.partition is None else now.get(unit.name, "")
-    if swap.repoints:
-        if not _is_same_place(here, attempt.staged):
-            return False
+def _is_begun(rewriter: UnitRewriter, attempt: Attempt, now: Mapping[str, str]) -> bool:
+    """Tell whether a step of an attempt's swap has happened; a swap by renames that is half done is undone first."""
+    swap, new = rewriter.swap, _follow(rewriter, attempt)
+    here = next(iter(now.values()), "") if new.unit.partition is None else now.get(new.unit.name, "")
+    if swap.repoints and _is_same_place(here, attempt.staged):
         rewriter.run.disposal.restore(attempt.staged)
-        return True
     if swap.same_folder:
-        unit = unit.relocate(place_now(rewriter, attempt.staged, unit.location), unit.folders)
-        if not _is_same_place(here, unit.location):
+        if not _is_same_place(here, new.unit.location):
             return False  # the table was moved
-    return swap.in_effect(unit, attempt.staged)
+        swap.put_back(new)
+    return swap.is_begun(new)
+
+
+def _is_in_use(rewriter: UnitRewriter, attempt: Attempt) -> bool:
+    """Tell whether an attempt's new files are proven to be in use.
+
+    Raises:
+        VerificationError: a copy of a bare folder is incomplete.
+    """
+    new, swap = _follow(rewriter, attempt), rewriter.swap
+    where = rewriter.locate(new)
+    if swap.copies and where is not Whereabouts.IN_USE and rewriter.run.files.data_files(attempt.staged):
+        raise VerificationError(
+            f"{swap.final_location(new.unit, attempt.staged)}: only a part of {attempt.staged} was moved there when "
+            "the run was killed; see that nobody reads it, rename it, then run again"
+        )
+    return where is Whereabouts.IN_USE
+
+
+def _follow(rewriter: UnitRewriter, attempt: Attempt) -> NewFiles:
+    """Return an attempt's new files, with the present path of a folder that a rename of the table has moved."""
+    new = attempt.new_files
+    if not rewriter.swap.same_folder:
+        return new
+    return new.relocate(place_now(rewriter, attempt.staged, new.unit.location))
 
 
 def _find_unlisted(

@@ -25,6 +25,7 @@ from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.report.unit_progress import UnitProgress
 from sparkcrypt.backfill.swap import Swap
+from sparkcrypt.backfill.target.new_files import NewFiles, Whereabouts, prove_in_use
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import (
     Folder,
@@ -85,14 +86,16 @@ class UnitRewriter:
         staged = unit.staging(self.run.target.base, attempt)
         self.run.journal.write(UnitListed(unit, staged))
         unit_progress = UnitProgress(self.run.progress, len(unit.files), unit.total_bytes)
+        new = NewFiles(unit, staged, {})
         try:
             refuse_unreadable(scanned)
             staged_work = self._stage(scanned, staged, unit_progress, notes)
+            new = NewFiles.of_folders(unit, staged, staged_work.proof.unit.folders)
             with self.run.one_at_a_time:
-                old, swap_notes = self._swap_in(unit, staged, staged_work.proof)
+                old, swap_notes = self._swap_in(new)
         except BaseException as error:
             try:
-                self._give_up(unit, staged, error)
+                self._give_up(new, error)
             finally:  # after the clean-up, since the progress display may raise an error too
                 unit_progress.tell_unchanged()
             raise
@@ -152,28 +155,44 @@ class UnitRewriter:
         run.journal.write(UnitVerified(unit.name, staged, Proven(proof.rows, evidence, about)))
         return _Staged(work, proof, evidence)
 
-    def _swap_in(self, unit: Unit, staged: str, proof: Proof) -> tuple[str, tuple[str, ...]]:
-        """Swap a unit; return the folder of its old files, and notes for the report."""
-        run = self.run
+    def locate(self, new: NewFiles) -> Whereabouts:
+        """Tell where the proven files of a unit are: see `prove_in_use`."""
+        final = self.swap.final_location(new.unit, new.staged)
+        return prove_in_use(self._files, new, final, self.swap.current_location(new.unit))
+
+    def _swap_in(self, new: NewFiles) -> tuple[str, tuple[str, ...]]:
+        """Swap a unit; return the folder of its old files, and notes for the report.
+
+        Raises:
+            VerificationError: the proven files are not in use after the swap.
+        """
+        run, unit = self.run, new.unit
         run.progress.step(unit.name, "swapping")
         if self.swap.same_folder:
             refuse_writers_at_work(self._files, unit)
         recheck(unit, unit.location, list_folders(self._files, unit.location))
-        run.journal.write(UnitSwapping(unit, staged))
+        run.journal.write(UnitSwapping(unit, new.staged))
         table = run.target.table
         statistics = self._statistics_of(table) if table else None
         run.lock.check()
         run.target.refuse_other_table()
-        old = self.swap.swap(unit, staged)
+        old = self.swap.swap(new)
         try:
             run.lock.check()
         except RunConflictError:
-            give_way(self, unit, staged, proof)
+            give_way(self, new)
             raise
-        notes = self._recheck_swapped(unit, staged, old, proof)
+        notes = self._recheck_swapped(new, old)
+        where = self.locate(new)
+        if where is not Whereabouts.IN_USE:
+            final = self.swap.final_location(unit, new.staged)
+            raise VerificationError(
+                f"{unit.name}: its new files are not in use in {final} after the swap, but {where.value}; someone "
+                "moved, replaced or deleted them; old and new files stay"
+            )
         return old, (*notes, *self._restore(table, statistics))
 
-    def _recheck_swapped(self, unit: Unit, staged: str, old: str, proof: Proof) -> tuple[str, ...]:
+    def _recheck_swapped(self, new: NewFiles, old: str) -> tuple[str, ...]:
         """Undo the swap if another process wrote to the old files, or re-created the table, right before it.
 
         If rows were added to the new files as well, undoing would lose them: the swap stays, and the files that were
@@ -186,12 +205,11 @@ class UnitRewriter:
             SourceChangedError: the swap was undone.
         """
         try:
-            recheck(unit, old, list_folders(self._files, old))
+            recheck(new.unit, old, list_folders(self._files, old))
             self.run.target.refuse_other_table()
         except SourceChangedError as error:
-            now = _name_files(list_folders(self._files, self.swap.final_location(unit, staged)))
-            if now == _name_files(proof.unit.folders):
-                self.swap.undo(unit, staged)
+            if new.are_alone_in(self._files, self.swap.final_location(new.unit, new.staged)):
+                self.swap.undo(new)
                 raise
             return (f"somebody wrote to the old files and to the new ones while they were swapped: {error}",)
         return ()
@@ -214,7 +232,7 @@ class UnitRewriter:
             return (f"the table's statistics could not be put back ({reason}); run ANALYZE TABLE",)
         return ()
 
-    def _give_up(self, unit: Unit, staged: str, error: BaseException) -> None:
+    def _give_up(self, new: NewFiles, error: BaseException) -> None:
         """Delete the staged files of a failed unit, and record the failure.
 
         The staged files stay until ``expire`` if the swap was begun and undone, since readers may have begun to read
@@ -225,14 +243,15 @@ class UnitRewriter:
         """
         if isinstance(error, RunConflictError):
             return
-        swapping, leftovers = status_of_units(self.run.journal.records)[unit.name].step == "unit_swapping", ""
+        name, leftovers = new.unit.name, ""
+        swapping = status_of_units(self.run.journal.records)[name].step == "unit_swapping"
         if not swapping:
-            leftovers = self._discard(staged)
+            leftovers = self._discard(new.staged)
         elif not isinstance(error, Exception):
             return  # the driver was interrupted: the next execution of the run finds out what has happened
-        elif not self._is_undone(unit, staged):
-            raise _describe_unsettled(unit, error) from error
-        self.run.journal.write(UnitFailed(unit.name, f"{type(error).__name__}: {error}{leftovers}"))
+        elif not self._is_undone(new):
+            raise _describe_unsettled(new.unit, error) from error
+        self.run.journal.write(UnitFailed(name, f"{type(error).__name__}: {error}{leftovers}"))
 
     def _discard(self, staged: str) -> str:
         """Delete staged files; return a note on files that remain, so that it cannot hide why the unit failed."""
@@ -242,11 +261,9 @@ class UnitRewriter:
             return f"; what was staged is left at {staged} until `sparkcrypt backfill expire`: {error}"
         return "".join(f"; {folder} is in use ({user}) and was left as it is" for folder, user in kept.items())
 
-    def _is_undone(self, unit: Unit, staged: str) -> bool:
+    def _is_undone(self, new: NewFiles) -> bool:
         try:
-            return not self.swap.in_effect(unit, staged)
-        except SourceChangedError:
-            return True  # the unit was dropped, so nothing refers to the staged files
+            return self.locate(new) is Whereabouts.STAGED and not self.swap.is_begun(new)
         except (SparkcryptError, *JVM_ERRORS):
             return False
 
@@ -259,18 +276,17 @@ def _describe_unsettled(unit: Unit, error: BaseException) -> RunConflictError:
     )
 
 
-def give_way(rewriter: UnitRewriter, unit: Unit, staged: str, proof: Proof) -> None:
+def give_way(rewriter: UnitRewriter, new: NewFiles) -> None:
     """Undo the swap of a driver that was paused right before it, and lost its lock meanwhile.
 
     If the driver that took over has swapped the unit already, rows may have been written since, so the unit is pointed
     to that driver's folder; otherwise it is pointed to its listed location.  A renamed folder is renamed back, unless
     another process has written to it meanwhile: then it stays, since it contains all rows.
     """
-    run = rewriter.run
+    run, unit = rewriter.run, new.unit
     if not rewriter.swap.repoints:
-        now = _name_files(list_folders(run.files, rewriter.swap.final_location(unit, staged)))
-        if now == _name_files(proof.unit.folders):
-            rewriter.swap.undo(unit, staged)
+        if new.are_alone_in(run.files, rewriter.swap.final_location(unit, new.staged)):
+            rewriter.swap.undo(new)
         return
     location = unit.location
     for run_id in Journal.runs(run.store, run.target.table_id):
@@ -280,7 +296,7 @@ def give_way(rewriter: UnitRewriter, unit: Unit, staged: str, proof: Proof) -> N
             continue  # a journal that is not trusted must not decide where the unit points
         if run_id >= run.run_id and status is not None and status.swapped:
             location = status.new_location
-    rewriter.swap.undo(unit, staged, location)
+    rewriter.swap.undo(new, location)
 
 
 def recheck(unit: Unit, location: str, folders: tuple[Folder, ...]) -> None:
@@ -303,7 +319,3 @@ def recheck(unit: Unit, location: str, folders: tuple[Folder, ...]) -> None:
                 f"{unit.name}: file {name} {what} since the listing, so someone writes to it; the unit stays "
                 "unchanged; run again"
             )
-
-
-def _name_files(folders: tuple[Folder, ...]) -> set[tuple[str, str, int]]:
-    return {(folder.relative, file.path.rpartition("/")[2], file.length) for folder in folders for file in folder.files}

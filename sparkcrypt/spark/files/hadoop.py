@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 from collections.abc import Iterator
 from functools import partial
@@ -148,14 +149,20 @@ class HadoopFiles:
     def rename(self, source: str, target: str) -> None:
         """Rename a file or folder; the target must not exist.
 
+        A local one is renamed by the operating system, in one step or not at all: Hadoop copies what it may not rename,
+        and deletes it at its former place.
+
         Raises:
             SparkcryptError: the target exists or the file system refuses.
         """
-        system, where = self.locate(source)
         if self.exists(target):
             raise SparkcryptError(
                 f"cannot rename {source} to {target}: the target is already there; move it away first"
             )
+        if source.startswith("file:") and target.startswith("file:"):
+            _rename_local(source, target)
+            return
+        system, where = self.locate(source)
         if not self.call("rename", source, lambda: system.rename(where, self.path(target))):
             raise SparkcryptError(
                 f"cannot rename {source} to {target}: the file system refused; check permissions on both folders"
@@ -283,6 +290,22 @@ class HadoopFiles:
             return action()
         except JVM_ERRORS as error:
             raise _translate_error(error, verb, path) from error
+
+
+def _rename_local(source: str, target: str) -> None:
+    """Rename a local file or folder by rename(2); the checksum that Hadoop keeps beside a file goes with it."""
+    before, after = Path(local_path(source) or source), Path(local_path(target) or target)
+    try:
+        before.rename(after)
+        checksum = before.with_name(f".{before.name}.crc")
+        if checksum.is_file():
+            checksum.rename(after.with_name(f".{after.name}.crc"))
+    except OSError as error:
+        other = "one of them is on another file system, or is where one is mounted"
+        why = other if error.errno == errno.EXDEV else error.strerror
+        raise SparkcryptError(
+            f"cannot rename {source} to {target}: {why}; nothing was moved; check permissions on both folders above"
+        ) from error
 
 
 def _status(entry: Any) -> FileStatus:
