@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
@@ -16,6 +17,7 @@ from sparkcrypt.backfill.after.resolve_problem import resolve_problem
 from sparkcrypt.backfill.after.rollback import rollback_run
 from sparkcrypt.backfill.old_files import past_run
 from sparkcrypt.backfill.state.lock import acquire
+from sparkcrypt.cli.runs.past_runs import status
 from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -50,6 +52,12 @@ def copies(lake: Lake) -> list[str]:
     return sorted(str(file.relative_to(beside)) for file in beside.rglob("*.parquet"))
 
 
+def status_of(lake: Lake) -> Result:
+    """Run `backfill status` over the table."""
+    file = next(lake.root.glob("policy-*/policy.yaml"))
+    return CliRunner().invoke(status, ["--policy", str(file), "--table", lake.name("t")])
+
+
 INSERT = f"INSERT INTO t VALUES (100, '{SECRET}-tomorrow', 'n')"
 
 
@@ -75,6 +83,8 @@ def test_foreign_folder_is_never_taken_for_the_swap(lake: Lake, clock: Clock, af
 def test_old_files_come_back_beside_what_was_written_since(lake: Lake, clock: Clock, emptied: bool) -> None:
     """In favour of the old files, the table has all rows, old and new, and the next pass encrypts them."""
     policy = cut_off(lake, clock, INSERT, *(["TRUNCATE TABLE t"] if emptied else []))
+    told = status_of(lake)
+    assert (told.exit_code, "may be half done" in told.output) == (74, True)
     problem = the_problem(the_pass(lake, policy))
     resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="the INSERT was an append")
     expected = [0, 1, 2, 3] + ([] if emptied else [100])
@@ -85,6 +95,7 @@ def test_old_files_come_back_beside_what_was_written_since(lake: Lake, clock: Cl
     assert (ids(lake), copies(lake)) == (expected, [])
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
     assert audits(lake, policy).count("resolve") == 1
+    assert status_of(lake).exit_code == 0
 
 
 def test_what_was_written_since_is_kept_alone(lake: Lake, clock: Clock) -> None:

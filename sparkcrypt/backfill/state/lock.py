@@ -207,6 +207,18 @@ def acquire(
     )
 
 
+def is_held(store: StateStore, table_id: str, clock: Callable[[], float] = time.time) -> bool:
+    """Return whether a run holds the lock of a table now.
+
+    Raises:
+        VerificationError: a lock record is damaged.
+    """
+    folder = f"locks/{table_id}/"
+    newest = _find_highest_token(store.list(folder))
+    record = None if newest is None or newest.released else _read(store, folder, newest)
+    return record is not None and clock() < record["expires"] and not is_dead(record)
+
+
 def _take_record(run_id: str, owner: str, acquired: float, expires: float) -> dict[str, Any]:
     return {
         "version": _VERSION,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
+from sparkcrypt.backfill.journal.run_status import has_ended
+from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.many.key_status import tell_overdue
+from sparkcrypt.backfill.state.lock import is_held
 from sparkcrypt.cli.frame.authentic import Authenticity
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
@@ -15,7 +20,7 @@ from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spa
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.cli.runs.problems import open_problems, problem_lines
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.text import count_of
 
 _APP = "sparkcrypt backfill"
@@ -61,8 +66,12 @@ def show_run(run_id: str, policy: str, as_json: bool) -> None:
 @policy_option
 @click.option("--table", required=True, metavar="DB.TABLE", help="A table, or the folder of a run with --path.")
 @json_option
-def status(policy: str, table: str, as_json: bool) -> None:
+@click.pass_context
+def status(context: click.Context, policy: str, table: str, as_json: bool) -> None:
     """Show how far the latest run of a table is, which of its problems are open, and which of its keys are overdue.
+
+    It ends with 74 while a problem is open, a swap may be half done and no run holds the table, or the folder of a
+    table without partitions is missing (which is seen on local disks alone).
 
     Examples:
       sparkcrypt backfill status --table sales.customers --policy policy.yaml
@@ -74,17 +83,21 @@ def status(policy: str, table: str, as_json: bool) -> None:
         state_store = workplace.state_directory(loaded.run_state)
         problems, authenticated = open_problems(state_store, latest.table_id, authenticity)
         overdue = tell_overdue(loaded, [(state_store, latest.table_id)])
+        unsettled = [] if is_held(state_store, latest.table_id) else _find_unsettled(runs)
     text = "\n".join([_text(latest, authenticity.lines()), *problem_lines(problems, authenticated=authenticated)])
     if latest.state == "unfinished":
         text += "\nit is running, or was interrupted: then the command that began it continues it"
     if latest.state == "paused":
         text += "\nits budget was spent; the command that began it goes on"
+    text += "".join(f"\n{line}" for line in unsettled)
     text += "".join(f"\nrotation overdue: {line}" for line in overdue)
     found: dict[str, Any] = {
         "problems": [problem.to_dict() for problem in problems],
         "problems_authenticated": authenticated,
+        "unsettled": unsettled,
     }
     show({**latest.details(), **found, "rotations_overdue": list(overdue)}, text, as_json=as_json)
+    context.exit(VerificationError.exit_code if problems or unsettled else 0)
 
 
 @click.command(cls=Command)
@@ -121,6 +134,22 @@ def _find_runs(workplace: Workplace, policy: str, table: str | None = None) -> t
     store = workplace.state_directory(loaded.run_state)
     authenticity = Authenticity(store, loaded)
     return known_runs(store, table, authenticity), authenticity
+
+
+def _find_unsettled(runs: Sequence[KnownRun]) -> list[str]:
+    """Return a line for each unit of a table whose swap may be half done, and one if the table's folder is missing."""
+    lines, folders = list[str](), dict[str, str]()
+    for run in runs:
+        journal = run.journal
+        for name, unit in status_of_units(journal.records if journal else ()).items():
+            begun = unit.step == "unit_swapping" and unit.resolved is None and journal and not has_ended(journal)
+            if begun or unit.step == "unit_rolling_back":
+                lines.append(f"{name}: a swap by run {run.run_id} may be half done; run `sparkcrypt backfill` again")
+            if unit.swapped and not unit.partition_path:
+                folders[name] = unit.new_location
+    local = {name: Path(place.removeprefix("file:")) for name, place in folders.items() if place.startswith("file:/")}
+    gone = [f"{name}: {place}, its folder, is missing" for name, place in local.items() if not place.exists()]
+    return [*lines, *gone]
 
 
 def _row(run: KnownRun) -> tuple[object, ...]:
