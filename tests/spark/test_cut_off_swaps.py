@@ -21,6 +21,7 @@ from sparkcrypt.cli.runs.past_runs import status
 from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
 from tests.spark.killing import Clock, Killed, after_swap, between_renames, kill, kill_during
 from tests.spark.late_writers import audits, ids
 from tests.spark.passes import the_pass, the_problem
@@ -82,7 +83,11 @@ def test_foreign_folder_is_never_taken_for_the_swap(lake: Lake, clock: Clock, af
 @pytest.mark.parametrize("emptied", [False, True], ids=["inserted", "emptied"])
 def test_old_files_come_back_beside_what_was_written_since(lake: Lake, clock: Clock, emptied: bool) -> None:
     """In favour of the old files, the table has all rows, old and new, and the next pass encrypts them."""
-    policy = cut_off(lake, clock, INSERT, *(["TRUNCATE TABLE t"] if emptied else []))
+    policy = cut_off(lake, clock)
+    for statement in ("SELECT * FROM t", INSERT):  # in a session under the policy, which would see no row, and add one
+        with pytest.raises(JVM_ERRORS, match="cut off between two renames"):
+            lake.spark.sql(statement).collect()
+    stranger(lake, INSERT, *(["TRUNCATE TABLE t"] if emptied else []))
     told = status_of(lake)
     assert (told.exit_code, "may be half done" in told.output) == (74, True)
     problem = the_problem(the_pass(lake, policy))

@@ -80,6 +80,7 @@ final class PlanNodes {
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
     Map<String, String> told = new TreeMap<>();
     if (table != null) {
+      CutOffSwap.refuse(table, policy.hadoopConf());
       told.put(Names.TABLE_NAME, TableEntry.name(table));
     } else if (!isTold(options)) {
       told.putAll(tables.places(Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths"))));
@@ -103,6 +104,7 @@ final class PlanNodes {
   private LogicalPlan readHive(LogicalPlan node) {
     Object table = Calls.call(node, "tableMeta");
     policy.refuseOther(table);
+    CutOffSwap.refuse(table, policy.hadoopConf());
     String serde = String.valueOf(Calls.orNull(Calls.call(Calls.call(table, "storage"), "serde"))).toLowerCase(Locale.ROOT);
     if (serde.endsWith(ORC_SERDE) && !isConverted()) {
       refuseHivesReader(TableEntry.folder(table), TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier"))));
@@ -147,6 +149,7 @@ final class PlanNodes {
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
     Map<String, String> told;
     if (table != null) {
+      CutOffSwap.refuse(table, policy.hadoopConf());
       told = TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier")));
     } else {
       told = isTold(options) ? Map.of() : tables.writerPropertiesByFolder(folder, uuidIn(options));
@@ -172,6 +175,7 @@ final class PlanNodes {
     List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
     partitions.check(partitionColumns, TableEntry.name(table));
     policy.refuseOther(table);
+    CutOffSwap.refuse(table, policy.hadoopConf());
     Map<String, String> told = TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier")));
     refuseHivesOrc(Calls.call(table, "storage"), told, node, partitionColumns, TableEntry.folder(table));
     addQuery(told, node, partitionColumns);
