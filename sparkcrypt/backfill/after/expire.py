@@ -192,7 +192,7 @@ def _reconcile_run(
         problem.unit: problem.message for problem in of_run if problem.unit in units or problem.kind in _KEEPS_OLD
     }
     failed = {unit.name: unit.message for unit in (*lost, *compared.failed)}
-    return compared.carried, standing.refused_of(journal) | failed | refused
+    return compared.carried, standing.list_refused(journal) | failed | refused
 
 
 def _find_waste(

@@ -156,8 +156,8 @@ def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, a
         VerificationError: it says why; nothing was changed.
     """
     run, unit, outcome = rewriter.run, status.unit, status.outcome
-    gone = found.kind == GONE
-    home = find_home(rewriter, unit.name, status) if gone else refuse_replaced(rewriter, unit, status)
+    lacks_new = found.kind == GONE
+    home = find_home(rewriter, unit.name, status) if lacks_new else refuse_replaced(rewriter, unit, status)
     if home is not status:
         raise VerificationError(
             f"{unit.name}: a later run has rewritten its files to {home.new_location}; look at "

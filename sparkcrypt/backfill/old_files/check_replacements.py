@@ -70,7 +70,7 @@ class Standing:
         """Yield the settled units of one run, in the order of its journal."""
         return (unit for unit in self.settled if unit.journal is journal)
 
-    def refused_of(self, journal: Journal) -> dict[str, str]:
+    def list_refused(self, journal: Journal) -> dict[str, str]:
         """Return the units of one run whose old files stay, each with the reason."""
         return {unit.name: why for unit, why in self.lost if unit.journal is journal}
 

@@ -50,12 +50,12 @@ class NewFiles:
         """Return the same files of a unit whose own folder has another path now."""
         return replace(self, unit=self.unit.relocate(location, self.unit.folders))
 
-    def missing_in(self, files: HadoopFiles, folder: str) -> list[str]:
+    def list_missing(self, files: HadoopFiles, folder: str) -> list[str]:
         """Return which of the files are not in a folder with their lengths, as paths below it."""
         return missing_files(self.lengths, by_place(folder, list_folders(files, folder)))
 
-    def are_alone_in(self, files: HadoopFiles, folder: str) -> bool:
-        """Tell whether a folder has exactly these files."""
+    def are_all_of(self, files: HadoopFiles, folder: str) -> bool:
+        """Tell whether these files, and no others, are in a folder."""
         now = by_place(folder, list_folders(files, folder))
         return {place: file.length for place, file in now.items()} == dict(self.lengths)
 
@@ -83,8 +83,8 @@ def prove_in_use(files: HadoopFiles, new: NewFiles, final: str, here: str | None
         SparkcryptError: a folder cannot be listed.
     """
     place = None if here is None else comparable_path(here)
-    if new.lengths and place == comparable_path(final) and not new.missing_in(files, final):
+    if new.lengths and place == comparable_path(final) and not new.list_missing(files, final):
         return Whereabouts.IN_USE
-    if place != comparable_path(new.staged) and not new.missing_in(files, new.staged):
+    if place != comparable_path(new.staged) and not new.list_missing(files, new.staged):
         return Whereabouts.STAGED
     return Whereabouts.NEITHER

@@ -208,7 +208,7 @@ class UnitRewriter:
             recheck(new.unit, old, list_folders(self._files, old))
             self.run.target.refuse_other_table()
         except SourceChangedError as error:
-            if new.are_alone_in(self._files, self.swap.final_location(new.unit, new.staged)):
+            if new.are_all_of(self._files, self.swap.final_location(new.unit, new.staged)):
                 self.swap.undo(new)
                 raise
             return (f"somebody wrote to the old files and to the new ones while they were swapped: {error}",)
@@ -285,7 +285,7 @@ def give_way(rewriter: UnitRewriter, new: NewFiles) -> None:
     """
     run, unit = rewriter.run, new.unit
     if not rewriter.swap.repoints:
-        if new.are_alone_in(run.files, rewriter.swap.final_location(unit, new.staged)):
+        if new.are_all_of(run.files, rewriter.swap.final_location(unit, new.staged)):
             rewriter.swap.undo(new)
         return
     location = unit.location

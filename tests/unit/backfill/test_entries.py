@@ -77,7 +77,14 @@ WRITTEN: list[tuple[Entry, dict[str, Any]]] = [
     (UnitCarried("p=1", "/old", FOLDERS, HEAD), {"unit": "p=1", "from": "/old", "files": FILES, "audit": AUDIT}),
     (
         UnitResolved("p=1", "x1", "new", {"old": [["a", 3]]}),
-        {"unit": "p=1", "problem": "x1", "keep": "new", "listing": {"old": [["a", 3]]}},
+        {
+            "unit": "p=1", "problem": "x1", "keep": "new", "listing": {"old": [["a", 3]]}, "given_up": "",
+            "cut_off": False,
+        },
+    ),
+    (
+        UnitResolved("p=1", "x1", "new", {}, "/old", cut_off=True),
+        {"unit": "p=1", "problem": "x1", "keep": "new", "listing": {}, "given_up": "/old", "cut_off": True},
     ),
     (UnitRollingBack("p=1"), {"unit": "p=1"}),
     (UnitRolledBack("p=1", HEAD), {"unit": "p=1", "audit": AUDIT}),
