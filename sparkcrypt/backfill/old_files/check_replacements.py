@@ -172,11 +172,11 @@ def find_lost(files: HadoopFiles, name: str, status: UnitStatus, here: str) -> L
     lost = tuple(missing_files(made, now))
     if not lost or now.keys() - made.keys() or (status.resolved is not None and status.resolved.accepts_missing(lost)):
         return None  # all there, or other files have taken their place, or a person has decided
-    gone = "every file" if len(lost) == len(made) else f"{lost[0]}{f' and {len(lost) - 1:,} more' * (len(lost) > 1)}"
+    which = "every file" if len(lost) == len(made) else f"{lost[0]}{f' and {len(lost) - 1:,} more' * (len(lost) > 1)}"
     return Lost(
         GONE,
         lost,
-        f"{name}: {gone} that the run had written to {here} is gone or changed, and nobody has written there since; "
+        f"{name}: {which} that the run had written to {here} is gone or changed, and nobody has written there since; "
         f"its old files in {status.old_location} stay, since they may be the only copy",
     )
 

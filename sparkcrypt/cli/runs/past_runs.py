@@ -148,8 +148,8 @@ def _find_unsettled(runs: Sequence[KnownRun]) -> list[str]:
             if unit.swapped and not unit.partition_path:
                 folders[name] = unit.new_location
     local = {name: Path(place.removeprefix("file:")) for name, place in folders.items() if place.startswith("file:/")}
-    gone = [f"{name}: {place}, its folder, is missing" for name, place in local.items() if not place.exists()]
-    return [*lines, *gone]
+    missing = [f"{name}: {place}, its folder, is missing" for name, place in local.items() if not place.exists()]
+    return [*lines, *missing]
 
 
 def _row(run: KnownRun) -> tuple[object, ...]:
