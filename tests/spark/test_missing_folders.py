@@ -18,6 +18,8 @@ from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.passes import the_pass, the_problem
 from tests.spark.support import SECRET, Lake, data_files, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
@@ -91,6 +93,36 @@ def test_expire_goes_on_after_later_writes(lake: Lake) -> None:
     assert not done.superseded
     assert [row.id for row in lake.spark.table("t").collect()] == [50]
     assert not data_files(lake.path("t"))
+
+
+def test_rows_that_were_replaced_before_a_later_run_are_no_loss(lake: Lake) -> None:
+    """INSERT OVERWRITE also empties the old folder; expire and passes know that, also after a run re-keyed the rows."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    lake.sql(f"INSERT OVERWRITE t PARTITION (p = 1) VALUES (50, '{SECRET}-50', 'new')")
+    assert not data_files(lake.path("t") / "p=1")
+    set_tags(lake.spark, "t", {"email": ["fin"]}, policy)
+    assert (the_pass(lake, policy).outcome, backfill(lake.spark, policy, tables=["t"]).exit_code) == ("done", 0)
+    before = rows_of(lake.spark.table("t"))
+    done = expire_run(lake.spark, "t", policy)
+    assert (done.refused, done.superseded) == ({}, {})
+    assert the_pass(lake, policy).exit_code == 0
+    assert rows_of(lake.spark.table("t")) == before
+
+
+def test_erased_old_files_stay_a_problem_when_a_later_run_has_expired(lake: Lake) -> None:
+    """A run keeps its lists of files while an earlier one needs them; passes over the table name what is open."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    set_tags(lake.spark, "t", {"email": ["fin"]}, policy)
+    encrypt_table(lake.spark, "t", policy)
+    shutil.rmtree(lake.path("t") / "p=1")
+    done = expire_run(lake.spark, "t", policy)
+    assert list(done.refused) == ["p=1"] and done.folders
+    for _ in range(2):
+        report = the_pass(lake, policy)
+        assert report.tables and not report.failed
+        assert the_problem(report)["unit"] == "p=1"
 
 
 @pytest.mark.parametrize("move_old", [False, True])

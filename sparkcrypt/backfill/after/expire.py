@@ -276,12 +276,18 @@ def _lengths(files: HadoopFiles, folder: str) -> list[int]:
 
 
 def _compact(runs: PastRuns) -> None:
-    """Archive each ended and expired run as one record, and pack the table's audit; finish what a killed call began."""
+    """Archive ended and expired runs as one record each, and pack the table's audit; finish what a killed call began.
+
+    A run keeps its lists of files while an earlier one has old files: these are compared by what became of their rows.
+    """
     store, table_id, mac = runs.store, runs.target.table_id, runs.trust.mac()
+    needed = False
     for journal in runs.list_readable():
         if journal.archived:
             clear_archived(store, table_id, journal.run.run_id, mac.check)
-        elif has_ended(journal) and has_expired(journal):
+        elif not has_expired(journal):
+            needed = True
+        elif has_ended(journal) and not needed:
             archive_records(store, table_id, journal.run.run_id, journal.records, mac)
     pack_audit(store, table_id, mac)
 

@@ -9,8 +9,9 @@ from typing import Any
 from sparkcrypt.backfill.journal.journal import UNIT_KINDS, Record
 from sparkcrypt.backfill.journal.later_entries import UnitCarried, UnitCarrying, UnitResolved
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.target.record import restore_unit
+from sparkcrypt.backfill.target.record import describe_archived, restore_place, restore_unit
 from sparkcrypt.backfill.target.unit import Unit, base_location
+from sparkcrypt.errors import VerificationError
 
 SWAPPED = ("unit_swapped", "unit_moved", "unit_rolling_back")
 """Steps after which a unit's new files are in use; they still are if a rollback was only begun."""
@@ -47,8 +48,17 @@ class UnitStatus:
 
     @property
     def unit(self) -> Unit:
-        """The unit as listed at the start of the attempt."""
+        """The unit as listed at the start of the attempt.
+
+        Raises:
+            VerificationError: the journal is archived, so its files are not listed.
+        """
         return restore_unit(str(self.fields["unit"]), self.fields)
+
+    @property
+    def place(self) -> Unit:
+        """The unit without its files, which an archived journal has too."""
+        return restore_place(str(self.fields["unit"]), self.fields)
 
     @property
     def location(self) -> str:
@@ -72,7 +82,13 @@ class UnitStatus:
 
     @property
     def evidence(self) -> Mapping[str, Any]:
-        """The old files from which its new ones were made, in the audit's form; empty if nothing was verified."""
+        """The old files from which its new ones were made, in the audit's form; empty if nothing was verified.
+
+        Raises:
+            VerificationError: it was swapped, and the journal is archived, so its files are not listed.
+        """
+        if self.was_swapped and "files" not in self.fields:
+            raise VerificationError(describe_archived(str(self.fields["unit"])))
         evidence: Mapping[str, Any] = self.fields.get("evidence", {})
         return evidence
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sparkcrypt.backfill.journal.attempts import Attempt, undone_attempts
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.changes import Changes, changes_at, changes_at_undone, expired_folders
 from sparkcrypt.backfill.old_files.grace import find_files_back, folders_in_use, settle_move
 from sparkcrypt.backfill.old_files.reconcile import (
-    find_home,
     finish_reconciling,
+    follow_unit,
+    missing_new_files,
     new_files,
     old_locations,
-    replaced_files,
 )
 from sparkcrypt.backfill.target.unit import Folder, list_folders
 from sparkcrypt.backfill.work.follow_rename import belongs_to_another
@@ -131,17 +132,35 @@ def _find_in_unit(
 
 
 def is_superseded(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool:
-    """Tell whether the table no longer has any file that the run wrote: its rows were replaced or dropped since."""
-    if rewriter.swap.repoints:
-        try:
-            status = find_home(rewriter, name, status)
-        except VerificationError:
-            return False  # the journal of a later run is not trusted, so the operator decides
-        here = rewriter.swap.current_location(status.unit)
-        if here is None or comparable_path(here) != comparable_path(status.new_location):
-            return True  # the partition was dropped, or points elsewhere
+    """Tell whether the table no longer has any row that the run wrote: they were replaced or dropped since.
+
+    If later runs rewrote the unit, its rows may have been replaced before each of them: INSERT OVERWRITE of a partition
+    deletes the files in the folder to which it points, and those in its default folder, where old files may be.
+    """
+    files = rewriter.run.files
+    if not rewriter.swap.repoints:
+        return _has_replaced_all(status, list_folders(files, status.new_location))
+    try:
+        runs = tuple(follow_unit(rewriter, name, status))
+        if any(_has_replaced_all(before, later.unit.folders) for before, later in pairwise(runs)):
+            return True
+        return not _is_in_effect(rewriter, runs[-1]) or _has_replaced_all(
+            runs[-1], list_folders(files, runs[-1].new_location)
+        )
+    except VerificationError:
+        return False  # the journal of a later run is not trusted, or lists no files, so the operator decides
+
+
+def _is_in_effect(rewriter: UnitRewriter, status: UnitStatus) -> bool:
+    """Tell whether a unit points to where a run has put its new files."""
+    here = rewriter.swap.current_location(status.place)
+    return here is not None and comparable_path(here) == comparable_path(status.new_location)
+
+
+def _has_replaced_all(status: UnitStatus, folders: tuple[Folder, ...]) -> bool:
+    """Tell whether a listing of the folder of a run's new files, if it made any, has none of them."""
     made = list(new_files(status))
-    return bool(made) and len(replaced_files(rewriter.run.files, status)) == len(made)
+    return bool(made) and len(missing_new_files(status, folders)) == len(made)
 
 
 def _is_accepted(status: UnitStatus) -> bool:

@@ -52,17 +52,28 @@ def finish_reconciling(rewriter: UnitRewriter, name: str, status: UnitStatus) ->
     return status
 
 
+def follow_unit(rewriter: UnitRewriter, name: str, status: UnitStatus) -> Iterator[UnitStatus]:
+    """Yield the status of a unit in this run, then in each later run that rewrote what the one before had put in use.
+
+    Raises:
+        VerificationError: the journal of a later run is damaged.
+    """
+    yield status
+    for units in rewriter.run.later_units():
+        later = units.get(name)
+        if later is not None and later.swapped and _is_at(later.location, status.outcome):
+            status = later
+            yield status
+
+
 def find_home(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
     """Return the status of a unit in the run that last swapped it: this run, or a later one that rewrote its files.
 
     Raises:
         VerificationError: the journal of a later run is damaged.
     """
-    for units in rewriter.run.later_units():
-        later = units.get(name)
-        if later is not None and later.swapped and _is_at(later.location, status.outcome):
-            status = later
-    return status
+    *_, home = follow_unit(rewriter, name, status)
+    return home
 
 
 def refuse_late_commit(files: HadoopFiles, name: str, status: UnitStatus) -> None:
@@ -158,7 +169,7 @@ def refuse_replaced(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> U
         VerificationError: it says what has changed.
     """
     home = find_home(rewriter, unit.name, status)
-    outcome, here = home.outcome, rewriter.swap.current_location(home.unit)
+    outcome, here = home.outcome, rewriter.swap.current_location(home.place)
     if here is None or comparable_path(here) != comparable_path(outcome.new_location):
         raise VerificationError(
             f"{unit.name}: it does not point to {outcome.new_location} any more, where the run had put it; someone "
@@ -174,9 +185,21 @@ def refuse_replaced(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> U
 
 
 def replaced_files(files: HadoopFiles, status: UnitStatus) -> list[str]:
-    """Return the files that a run wrote for a unit and that are missing or changed, as paths below the unit."""
-    location = status.new_location
-    return missing_files(dict(new_files(status)), by_place(location, list_folders(files, location)))
+    """Return the files that a run wrote for a unit and that are missing or changed, as paths below the unit.
+
+    Raises:
+        VerificationError: the run is archived, so its files are not known.
+    """
+    return missing_new_files(status, list_folders(files, status.new_location))
+
+
+def missing_new_files(status: UnitStatus, folders: tuple[Folder, ...]) -> list[str]:
+    """Return the files that a run wrote for a unit and that a listing of their folder lacks, or has with other lengths.
+
+    Raises:
+        VerificationError: the run is archived, so its files are not known.
+    """
+    return missing_files(dict(new_files(status)), by_place(status.new_location, folders))
 
 
 def proven_files(status: UnitStatus) -> NewFiles:
@@ -185,7 +208,11 @@ def proven_files(status: UnitStatus) -> NewFiles:
 
 
 def new_files(status: UnitStatus) -> Iterator[tuple[str, int]]:
-    """Yield path below the unit and length in bytes of the files that a run wrote for it."""
+    """Yield path below the unit and length in bytes of the files that a run wrote for it.
+
+    Raises:
+        VerificationError: the run is archived, so its files are not known.
+    """
     for change in status.evidence.get("changes", ()):
         for file in change["targets"]:
             yield path_below(status.staged, str(file["path"])), int(file["bytes"])

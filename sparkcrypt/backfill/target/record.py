@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sparkcrypt.backfill.target.unit import Folder, SourceFile, Unit
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.tables.table import Partition
 
@@ -22,7 +24,26 @@ def describe_unit(unit: Unit) -> dict[str, Any]:
 
 
 def restore_unit(name: str, fields: Mapping[str, Any]) -> Unit:
-    """Return the unit that a journal's values describe."""
+    """Return the unit that a journal's values describe, with its files.
+
+    Raises:
+        VerificationError: the journal is archived, so it has no list of files.
+    """
+    if "files" not in fields:
+        raise VerificationError(describe_archived(name))
+    return replace(restore_place(name, fields), folders=restore_folders(fields["files"]))
+
+
+def describe_archived(name: str) -> str:
+    """Return the message that a unit's files are not known, since the old files of its run have expired."""
+    return (
+        f"{name}: the old files of its run have expired, and the run's archive lists no file of it, so nothing can be "
+        "compared with what the run had listed or written"
+    )
+
+
+def restore_place(name: str, fields: Mapping[str, Any]) -> Unit:
+    """Return the unit that a journal's values describe, without its files, which an archived journal does not list."""
     values = tuple((pair[0], pair[1]) for pair in fields["partition"] or ())
     location = str(fields["location"])
     return Unit(
@@ -31,7 +52,6 @@ def restore_unit(name: str, fields: Mapping[str, Any]) -> Unit:
         partition=Partition(values, location, str(fields["serde"])) if values else None,
         partition_path=str(fields["partition_path"]),
         values=dict(values),
-        folders=restore_folders(fields["files"]),
     )
 
 

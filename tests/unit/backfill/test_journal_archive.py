@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from sparkcrypt.backfill.journal.archive import archive_records, clear_archived
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_status import has_ended, has_expired
 from sparkcrypt.backfill.journal.unit_status import status_of_units
+from sparkcrypt.backfill.old_files.reconcile import new_files
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.errors import RunConflictError, VerificationError
 from tests.unit.backfill.audits import entry
@@ -29,7 +31,9 @@ def expired_run(store: Any) -> Journal:
     """A run of one unit, audited, ended and expired."""
     journal = Journal.start(store, run_record(), MAC)
     head = AuditWriter(store, TABLE, MAC).append(entry())
-    swap_unit(journal, "p=1", files=[["", [["/f", 1, 2]]]], outcome={"unit": "p=1"}, audit=head.to_dict())
+    listed = {"location": "/t/p=1", "partition": [["p", "1"]], "serde": "", "partition_path": "p=1"}
+    files = [["", [["/f", 1, 2]]]]
+    swap_unit(journal, "p=1", **listed, files=files, outcome={"unit": "p=1"}, audit=head.to_dict())
     journal.append("run_finished", outcome="done")
     journal.append("run_expired", folders=["/old"])
     return journal
@@ -58,6 +62,17 @@ def test_one_record_is_left_and_says_what_the_journal_said() -> None:
     assert Journal.find_unfinished(store, TABLE, MAC) is None
     with pytest.raises(RunConflictError, match="have expired"):
         after.append("run_resumed")
+
+
+def test_lists_that_are_gone_are_no_empty_lists() -> None:
+    """A unit's place is known of an archived run; whoever asks for its files gets an error that names the unit."""
+    store = MemoryStore({})
+    before = status_of_units(archived(store).records)["p=1"]
+    after = status_of_units(Journal.open(store, TABLE, RUN, MAC).records)["p=1"]
+    assert (after.place, after.swapped) == (replace(before.unit, folders=()), True)
+    for ask in (lambda: after.unit, lambda: after.evidence, lambda: list(new_files(after))):
+        with pytest.raises(VerificationError, match="p=1: the old files of its run have expired"):
+            ask()
 
 
 @pytest.mark.parametrize("cut", [False, True])
