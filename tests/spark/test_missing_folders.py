@@ -46,7 +46,7 @@ def test_missing_folder_is_drift_and_no_pass_is_done(lake: Lake) -> None:
     target = catalog_target(lake.spark, Catalog(lake.spark).table("t"), policy, None)
     planned = plan_target(lake.spark, target, policy)
     assert [drift.kind for drift in planned.drift] == ["missing_folder"]
-    assert planned.exit_code == 2
+    assert planned.exit_code == 74
     with pytest.raises(VerificationError, match="there is no such folder"):
         encrypt_table(lake.spark, "t", policy)
     assert plan_table(lake.spark, "t", policy) is not None

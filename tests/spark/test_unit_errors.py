@@ -7,12 +7,20 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table
+from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.audit.audit import audit_entries
+from sparkcrypt.backfill.many import expire as expire_of_many
+from sparkcrypt.backfill.many.check_keys import check_keys
+from sparkcrypt.backfill.many.chosen_tables import Choice
+from sparkcrypt.backfill.many.expire import expire_many
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.report import PassReport
 from sparkcrypt.backfill.state.directory import open_state_directory
+from sparkcrypt.backfill.target import target
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import KeyServiceUnavailableError, VerificationError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables import planning
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, data_files
@@ -67,6 +75,79 @@ def test_error_of_one_unit_leaves_the_others_to_be_done(
     catalog = Catalog(lake.spark)
     places = {partition.folder: partition.location for partition in catalog.partitions(catalog.table("a"))}
     assert places["p=1"] == f"file:{lake.path('a')}/p=1"
+
+
+def state_in_the_table(lake: Lake, patch: pytest.MonkeyPatch) -> str:
+    """The state directory is in one table's folder."""
+    folder = max(lake.root.glob("policy-*"))
+    lake.sql(f"CREATE TABLE a (id INT, email STRING) USING parquet LOCATION 'file:{folder}'")
+    set_tags(lake.spark, "a", {"email": ["pii"]}, None)
+    return "ConfigError"
+
+
+def unforeseen(lake: Lake, patch: pytest.MonkeyPatch) -> str:
+    """Something about one table is as nobody foresaw."""
+    make_table(lake, "a", partitions=0)
+    plan_of = planning.plan_of
+
+    def fails(spark: Any, table: Any, policy: Policy, **named: Any) -> Any:
+        if table.name == "a":
+            raise KeyError("files")
+        return plan_of(spark, table, policy, **named)
+
+    patch.setattr(target, "plan_of", fails)
+    return "KeyError"
+
+
+@pytest.mark.parametrize("cause", [state_in_the_table, unforeseen])
+def test_error_of_one_table_leaves_the_others_to_be_done(
+    lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch, cause: Any
+) -> None:
+    """Plan, pass, check of keys and expiry do the other tables, and name the one that failed, whatever the error."""
+    error = cause(lake, monkeypatch)
+    make_table(lake, "b", partitions=0)
+    plan, done = (
+        backfill(lake.spark, policy, databases=[lake.database], options=PassOptions(run=options))
+        for options in (RunOptions(keep_going=True, dry_run=True), RunOptions(keep_going=True))
+    )
+    for report in (plan, done):
+        assert [(failed.table, failed.error) for failed in report.failed] == [(lake.name("a"), error)]
+        assert ([table.table for table in report.tables], report.exit_code) == ([lake.name("b")], 74)
+    assert done.tables[0].outcome == "done"
+    a, b = check_keys(lake.spark, policy, databases=[lake.database]).tables
+    assert (a.table, [entry.error for entry in a.unopened]) == (lake.name("a"), [error])
+    assert (b.encrypted, b.unopened) == (1, [])
+    monkeypatch.setattr(expire_of_many, "expire_run", _expire_all_but_a())
+    gone = expire_many(lake.spark, policy, Choice(databases=(lake.database,)), older_than_seconds=0)
+    assert [table.table for table in gone.tables] == [lake.name("b")] and gone.tables[0].files == 1
+
+
+def _expire_all_but_a() -> Any:
+    def expired(spark: Any, table: str, policy: Policy, **named: Any) -> Any:
+        if table.endswith(".a"):
+            raise KeyError("files")
+        return expire_run(spark, table, policy, **named)
+
+    return expired
+
+
+def test_error_that_every_table_meets_ends_the_pass_and_is_told_of_the_table(
+    lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report so far names the table at which the pass ended; nobody's interruption is taken for its error."""
+    make_table(lake, "a", partitions=0)
+    make_table(lake, "b", partitions=0)
+    for error, told in ((KeyServiceUnavailableError("no answer"), [lake.name("a")]), (KeyboardInterrupt(), [])):
+        reports: list[PassReport] = []
+
+        def fails(*_: Any, error: BaseException = error, **named: Any) -> Any:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(target, "plan_of", fails)
+            with pytest.raises(type(error)):
+                backfill(lake.spark, policy, databases=[lake.database], on_failure=reports.append)
+        assert [failed.table for failed in reports[0].failed] == told
 
 
 @pytest.mark.parametrize("parallelism", [1, 4])

@@ -29,6 +29,7 @@ from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_late_c
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.target.in_use import Places
 from sparkcrypt.backfill.target.unit import is_staged, staging_folder
+from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
@@ -56,7 +57,8 @@ class Expired:
         unread: the runs whose records are unreadable or not trusted, each with the reason; their old files stay.
         superseded: unit -> why its old folder stays.
         younger: the number of runs that keep their old files since they are too young.
-        refused: unit -> why its old files stay: a problem is open, or its late commits could not be reconciled.
+        refused: unit -> why its old files stay: a problem is open, its late commits could not be reconciled, or its
+            folder cannot be listed.
     """
 
     table: str
@@ -181,17 +183,17 @@ def _reconcile_run(
     units = {unit.name for unit in standing.of(journal)}
     with runs.rewriter(journal) as rewriter:
         lost = () if dry_run else report_lost(rewriter)
-        changes = list_suspects(rewriter, units) if dry_run else []
+        unlisted: list[FailedUnit] = []
+        changes = list_suspects(rewriter, units, unlisted) if dry_run else []
         compared = Compared(sum(len(found.places) for _, found in changes)) if dry_run else compare_run(rewriter, units)
         open_problems = problems_of(rewriter).open()
     for problem in open_problems:
         if not problem.run_id:
             raise VerificationError(problem.message)
     of_run = [problem for problem in open_problems if problem.run_id == journal.run.run_id]
-    refused = {
-        problem.unit: problem.message for problem in of_run if problem.unit in units or problem.kind in _KEEPS_OLD
-    }
-    failed = {unit.name: unit.message for unit in (*lost, *compared.failed)}
+    keeps = [problem for problem in of_run if problem.unit in units or problem.kind in _KEEPS_OLD]
+    refused = {problem.unit: problem.message for problem in keeps}
+    failed = {unit.name: unit.message for unit in (*lost, *compared.failed, *unlisted)}
     return compared.carried, standing.list_refused(journal) | failed | refused
 
 

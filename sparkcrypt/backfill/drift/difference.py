@@ -8,7 +8,7 @@ from typing import Literal
 
 from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity
-from sparkcrypt.errors import PlanError, VerificationError
+from sparkcrypt.errors import PlanError, StorageError, VerificationError
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.schema import Path, join_dotted
@@ -24,13 +24,15 @@ DriftKind = Literal[
     "foreign_key",
     "unreadable",
     "missing_folder",
+    "unlisted_folder",
     "old_version",
     "other_kek",
     "dark",
     "external_material",
 ]
 EXTERNAL_MATERIAL: DriftKind = "external_material"
-
+OF_FOLDERS: tuple[DriftKind, ...] = ("missing_folder", "unlisted_folder")
+"""Kinds of drift of a unit's folder, of which no file is known."""
 
 _OF_KEYS = ("wrong_key", "external_material")
 _SHOWN = 3
@@ -250,6 +252,12 @@ def drift_of_missing_folder(location: str) -> Drift:
         "unit to where its files are with ALTER TABLE … SET LOCATION; where it should be empty, make the folder"
     )
     return Drift("missing_folder", location, None, detail)
+
+
+def drift_of_unlisted_folder(location: str, error: StorageError) -> Drift:
+    """Return the drift of a unit whose folder cannot be listed, so that it is unknown which files are in it."""
+    detail = f"its files cannot be listed, so nothing of them is known: {error}; see that the job may list it"
+    return Drift("unlisted_folder", location, None, detail)
 
 
 def drift_in_short(drift: Iterable[Drift]) -> tuple[str, ...]:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.drift.dark import TellShredded, find_dark, find_dark_drift, tell_none
-from sparkcrypt.backfill.drift.difference import Drift, drift_of_file, drift_of_missing_folder, drift_of_unreadable
+from sparkcrypt.backfill.drift.difference import (
+    Drift,
+    drift_of_file,
+    drift_of_missing_folder,
+    drift_of_unlisted_folder,
+    drift_of_unreadable,
+)
 from sparkcrypt.backfill.drift.footers import (
     DriverFooters,
     FooterReader,
@@ -23,7 +29,7 @@ from sparkcrypt.backfill.drift.match_columns import ColumnMatcher, FileColumns
 from sparkcrypt.backfill.drift.rotation import Rotation, select_drift
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Unit, list_unit, partition_of
-from sparkcrypt.errors import SparkcryptError, UnsupportedFileError
+from sparkcrypt.errors import SparkcryptError, StorageError, UnsupportedFileError
 from sparkcrypt.names import FileFormat
 from sparkcrypt.native.footers import Found
 from sparkcrypt.parquet import FileSummary
@@ -95,7 +101,7 @@ class Scanner:
         self._rotation, self._tell_shredded, self._purge = rotation, tell_shredded, purge
 
     def scan(self, units: Iterable[Unit]) -> Iterator[ScannedUnit]:
-        """Yield each unit with its drift, in batches of some thousand files.
+        """Yield each unit with its drift, in batches of some thousand files; a folder that cannot be listed is drift.
 
         Raises:
             PlanError: a partition's value cannot be used in a key template, or a unit's files belong to another table
@@ -103,16 +109,20 @@ class Scanner:
         """
         batch: list[Unit] = []
         files = 0
+        unlisted: dict[str, StorageError] = {}
         for unit in units:
-            listed = list_unit(self._files, unit)
-            batch.append(listed)
-            files += len(listed.files)
+            try:
+                batch.append(list_unit(self._files, unit))
+            except StorageError as error:
+                unlisted[unit.name] = error
+                batch.append(unit)
+            files += len(batch[-1].files)
             if files >= FILES_AT_ONCE:
-                yield from self._scan(batch)
+                yield from self._scan(batch, unlisted)
                 batch, files = [], 0
-        yield from self._scan(batch)
+        yield from self._scan(batch, unlisted)
 
-    def _scan(self, units: Sequence[Unit]) -> Iterator[ScannedUnit]:
+    def _scan(self, units: Sequence[Unit], unlisted: Mapping[str, StorageError]) -> Iterator[ScannedUnit]:
         cache = self._cache
         cached = {unit.name: self._look_up(unit) for unit in units}
         unknown = [file for unit in units for file in unit.files if file.path not in cached[unit.name]]
@@ -132,7 +142,9 @@ class Scanner:
                 tell_shredded=self._tell_shredded,
                 purge=self._purge,
             )
-            if not unit.files and not self._files.exists(unit.location):
+            if unit.name in unlisted:
+                scanned = replace(scanned, drift=(drift_of_unlisted_folder(unit.location, unlisted[unit.name]),))
+            elif not unit.files and not self._files.exists(unit.location):
                 scanned = replace(scanned, drift=(drift_of_missing_folder(unit.location),))
             yield scanned
 

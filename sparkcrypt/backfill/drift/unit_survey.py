@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sparkcrypt.backfill.drift.dark import keeps_dark
-from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
+from sparkcrypt.backfill.drift.difference import OF_FOLDERS, Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.report.amount import Amount
@@ -99,7 +99,7 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
         differing = set(tags) if whole else {columns.get(difference.column or "") for difference in found}
         for tag in tags:
             coverage[tag] += Coverage(amount, Amount() if tag in differing else amount)
-    if any(difference.kind == "missing_folder" for difference in scanned.drift):
+    if any(difference.kind in OF_FOLDERS for difference in scanned.drift):
         actions["quarantine"] = 0
     return UnitSurvey(
         unit=replace(scanned.unit, folders=()),

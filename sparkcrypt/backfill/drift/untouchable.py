@@ -10,7 +10,7 @@ from sparkcrypt.backfill.drift.match_columns import refuse_lost_columns
 from sparkcrypt.backfill.drift.rotation import refuse_other_drift
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.target.target import Target
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import SparkcryptError, StorageError, VerificationError
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import PLAINTEXT, Policy
@@ -27,6 +27,7 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
         adopt: accept files that may be forgeries.
 
     Raises:
+        StorageError: its folder cannot be listed.
         VerificationError: a file cannot be read, is under an algorithm that is not allowed, has a column that would be
             decrypted since its tags are lost, or may be a forgery; or a rotation would have to do more than rewrap.
         PlanError: a file has columns that the schema lacks.
@@ -42,16 +43,25 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
 
 
 def refuse_unreadable(scanned: ScannedUnit) -> None:
-    """Refuse a unit whose folder is missing, or with a file whose footer could not be read.
+    """Refuse a unit whose folder is missing or cannot be listed, or with a file whose footer could not be read.
 
     Raises:
-        VerificationError: there is one; the message names the folder, or the file and the reason.
+        StorageError: its folder cannot be listed.
+        VerificationError: its folder is missing, or there is such a file; the message names it and the reason.
     """
+    folder = error_of_folder(scanned.unit.name, scanned.drift)
+    if folder is not None:
+        raise folder
     for drift in scanned.drift:
-        if drift.kind == "missing_folder":
-            raise VerificationError(f"{scanned.unit.name}: {drift.file}: {drift.detail}")
         if drift.kind == "unreadable":
             raise VerificationError(f"{drift.file}: cannot be read, so its unit cannot be encrypted: {drift.detail}")
+
+
+def error_of_folder(unit: str, drift: Iterable[Drift]) -> SparkcryptError | None:
+    """Return the error of a unit whose folder is missing or cannot be listed; None if it is there."""
+    kinds = {"missing_folder": VerificationError, "unlisted_folder": StorageError}
+    found = next((difference for difference in drift if difference.kind in kinds), None)
+    return None if found is None else kinds[found.kind](f"{unit}: {found.file}: {found.detail}")
 
 
 def refuse_algorithms(scanned: ScannedUnit, policy: Policy) -> None:

@@ -12,11 +12,12 @@ from sparkcrypt.backfill.drift.footers import DriverFooters, FooterReader, TaskF
 from sparkcrypt.backfill.drift.scan import FILES_AT_ONCE
 from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
 from sparkcrypt.backfill.many.refused_tables import Gate
+from sparkcrypt.backfill.many.table_failures import TableFailures
 from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.target.target import CatalogTarget, catalog_target
 from sparkcrypt.backfill.target.unit import SourceFile, list_unit
-from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
+from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.native.footers import FooterFacts
 from sparkcrypt.parquet.summary import columns_under
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Unopened:
-    """A file, or the MAC key of a table's audit, that could not be opened, with the error."""
+    """A file, a folder, a table or the MAC key of its audit, that could not be opened or listed, with the error."""
 
     what: str
     error: str
@@ -131,21 +132,28 @@ def check_keys(
         policy = replace(policy, key_service=split_former(policy.key_service)[0])
     driver = DriverFooters(files, own_keys(policy.key_service), every_key=True, shredded=shredded)
     reader = TaskFooters(spark, policy.key_service, driver)
-    checked = [
-        _check_table(spark, catalog_target(spark, candidate.table, policy, None), policy, driver, reader)
-        for candidate in chosen
-        if gate.of_kind(candidate)
-    ]
+    checked, failures = list[CheckedTable](), TableFailures()
+    for candidate in chosen:
+        with failures.of(candidate.table.full_name):
+            if gate.of_kind(candidate):
+                target = catalog_target(spark, candidate.table, policy, None)
+                checked.append(_check_table(spark, target, policy, driver, reader))
     for table, reason in gate.away.refused.items():
         raise PlanError(f"{table}: {reason}")
-    return CheckedKeys(tuple(checked), gate.away.passed_over)
+    failed = [
+        CheckedTable(found.table, unopened=[Unopened("the table", found.error, found.message)])
+        for found in failures.found
+    ]
+    every = tuple(sorted((*checked, *failed), key=lambda checked_table: checked_table.table))
+    return CheckedKeys(every, gate.away.passed_over)
 
 
 def _check_table(
     spark: SparkSession, target: CatalogTarget, policy: Policy, driver: DriverFooters, reader: FooterReader
 ) -> CheckedTable:
     checked = CheckedTable(target.name)
-    for some in list_batches(target, driver.files):
+    unlisted: list[Unopened] = []
+    for some in list_batches(target, driver.files, unlisted):
         found = reader.read(some)
         for file in some:
             facts = found[file.path]
@@ -158,6 +166,7 @@ def _check_table(
                 checked.key_ids.update({wrapping.key_id for wrapping in facts.summary.wrappings} - dark)
             else:
                 checked.unopened.append(Unopened(file.path, type(facts).__name__, str(facts)))
+    checked.unopened.extend(unlisted)
     store = open_state_directory(spark, policy.run_state, outside=target.base)
     if store.list(f"audit/{target.table_id}/mac-key"):
         try:
@@ -168,11 +177,20 @@ def _check_table(
     return checked
 
 
-def list_batches(target: CatalogTarget, files: HadoopFiles) -> Iterator[Sequence[SourceFile]]:
-    """Yield the files of a table in batches of whole units; the last batch may be empty."""
+def list_batches(target: CatalogTarget, files: HadoopFiles, unlisted: list[Unopened]) -> Iterator[Sequence[SourceFile]]:
+    """Yield the files of a table in batches of whole units; the last batch may be empty.
+
+    Args:
+        target: the table.
+        files: the file system.
+        unlisted: receives the folders of units that could not be listed.
+    """
     batch: list[SourceFile] = []
     for unit in target.units(None):
-        batch.extend(list_unit(files, unit).files)
+        try:
+            batch.extend(list_unit(files, unit).files)
+        except StorageError as error:
+            unlisted.append(Unopened(unit.location, type(error).__name__, str(error)))
         if len(batch) >= FILES_AT_ONCE:
             yield batch
             batch = []

@@ -12,11 +12,10 @@ from sparkcrypt.backfill.after.orphan_search import Orphan
 from sparkcrypt.backfill.after.orphans import expire_left
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
-from sparkcrypt.backfill.many.report import TableError
+from sparkcrypt.backfill.many.table_failures import TableError, TableFailures
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.target import target_folder_id
-from sparkcrypt.errors import BridgeError, KeyServiceUnavailableError, SparkcryptError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -85,20 +84,15 @@ def expire_many(
     }
     found |= {names[table_id]: table_id for table_id in ids if table_id in names}
     store = open_state_directory(spark, policy.run_state)
-    done, failed = list[Expired](), list[TableError]()
+    done, failures = list[Expired](), TableFailures()
     for name, uuid in found.items():
-        if uuid is None or not Journal.runs(store, uuid):
-            continue
-        try:
-            done.append(
-                expire_run(
-                    spark, name, policy, older_than_seconds=older_than_seconds, dry_run=dry_run, progress=progress
+        with failures.of(name):
+            if uuid is not None and Journal.runs(store, uuid):
+                done.append(
+                    expire_run(
+                        spark, name, policy, older_than_seconds=older_than_seconds, dry_run=dry_run, progress=progress
+                    )
                 )
-            )
-        except (KeyServiceUnavailableError, BridgeError):
-            raise
-        except SparkcryptError as error:
-            failed.append(TableError(name, type(error).__name__, str(error)))
     dropped = {table_id: table_id for table_id in ids if table_id not in names}
     if path is not None:
         qualified = HadoopFiles(spark).qualify(path.rstrip("/"))
@@ -107,7 +101,7 @@ def expire_many(
         name: tuple(expire_left(spark, policy, table_id, older_than_seconds=older_than_seconds, dry_run=dry_run))
         for name, table_id in dropped.items()
     }
-    return ManyExpired(tuple(done), leftovers, tuple(failed))
+    return ManyExpired(tuple(done), leftovers, tuple(failures.found))
 
 
 def _tables(spark: SparkSession) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.native.footers import FooterFacts
 
@@ -111,6 +111,6 @@ def _find_name(store: StateStore, table_id: str) -> str | None:
     for run_id in reversed(Journal.runs(store, table_id)):
         try:
             return Journal.open(store, table_id, run_id).run.table
-        except VerificationError:
+        except (ConfigError, VerificationError):
             continue  # commands that act on the journal report the error
     return None

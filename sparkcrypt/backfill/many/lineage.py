@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.drift.cache import FooterCache
+from sparkcrypt.backfill.drift.difference import OF_FOLDERS
 from sparkcrypt.backfill.drift.scan import scan_target
 from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
 from sparkcrypt.backfill.state.directory import open_state_directory
@@ -71,7 +72,7 @@ class TableLineage:
         files: the number of its files.
         columns: the columns that were derived from tagged columns.
         conditions: tagged columns used to choose, join or group rows; no value was derived from them.
-        unreadable: file -> why its footer could not be read, so that its lineage is not known.
+        unreadable: file or folder -> why it could not be read or listed, so that its lineage is not known.
         cut: whether a file records only the first of many columns.
     """
 
@@ -183,7 +184,7 @@ def _ask_table(spark: SparkSession, table: Table, policy: Policy) -> TableLineag
     noted: list[ColumnLineage] = []
     for scanned in scan_target(spark, target, policy, cache=cache):
         files += len(scanned.unit.files)
-        unreadable |= {drift.file: drift.detail for drift in scanned.drift if drift.kind == "unreadable"}
+        unreadable |= {drift.file: drift.detail for drift in scanned.drift if drift.kind in ("unreadable", *OF_FOLDERS)}
         noted.extend(note for notes in scanned.lineage.values() for note in notes)
     return TableLineage(
         table.full_name,

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.audit.trust import TableTrust
-from sparkcrypt.backfill.drift.difference import drift_of_missing_folder
+from sparkcrypt.backfill.drift.difference import OF_FOLDERS
 from sparkcrypt.backfill.drift.unit_survey import count_calls
 from sparkcrypt.backfill.journal.journal import new_run_id
 from sparkcrypt.backfill.many.chosen_tables import Choice, Chosen, choose_tables
 from sparkcrypt.backfill.many.key_status import tell_overdue
 from sparkcrypt.backfill.many.pass_progress import PassProgress
 from sparkcrypt.backfill.many.refused_tables import Gate
-from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport, TableError
+from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport
+from sparkcrypt.backfill.many.table_failures import TableFailures
 from sparkcrypt.backfill.many.unchanged_tables import PassFingerprint, fingerprint
 from sparkcrypt.backfill.old_files.past_run_checks import needs_care, read_open_problems
 from sparkcrypt.backfill.report.progress import Progress, Silent
@@ -32,8 +32,8 @@ from sparkcrypt.backfill.target.in_use import OtherTables
 from sparkcrypt.backfill.target.target import CatalogTarget, Target, catalog_target
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.priority import table_rank
-from sparkcrypt.backfill.work.schedule import Budget, FailedUnit
-from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError, SparkcryptError, VerificationError
+from sparkcrypt.backfill.work.schedule import Budget
+from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session import configure
@@ -43,9 +43,6 @@ from sparkcrypt.spark.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_ENDS_THE_PASS = (KeyServiceUnavailableError, BridgeError, ConfigError)
-"""Errors that every other table would meet too; they end the pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +77,8 @@ def backfill(
 ) -> PassReport:
     """Bring every chosen table to its plan; units whose files all match are left unchanged.
 
-    A table that fails is reported, a unit that fails is quarantined if ``options.run`` keeps going, and the pass
-    continues with the others.
+    A table that fails is reported, whatever the error, a unit that fails is quarantined if ``options.run`` keeps
+    going, and the pass continues with the others.
 
     Args:
         spark: a classic session; it will be configured with the policy.
@@ -95,7 +92,8 @@ def backfill(
 
     Raises:
         PlanError: a table or database does not exist.
-        ConfigError, KeyServiceUnavailableError, BridgeError: an error that every other table would meet too.
+        ConfigError: the options, or the state directory, cannot be used.
+        KeyServiceUnavailableError, BridgeError: an error that every other table would meet too.
     """
     options = options or PassOptions()
     options.run.check()
@@ -103,6 +101,7 @@ def backfill(
     if (path is None) == (choice == Choice()):
         raise ConfigError("give tables or databases, or else a path")
     configure(spark, policy)
+    open_state_directory(spark, policy.run_state)  # what is wrong with it concerns every table
     the_pass = _Pass(spark, policy, options, progress or Silent())
     try:
         return the_pass.run_on_path(path) if path is not None else the_pass.run_on_tables(choose_tables(spark, choice))
@@ -122,7 +121,7 @@ class _Pass:
         self._others = OtherTables(spark)
         self._gate = Gate(spark, policy, accept_path_readers=options.accept_path_readers)
         self._reports: list[Report] = []
-        self._failed: list[TableError] = []
+        self._failures = TableFailures()
         self._unchanged: list[str] = []
         self._looked_at: list[tuple[StateStore, str]] = []
 
@@ -136,7 +135,7 @@ class _Pass:
     def run_on_tables(self, chosen: Iterable[Chosen]) -> PassReport:
         """Run over tables, one after the other; return the report of the pass."""
         for candidate in self._in_order(chosen):
-            with self._failure_of(candidate.table.full_name):
+            with self._failures.of(candidate.table.full_name):
                 catalog = Catalog(self._spark)
                 if not candidate.named and not catalog.exists(candidate.table.quoted):
                     continue  # dropped since the pass began
@@ -156,8 +155,8 @@ class _Pass:
     def _rank(self, table: Table) -> int:
         try:
             return table_rank(self._target(table).plan, self._policy)
-        except SparkcryptError:
-            return 0  # the error is reported when the table is processed
+        except Exception:  # noqa: BLE001  # whatever it is, it is reported when the table is processed
+            return 0
 
     def _table(self, table: Table) -> None:
         run, target = self._options.run, self._target(table)
@@ -193,12 +192,9 @@ class _Pass:
     def _drifts(self, target: Target) -> bool:
         """Tell whether files of an untagged table differ from the plan; if none does, add the table's report."""
         found = self._run(target, replace(self._options.run, dry_run=True))
-        if set(found.drift["before"]) <= {"missing_folder"}:
-            lost = tuple(_describe_lost(unit) for unit in found.planned)
-            outcome: Outcome = "incomplete" if lost else "nothing to do"
-            self._reports.append(
-                found if self._options.run.dry_run else replace(found, outcome=outcome, planned=(), quarantined=lost)
-            )
+        if set(found.drift["before"]) <= set(OF_FOLDERS):
+            outcome: Outcome = "incomplete" if found.quarantined else "nothing to do"
+            self._reports.append(found if self._options.run.dry_run else replace(found, outcome=outcome, planned=()))
             return False
         return True
 
@@ -247,16 +243,6 @@ class _Pass:
     def _job(self, target: Target, options: RunOptions) -> TableJob:
         return open_job(self._spark, target, self._policy, options, self._progress, self._budget, self._others)
 
-    @contextmanager
-    def _failure_of(self, table: str) -> Iterator[None]:
-        """Record the error of a table, unless every other table would meet it too: then re-raise it."""
-        try:
-            yield
-        except _ENDS_THE_PASS:
-            raise
-        except SparkcryptError as error:
-            self._failed.append(TableError(table, type(error).__name__, str(error)))
-
     def _report(self) -> PassReport:
         return PassReport(
             pass_id=new_run_id(),
@@ -265,16 +251,10 @@ class _Pass:
             seconds=round(time.monotonic() - self._began, 3),
             dry_run=self._options.run.dry_run,
             tables=self._reports,
-            failed=self._failed,
+            failed=self._failures.found,
             refused=self._gate.away.refused,
             passed_over=self._gate.away.passed_over,
             unchanged=self._unchanged,
             throughput=self._progress.points,
             warnings=[f"rotation overdue: {line}" for line in tell_overdue(self._policy, self._looked_at)],
         )
-
-
-def _describe_lost(unit: Mapping[str, Any]) -> dict[str, str]:
-    drift = drift_of_missing_folder(str(unit["location"]))
-    message = f"{unit['unit']}: {drift.file}: {drift.detail}"
-    return FailedUnit(str(unit["unit"]), VerificationError.__name__, message).to_dict()

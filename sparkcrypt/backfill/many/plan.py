@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.drift.difference import Drift
+from sparkcrypt.backfill.drift.difference import OF_FOLDERS, Drift
 from sparkcrypt.backfill.drift.inherited import InheritedColumn, sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.many.key_status import Due, find_overdue
@@ -63,8 +63,8 @@ class TargetPlan:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 74 if a run would not begin it, 2 if files differ from the plan, else 0."""
-        if self.refused is not None:
+        """The exit code: 74 if a run would refuse it or a folder of it, 2 if files differ from the plan, else 0."""
+        if self.refused is not None or self.report.quarantined:
             return VerificationError.exit_code
         return EXIT_DRIFT if self.report.units_left else 0
 
@@ -72,7 +72,7 @@ class TargetPlan:
         """Return it as JSON values."""
         drift, report = self.drift, self.report.to_dict()
         total = self.report.files_total
-        drifted = len({difference.file for difference in drift if difference.kind != "missing_folder"})
+        drifted = len({difference.file for difference in drift if difference.kind not in OF_FOLDERS})
         return {
             **self.plan.to_dict(),
             "files_total": total,

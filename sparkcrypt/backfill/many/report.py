@@ -6,26 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparkcrypt.backfill.many.table_failures import TableError
 from sparkcrypt.backfill.report.report import Outcome, Report
-from sparkcrypt.errors import EXIT_DRIFT, RunConflictError, VerificationError
+from sparkcrypt.errors import EXIT_DRIFT, ConfigError, RunConflictError, SparkcryptError, VerificationError
 
 KIND, VERSION = "sparkcrypt backfill", 1
 
 NOT_IN_PLACE = "not in the table's properties:"
 """The start of a warning about parts of the policy's rule that a table's properties lack."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableError:
-    """A table that failed, with the class name and the message of the error."""
-
-    table: str
-    error: str
-    message: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return it as JSON values."""
-        return {"table": self.table, "error": self.error, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +106,33 @@ class PassReport:
 
     @property
     def _incomplete(self) -> bool:
-        """Whether a run of a table left units out, or the table has an open problem, which a dry run finds too."""
-        return any(report.outcome == "incomplete" or report.problems for report in self.tables)
+        """Whether a run of a table left units out, or the table has an open problem or lacks a folder of a unit.
+
+        A dry run finds the latter two too.
+        """
+        return any(report.outcome == "incomplete" or report.problems or report.quarantined for report in self.tables)
 
     @property
     def exit_code(self) -> int:
         """The exit code: an error if something was left out, the code for drift if a dry run found drift, else 0.
 
         If the only errors are that other runs hold tables or took this one over, it is the code of `RunConflictError`,
-        so that a scheduler can tell a condition that ends by itself.
+        so that a scheduler can tell a condition that ends by itself.  If no table could be worked on, and each met a
+        `ConfigError`, it is that error's code.
         """
-        if self.left_out:
-            conflicts = {error.table for error in self.failed if error.error == RunConflictError.__name__}
-            others = [error for error in self.failed if error.table not in conflicts]
-            only = conflicts and not (others or self.refused or self._incomplete)
-            return RunConflictError.exit_code if only else VerificationError.exit_code
-        return EXIT_DRIFT if self.dry_run and self.drifts else 0
+        if not self.left_out:
+            return EXIT_DRIFT if self.dry_run and self.drifts else 0
+        if self._is_only(RunConflictError):
+            return RunConflictError.exit_code
+        if self._is_only(ConfigError) and not self.tables:
+            return ConfigError.exit_code
+        return VerificationError.exit_code
+
+    def _is_only(self, kind: type[SparkcryptError]) -> bool:
+        """Whether tables failed, and nothing was left out but for errors of this class."""
+        tables = {error.table for error in self.failed if error.error == kind.__name__}
+        others = [error for error in self.failed if error.table not in tables]
+        return bool(tables) and not (others or self.refused or self._incomplete)
 
     @property
     def drifts(self) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys, describe_refused
 from sparkcrypt.backfill.drift.footers import DriverFooters, TaskFooters, own_keys
-from sparkcrypt.backfill.many.check_keys import list_batches
+from sparkcrypt.backfill.many.check_keys import Unopened, list_batches
 from sparkcrypt.backfill.many.keys_in_use import TableUse, list_key_uses
 from sparkcrypt.backfill.old_files.awaiting_expiry import count_awaiting_expiry
 from sparkcrypt.backfill.report.amount import Amount
@@ -143,7 +143,8 @@ def _find_in_table(
     target = catalog_target(spark, catalog.table(use.table), policy, None)
     reader = TaskFooters(spark, policy.key_service, DriverFooters(files, own_keys(policy.key_service)))
     needed, unread, holds = Amount(), 0, key_id in use.keys
-    for some in list_batches(target, files):
+    unlisted: list[Unopened] = []
+    for some in list_batches(target, files, unlisted):
         found = reader.read(some)
         for file in some:
             facts = found[file.path]
@@ -157,10 +158,9 @@ def _find_in_table(
         yield Need(
             use.name, f"{count_of(needed.files, 'file')} under an older version; `sparkcrypt rotate` rewraps them"
         )
-    if unread:
-        yield Need(
-            use.name, f"{count_of(unread, 'file')} cannot be read, so nobody can tell; see `sparkcrypt keys check`"
-        )
+    if unread or unlisted:
+        what = f"{count_of(unread, 'file')} cannot be read, and {count_of(len(unlisted), 'folder')} cannot be listed"
+        yield Need(use.name, f"{what}, so nobody can tell; see `sparkcrypt keys check`")
     waiting = count_awaiting_expiry(store, use.table_id, files, policy.grace_seconds).files if holds else 0
     if waiting:
         yield Need(

@@ -14,6 +14,7 @@ from sparkcrypt.backfill.state.latest_record import LatestRecord
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.target import CatalogTarget
 from sparkcrypt.backfill.target.unit import list_unit
+from sparkcrypt.errors import StorageError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 VERSION = 1
@@ -40,13 +41,20 @@ class PassFingerprint:
 
 
 def fingerprint(target: CatalogTarget, files: HadoopFiles) -> str:
-    """Return a digest of everything that determines a table's drift: plan, properties, schema, folders and files."""
+    """Return a digest of everything that determines a table's drift: plan, properties, schema, folders and files.
+
+    A folder that cannot be listed makes it differ from every digest that a pass without drift has kept.
+    """
     digest = hashlib.sha256()
     plan, options = target.plan.to_dict(), dict(sorted(target.options().items()))
     digest.update(json.dumps([plan, options, target.table.schema_json], sort_keys=True).encode())
     for unit in target.units(None):
-        listed = list_unit(files, unit)
         digest.update(json.dumps([unit.name, unit.location]).encode())
+        try:
+            listed = list_unit(files, unit)
+        except StorageError:
+            digest.update(b"not listed")
+            continue
         for folder in listed.folders:
             for file in folder.files:
                 digest.update(json.dumps(file.to_list()).encode())

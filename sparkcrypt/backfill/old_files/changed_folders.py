@@ -52,11 +52,13 @@ class Suspect:
         return changes_at(self.status.unit, self.changes.location, folders, self.status)
 
 
-def list_suspects(rewriter: UnitRewriter, units: Collection[str] | None = None) -> list[tuple[str, Changes]]:
-    """Return the units with changed old folders, and the changes; nothing is written."""
+def list_suspects(
+    rewriter: UnitRewriter, units: Collection[str] | None, failed: list[FailedUnit]
+) -> list[tuple[str, Changes]]:
+    """Return the units with changed old folders, and the changes; nothing is written; see `find_suspects`."""
     if rewriter.swap.copies:
         return []
-    return [(suspect.name, suspect.changes) for suspect in find_suspects(rewriter, units, [], finish=False)]
+    return [(suspect.name, suspect.changes) for suspect in find_suspects(rewriter, units, failed, finish=False)]
 
 
 def find_suspects(

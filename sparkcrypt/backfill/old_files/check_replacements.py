@@ -21,6 +21,7 @@ from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import list_folders
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
+from sparkcrypt.errors import StorageError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
@@ -94,12 +95,16 @@ def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
         elif later != unit.journal.run.run_id:
             superseded[unit.name] = f"{unit.old} is the old folder of run {later} too, and goes with that run"
         else:
-            found = _find_lost_of(runs, unit, _locate_unit(unit.name, unit.status, units), made_by)
-            if found is None:
+            try:
+                found = _find_lost_of(runs, unit, _locate_unit(unit.name, unit.status, units), made_by)
+                why = None if found is None else found.message
+            except StorageError as error:
+                why = f"{unit.name}: {error}; its old files in {unit.old} may be the only copy, so they stay"
+            if why is None:
                 again = tuple(old for old in old_locations(unit.status) if comparable_path(old) in now)
                 settled.append(replace(unit, in_use=again))
             else:
-                lost.append((unit, found.message))
+                lost.append((unit, why))
     return Standing(tuple(settled), superseded, tuple(lost))
 
 
@@ -121,7 +126,11 @@ def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
             continue
         if rewriter.swap.same_folder and status.step == "unit_rolling_back":
             rewriter.swap.put_in(proven_files(status))
-        lost = find_lost(run.files, name, status, here) if _is_same_place(here, status.new_location) else None
+        try:
+            lost = find_lost(run.files, name, status, here) if _is_same_place(here, status.new_location) else None
+        except StorageError as error:
+            failed.append(FailedUnit(name, type(error).__name__, str(error)))
+            continue
         if lost is not None and lost.kind is not None:
             changes = Changes(status.old_location, (), lost.gone, ())
             failed.append(open_problem(rewriter, name, changes, lost.kind, lost.message))

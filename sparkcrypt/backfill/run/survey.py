@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
-from sparkcrypt.backfill.drift.untouchable import refuse_unit
+from sparkcrypt.backfill.drift.untouchable import error_of_folder, refuse_unit
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
@@ -20,6 +20,7 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.swap import choose_swap
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.requested_rotation import rotation_of
+from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 
 _RUNS = 3
@@ -74,6 +75,8 @@ def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
 def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
     """Return the report of a dry run and its survey; nothing is changed.
 
+    Units whose folder is missing or cannot be listed are quarantined in it, as they would be in a pass.
+
     Raises:
         SparkcryptError: as `survey_units`.
         VerificationError: the journal of an earlier run is damaged.
@@ -81,7 +84,9 @@ def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
     speed = bytes_a_second(job.store, job.target.table_id)
     surveyed = survey_units(job, job.options)
     fast = None if speed is None else speed * job.options.parallelism
-    result = RunResult("dry-run", "dry run", surveyed.units, bytes_a_second=fast)
+    lost = [(survey.name, error_of_folder(survey.name, survey.drift)) for survey in surveyed.units]
+    failed = [FailedUnit(name, type(error).__name__, str(error)) for name, error in lost if error is not None]
+    result = RunResult("dry-run", "dry run", surveyed.units, failed=failed, bytes_a_second=fast)
     return job.report(result, job.options.engine, surveyed.warnings), surveyed
 
 

@@ -111,5 +111,5 @@ def known_runs(store: StateStore, table: str | None = None, authenticity: Authen
 def _open_run(opened: Callable[[str, str], Journal], table_id: str, run_id: str) -> KnownRun:
     try:
         return KnownRun(table_id, run_id, opened(table_id, run_id))
-    except VerificationError as error:
+    except (ConfigError, VerificationError) as error:
         return KnownRun(table_id, run_id, None, str(error))

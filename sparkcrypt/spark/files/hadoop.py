@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sparkcrypt.errors import ConfigError, SparkcryptError
+from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.parquet.file.beside import Beside
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.spark.files.hadoop_stream import HadoopFile
@@ -64,7 +64,7 @@ class HadoopFiles:
             try:
                 return Path(local).exists()
             except OSError as error:
-                raise SparkcryptError(f"cannot look for {path}: {error.strerror}") from error
+                raise StorageError(f"cannot look for {path}: {error.strerror}") from error
         system, where = self.locate(path)
         return bool(self.call("look for", path, lambda: system.exists(where)))
 
@@ -97,7 +97,7 @@ class HadoopFiles:
         try:
             return tuple(sorted(path.name for path in Path(local).iterdir()))
         except OSError as error:
-            raise SparkcryptError(f"cannot list {path}: {error.strerror}") from error
+            raise StorageError(f"cannot list {path}: {error.strerror}") from error
 
     def listed_in_jvm(self, path: str, lister: str) -> str | None:
         """Return the result of a static method ``dataFiles`` of the jar for a folder; None without the jar."""
@@ -322,6 +322,6 @@ def _status(entry: Any) -> FileStatus:
 
 def _translate_error(error: BaseException, verb: str, path: str) -> SparkcryptError:
     kind, message = read_java_error(error)
-    made = ConfigError if "UnsupportedFileSystem" in kind else SparkcryptError
+    made = ConfigError if "UnsupportedFileSystem" in kind else StorageError
     first_line = message.splitlines()[0]  # a remote file system may append its whole stack trace
     return made(f"cannot {verb} {path}: {kind.rpartition('.')[2]}: {first_line}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparkcrypt.errors import SparkcryptError, VerificationError
+from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.names import FOLDER_LISTING_CLASS
 from sparkcrypt.native.listing import refused_link
 from sparkcrypt.paths import is_hidden
@@ -34,7 +34,7 @@ def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
         folder: its URI, as Hadoop prints it.
 
     Raises:
-        SparkcryptError: it cannot be listed.
+        StorageError: it cannot be listed.
         VerificationError: a file or folder below it is a symbolic link.
     """
     local = local_path(folder)
@@ -42,7 +42,7 @@ def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
         try:
             return tuple(sorted(_list_local(local.rstrip("/") or "/"), key=lambda entry: entry.path))
         except OSError as error:
-            raise SparkcryptError(f"cannot list {folder}: {error.strerror}: {error.filename}") from error
+            raise StorageError(f"cannot list {folder}: {error.strerror}: {error.filename}") from error
     listing = files.listed_in_jvm(folder, FOLDER_LISTING_CLASS)
     if listing is None:  # no jar in this session
         return tuple(DataFile(file.path, file.length, file.modified_ms) for file in files.data_files(folder))

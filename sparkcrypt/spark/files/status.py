@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparkcrypt.errors import SparkcryptError
+from sparkcrypt.errors import StorageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def read_local_access(path: str) -> Access:
     try:
         status = Path(path).stat()
     except OSError as error:
-        raise SparkcryptError(f"cannot look at {path}: {error.strerror}") from error
+        raise StorageError(f"cannot look at {path}: {error.strerror}") from error
     try:
         owner = pwd.getpwuid(status.st_uid).pw_name
     except KeyError:

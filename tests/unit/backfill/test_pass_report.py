@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.many.report import PassReport, TableError
+from sparkcrypt.backfill.many.report import PassReport
+from sparkcrypt.backfill.many.table_failures import TableError
 from tests.unit.backfill.run_reports import report
 
 FAILED = {"failed": [TableError("s.t", "PlanError", "no tag x")]}
@@ -58,3 +59,19 @@ def test_pass_that_waits_for_other_runs_alone_ends_with_75(dry_run: bool) -> Non
     assert made(dry_run=dry_run, **CONFLICT, tables=[report(outcome=outcome)]).exit_code == 75
     troubled = report(outcome=outcome if dry_run else "incomplete", **PROBLEM)
     assert made(dry_run=dry_run, **CONFLICT, tables=[troubled]).exit_code == 74
+
+
+CONFIG: dict[str, Any] = {"failed": [TableError("s.t", "ConfigError", "no state")]}
+
+
+def test_pass_in_which_every_table_met_an_error_of_the_set_up_ends_with_78() -> None:
+    """If any table could be worked on, it is the fault of the one that could not."""
+    assert made(**CONFIG).exit_code == 78
+    assert made(**CONFIG, tables=[report()]).exit_code == 74
+    assert made(failed=[*CONFIG["failed"], TableError("s.u", "PlanError", "no tag x")]).exit_code == 74
+
+
+def test_dry_run_that_misses_a_folder_ends_with_74() -> None:
+    """The pass would quarantine that unit, so its plan is no mere drift."""
+    lost = report(outcome="dry run", quarantined=({"unit": "p=1", "error": "StorageError", "message": "no"},))
+    assert made(dry_run=True, tables=[lost]).exit_code == 74

@@ -86,6 +86,18 @@ def test_one_run_is_shown(policy: Path, store: LocalStateStore) -> None:
     assert SECOND in done.errors
 
 
+def test_a_record_that_cannot_be_read_does_not_hide_other_runs(
+    policy: Path, store: LocalStateStore, tmp_path: Path
+) -> None:
+    """The state directory's file system refuses one record: its run is listed with the reason, as are all others."""
+    record = tmp_path / "state" / "runs" / "uuid-1" / FIRST / "000002.json"
+    record.unlink()
+    record.symlink_to(record)
+    found = run("backfill", "list", "--policy", policy, "--json").document
+    assert [listed["state"] for listed in found] == ["damaged", "unfinished"]
+    assert "000002.json" in found[0]["damage"]
+
+
 def test_a_damaged_run_does_not_hide_the_others(policy: Path, store: LocalStateStore, tmp_path: Path) -> None:
     """A journal that was changed is listed as damaged, with the reason."""
     record = tmp_path / "state" / "runs" / "uuid-1" / FIRST / "000002.json"
