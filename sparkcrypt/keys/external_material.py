@@ -34,7 +34,15 @@ def name_material_files(data_file: str) -> tuple[str, str]:
 
 def is_material_file(name: str) -> bool:
     """Return whether a file of this name contains the key material of a data file beside it."""
-    return name.removeprefix(_TEMPORARY).startswith(_PREFIX) and name.endswith(_SUFFIX)
+    return find_data_file(name) is not None
+
+
+def find_data_file(name: str) -> str | None:
+    """Return the name of the data file whose key material a file of this name contains; None if it contains none."""
+    usual = name.removeprefix(_TEMPORARY)
+    if not (usual.startswith(_PREFIX) and usual.endswith(_SUFFIX)):
+        return None
+    return usual.removeprefix(_PREFIX).removesuffix(_SUFFIX)
 
 
 def read_reference(key_metadata: bytes | None) -> str | None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.native.beside_data import Entry, find_beside, refuse_formats
 from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.paths import is_hidden
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ def data_files(path: str, settings: Settings) -> tuple[str, ...]:
 
     Raises:
         ConfigError: the path does not exist, or the folder holds no data file.
+        PlanError: the folder belongs to a table format that keeps its own list of files.
         VerificationError: a local file or folder below it is a symbolic link.
     """
     files = tuple(file.name for file in list_files(path, settings))
@@ -45,38 +51,42 @@ def list_files(path: str, settings: Settings) -> tuple[ListedFile, ...]:
     """Return a file, or the data files below a folder, sorted by path; none if the path does not exist.
 
     Raises:
+        PlanError: the folder belongs to a table format that keeps its own list of files, of which some of these may be
+            no part any more.
         VerificationError: a local file or folder below it is a symbolic link.
     """
     where = place(path, settings)
-    if isinstance(where, str):
-        return tuple(_list_local(Path(where)))
-    from pyarrow.fs import FileSelector, FileType
-
-    filesystem, name = where
-    info = filesystem.get_file_info(name)
-    if info.type == FileType.File:
-        return (ListedFile("", info.size, info.mtime_ns or 0),)
-    infos = filesystem.get_file_info(FileSelector(name, recursive=True, allow_not_found=True))
-    start = len(name.rstrip("/")) + 1
-    found = (
-        ListedFile(entry.path[start:], entry.size, entry.mtime_ns or 0)
-        for entry in sorted(infos, key=lambda entry: str(entry.path))
-        if entry.type == FileType.File
-    )
+    found = tuple(_list_local(Path(where)) if isinstance(where, str) else _list_remote(*where))
+    refuse_formats(path, find_beside(Entry(file.name) for file in found if file.name))
     return tuple(file for file in found if _is_visible(file.name))
 
 
+def _list_remote(filesystem: FileSystem, name: str) -> Iterator[ListedFile]:
+    from pyarrow.fs import FileSelector, FileType
+
+    info = filesystem.get_file_info(name)
+    if info.type == FileType.File:
+        yield ListedFile("", info.size, info.mtime_ns or 0)
+        return
+    infos = filesystem.get_file_info(FileSelector(name, recursive=True, allow_not_found=True))
+    start = len(name.rstrip("/")) + 1
+    for entry in sorted(infos, key=lambda entry: str(entry.path)):
+        if entry.type == FileType.File or not _is_visible(entry.path[start:]):
+            yield ListedFile(entry.path[start:], entry.size or 0, entry.mtime_ns or 0)
+
+
 def _list_local(root: Path) -> Iterator[ListedFile]:
+    """Yield a file, or what is below a folder: its files, and the names of all that is hidden."""
     if root.is_file():
         yield _stamp(root, "")
         return
     for entry in sorted(root.rglob("*")):
         name = str(entry.relative_to(root))
         if not _is_visible(name):
-            continue
-        if entry.is_symlink():
+            yield ListedFile(name, 0, 0)
+        elif entry.is_symlink():
             raise VerificationError(refused_link(f"{root}/{name}"))
-        if entry.is_file():
+        elif entry.is_file():
             yield _stamp(entry, name)
 
 

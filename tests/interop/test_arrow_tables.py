@@ -438,7 +438,7 @@ def test_what_is_read_is_what_was_judged(folder: Path, policy: Policy, caplog: p
 
 
 def test_folders_are_found_as_spark_finds_them(folder: Path, policy: Policy, tmp_path: Path) -> None:
-    """Several folders, and types that are given; links and mixed depths are refused."""
+    """Several folders, and types that are given; links, mixed depths and lists of files are refused."""
     parts = [str(folder / "p=2/day=__HIVE_DEFAULT_PARTITION__"), f"file:{folder}/p=1"]
     assert open_t(parts, policy).to_table(["p"])["p"].to_pylist() == [2] * 5 + [1] * 10
     with pytest.raises(ConfigError, match=r"the policy has no location for table 'db\.t'"):
@@ -455,6 +455,10 @@ def test_folders_are_found_as_spark_finds_them(folder: Path, policy: Policy, tmp
     (folder / "a.parquet").unlink()
     (folder / "p=1/day=2026-01-31/d.parquet").symlink_to(folder / "p=1/day=2026-01-31/a.parquet")
     with pytest.raises(VerificationError, match="symbolic link"):
+        open_t(folder, policy)
+    (folder / "_delta_log").mkdir()
+    (folder / "p=1/day=2026-01-31/d.parquet").unlink()
+    with pytest.raises(PlanError, match="has _delta_log: a Delta table keeps its own list of files"):
         open_t(folder, policy)
 
 

@@ -10,7 +10,7 @@ from sparkcrypt.names import FOLDER_LISTING_CLASS
 from sparkcrypt.native.listing import data_files as list_natively
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.listing import data_files
+from sparkcrypt.spark.files.listing import list_contents
 from sparkcrypt.spark.jvm.jar import bring_jar
 from tests.spark.support import Lake
 
@@ -28,7 +28,7 @@ NAMES = {
     "_metadata": True,
     "_common_metadata": True,
     "_temporary": True,
-    "_delta_log": True,
+    "_archive": True,
     ".part-0.parquet.crc": True,
     ".sparkcrypt": True,
 }
@@ -36,7 +36,7 @@ NAMES = {
 
 
 def test_python_and_the_jar_pass_over_the_same_names(lake: Lake, tmp_path: Path) -> None:
-    """Each listing of data files takes the same names of files and of folders, at every depth."""
+    """Each listing takes the same names of files and of folders for data, and names the topmost of all others."""
     folder = tmp_path / "listed"
     for name in NAMES:
         for below in (folder / "files", folder / "folders" / name):
@@ -45,6 +45,7 @@ def test_python_and_the_jar_pass_over_the_same_names(lake: Lake, tmp_path: Path)
         (folder / "folders" / name / "part-0").write_bytes(b"x")
     visible = {name for name, hidden in NAMES.items() if not hidden}
     expected = {f"files/{name}" for name in visible} | {f"folders/{name}/part-0" for name in visible}
+    beside = {f"{kind}/{name}" for kind in ("files", "folders") for name, hidden in NAMES.items() if hidden}
     bring_jar(lake.spark)
     files = HadoopFiles(lake.spark)
     listed = files.listed_in_jvm(folder.as_uri(), FOLDER_LISTING_CLASS)
@@ -54,7 +55,14 @@ def test_python_and_the_jar_pass_over_the_same_names(lake: Lake, tmp_path: Path)
         return {path.partition("/listed/")[2] for path in paths}
 
     assert {name for name in NAMES if not is_hidden(name)} == visible
-    assert below_folder(listed.split("\0")[:-1:3]) == expected
-    assert below_folder([file.path for file in data_files(files, f"file:{folder}")]) == expected
+    fields = listed.split("\0")[:-1]
+    in_jvm = {name for name in beside if not name.endswith(".crc")}  # Hadoop's local file system lists no checksums
+    assert below_folder(fields[::3]) == expected | in_jvm
+    folders = [path for path, length in zip(fields[::3], fields[1::3], strict=True) if length == "-1"]
+    assert below_folder(folders) == {name for name in in_jvm if name.startswith("folders/")}
+    assert below_folder([entry.path for entry in files.walk_visible(f"file:{folder}")]) == expected | in_jvm
+    contents = list_contents(files, f"file:{folder}")
+    assert below_folder([file.path for file in contents.data]) == expected
+    assert {entry.path for entry in contents.beside} == beside
     assert below_folder([file.path for file in files.data_files(f"file:{folder}")]) == expected
     assert set(list_natively(str(folder), {})) == expected

@@ -45,7 +45,8 @@ def rewrite(
 ) -> None:
     """Rewrite Parquet and ORC files, decoding nothing, and prove each equal to its source.
 
-    SRC is a file or a folder, DST where nothing is yet.  The footer's key, algorithm and key service are the policy's;
+    SRC is a file or a folder, DST where nothing is yet.  A folder in which another format keeps its own list of files
+    (Delta, Hudi, Iceberg, a streaming sink) is refused.  The footer's key, algorithm and key service are the policy's;
     a key id in --column-keys may be percent-encoded, and a column is a dotted path of a leaf or of a group.  Where SRC
     is encrypted already, --column-keys gives it new data keys, and must name every column that has one.
 

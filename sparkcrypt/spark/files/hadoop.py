@@ -100,7 +100,7 @@ class HadoopFiles:
             raise StorageError(f"cannot list {path}: {error.strerror}") from error
 
     def listed_in_jvm(self, path: str, lister: str) -> str | None:
-        """Return the result of a static method ``dataFiles`` of the jar for a folder; None without the jar."""
+        """Return the result of a static method ``contents`` of the jar for a folder; None without the jar."""
         system, where = self.locate(path)
         loader = self._jvm.java.lang.Thread.currentThread().getContextClassLoader()
         try:
@@ -112,7 +112,7 @@ class HadoopFiles:
         kinds[1] = self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Path")
         arguments = self._gateway.new_array(self._jvm.java.lang.Object, 2)
         arguments[0], arguments[1] = system, where
-        method = found.getMethod("dataFiles", kinds)
+        method = found.getMethod("contents", kinds)
         return str(self.call("list", path, lambda: method.invoke(None, arguments)))
 
     def walk(self, path: str) -> Iterator[FileStatus]:
@@ -123,16 +123,19 @@ class HadoopFiles:
             else:
                 yield entry
 
+    def walk_visible(self, path: str) -> Iterator[FileStatus]:
+        """Yield the files below a folder that Spark reads, and the topmost hidden files and folders."""
+        for entry in self.children(path):
+            if entry.is_folder and not is_hidden(entry.name):
+                yield from self.walk_visible(entry.path)
+            else:
+                yield entry
+
     def data_files(self, path: str) -> tuple[FileStatus, ...]:
         """Return the files below a folder that Spark reads, without hidden ones (see ``is_hidden``)."""
         if not self.exists(path):
             return ()
-        found: list[FileStatus] = []
-        for entry in self.children(path):
-            if is_hidden(entry.name):
-                continue
-            found.extend(self.data_files(entry.path) if entry.is_folder else [entry])
-        return tuple(found)
+        return tuple(entry for entry in self.walk_visible(path) if not is_hidden(entry.name))
 
     def make_folder(self, path: str, mode: str | None = None) -> None:
         """Make a folder and its parents; an octal mode applies to the folder itself if it is new."""

@@ -1,7 +1,8 @@
-"""Lists the data files below a folder: on a local disk without the JVM, elsewhere in one call to it."""
+"""Lists what is below a folder: on a local disk without the JVM, elsewhere in one call to it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,12 +10,17 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.names import FOLDER_LISTING_CLASS
+from sparkcrypt.native.beside_data import Beside, Entry, find_beside
 from sparkcrypt.native.listing import refused_link
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.spark.files.status import local_path
 
 if TYPE_CHECKING:
     from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+
+_FOLDER = -1
+"""The length of a hidden folder in a listing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,14 @@ class DataFile:
     path: str
     length: int
     modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is below a folder: the files that Spark reads, sorted by path, and what lies beside them."""
+
+    data: tuple[DataFile, ...]
+    beside: tuple[Beside, ...]
 
 
 def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
@@ -37,30 +51,63 @@ def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
         StorageError: it cannot be listed.
         VerificationError: a file or folder below it is a symbolic link.
     """
+    return list_contents(files, folder).data
+
+
+def list_contents(files: HadoopFiles, folder: str) -> Contents:
+    """Return what is below a folder, in one pass over it; hidden folders are named, and not looked into.
+
+    Args:
+        files: the file system.
+        folder: its URI, as Hadoop prints it.
+
+    Raises:
+        StorageError: it cannot be listed.
+        VerificationError: a data file, or a folder of them, is a symbolic link.
+    """
+    local = local_path(folder)
+    root = folder.rstrip("/") if local is None else f"file:{local}".rstrip("/")
+    found = sorted(_list(files, root), key=lambda entry: entry.path)
+    start = len(root) + 1
+    entries = [Entry(entry.path[start:], entry.length == _FOLDER, max(entry.length, 0)) for entry in found]
+    visible = tuple(entry for entry in found if not is_hidden(entry.path.rpartition("/")[2]))
+    return Contents(visible, find_beside(entries))
+
+
+def _list(files: HadoopFiles, folder: str) -> Iterator[DataFile]:
+    """Yield each data file, and the topmost of each hidden file or folder."""
     local = local_path(folder)
     if local is not None:
         try:
-            return tuple(sorted(_list_local(local.rstrip("/") or "/"), key=lambda entry: entry.path))
+            yield from _list_local(local or "/")
         except OSError as error:
             raise StorageError(f"cannot list {folder}: {error.strerror}: {error.filename}") from error
+        return
     listing = files.listed_in_jvm(folder, FOLDER_LISTING_CLASS)
     if listing is None:  # no jar in this session
-        return tuple(DataFile(file.path, file.length, file.modified_ms) for file in files.data_files(folder))
+        for status in files.walk_visible(folder):
+            yield DataFile(status.path, _FOLDER if status.is_folder else status.length, status.modified_ms)
+        return
     fields = listing.split("\0")[:-1]
-    made = (DataFile(path, int(length), int(time)) for path, length, time in zip(*[iter(fields)] * 3, strict=True))
-    return tuple(sorted(made, key=lambda entry: entry.path))
+    for path, length, time in zip(*[iter(fields)] * 3, strict=True):
+        yield DataFile(path, int(length), int(time))
 
 
 def _list_local(folder: str) -> Iterator[DataFile]:
     with os.scandir(folder) as entries:
         for entry in entries:
-            name = entry.name
-            if is_hidden(name):
-                continue
-            if entry.is_symlink():
+            if is_hidden(entry.name):
+                with contextlib.suppress(FileNotFoundError):  # a writer's temporary file
+                    yield _describe(entry)
+            elif entry.is_symlink():
                 raise VerificationError(refused_link(entry.path))
-            if entry.is_dir():
+            elif entry.is_dir():
                 yield from _list_local(entry.path)
             else:
-                status = entry.stat()
-                yield DataFile(f"file:{entry.path}", status.st_size, status.st_mtime_ns // 1_000_000)
+                yield _describe(entry)
+
+
+def _describe(entry: os.DirEntry[str]) -> DataFile:
+    status = entry.stat(follow_symlinks=False)
+    length = _FOLDER if entry.is_dir(follow_symlinks=False) else status.st_size
+    return DataFile(f"file:{entry.path}", length, status.st_mtime_ns // 1_000_000)

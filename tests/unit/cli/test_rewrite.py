@@ -53,6 +53,17 @@ def test_a_folder_goes_there_and_back(tmp_path: Path, plain: Path, policy: Path,
     assert not (tmp_path / "p" / "_SUCCESS").exists()
 
 
+def test_a_folder_with_a_list_of_its_files_is_refused(
+    tmp_path: Path, plain: Path, policy: Path, keys: KeyService
+) -> None:
+    """A copy of all files there would have rows again that the list has left out."""
+    (plain / "_delta_log").mkdir()
+    (plain / "_delta_log" / "00000000000000000000.json").write_text("{}")
+    done = run("rewrite", plain, tmp_path / "e", "--policy", policy, "--column-keys", "pii:ssn")
+    assert done.code == 65 and "has _delta_log: a Delta table keeps its own list of files" in done.errors
+    assert not (tmp_path / "e").exists()
+
+
 def test_rewrapped_files_have_other_key_material_and_the_same_data(
     tmp_path: Path, plain: Path, policy: Path, keys: KeyService
 ) -> None:

@@ -1,0 +1,149 @@
+"""What lies beside the data files of a folder, by its names: files of Parquet's writers, other formats, and the rest.
+
+Spark's readers pass over hidden names, and whoever keeps something beside data uses such a name: an archive, a backup,
+the checkpoint of a stream.  A run renames folders and deletes old ones, so each entry that is not known is *foreign*,
+and whatever would move or delete it must refuse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.keys.external_material import find_data_file
+from sparkcrypt.paths import is_hidden
+
+STAGING_FOLDER = ".sparkcrypt"
+"""Name of the folder beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever it occurs in
+the text of a partition's location, so the name begins with a dot, as no table's name can."""
+Kind = Literal["written", "summary", "writer", "format", "staging", "foreign"]
+SUMMARIES = ("_metadata", "_common_metadata")
+"""Files into which Parquet's writers copy the footers of a folder's files, or their schema."""
+_OF_WRITERS = re.compile(r"_SUCCESS|\..+\.crc|\..+\.[0-9a-f]{32}\.partial", re.DOTALL)
+"""Marks of success, checksums, and what a killed rewrite had written under a name of its own (``Output``)."""
+_WRITERS = (".spark-staging", ".hive-staging", "__magic")
+ICEBERG = "metadata"
+FORMATS = {
+    "_spark_metadata": "a streaming sink keeps its own list of files there",
+    "_delta_log": "a Delta table keeps its own list of files there",
+    ".hoodie": "a Hudi table keeps its own list of files there",
+    ".hoodie_partition_metadata": "it is a partition of a Hudi table, which keeps its own list of files",
+    ICEBERG: "an Iceberg table keeps its own list of files there",
+}
+"""What another table format keeps in a table's folder -> what that is; of Iceberg only with ``*.metadata.json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a listing: its path below the listed folder, and its length in bytes if it is a file."""
+
+    path: str
+    is_folder: bool = False
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A file or folder beside data files.
+
+    Attributes:
+        path: its path below the listed folder.
+        kind: ``written`` with data files and of no use without them: ``_SUCCESS``, checksums, key material of a file
+            that is there, and unfinished files of killed rewrites;
+            ``summary`` of footers, with statistics in plaintext; of a ``writer`` that is at work, or was killed; of
+            another ``format``; the ``staging`` folder of tables below; or ``foreign``: not known.
+        length: in bytes; 0 for a folder.
+    """
+
+    path: str
+    kind: Kind
+    length: int = 0
+
+
+def find_beside(entries: Iterable[Entry]) -> tuple[Beside, ...]:
+    """Return what lies beside the data files, sorted by path; a hidden folder is one entry, whatever is in it.
+
+    Args:
+        entries: the files below the folder, and of each hidden folder either itself, or what is in it, or both.
+    """
+    found: dict[str, Entry] = {}
+    data: set[str] = set()
+    for entry in entries:
+        hidden = topmost_hidden(entry.path)
+        if hidden is None:
+            if not entry.is_folder:
+                data.add(entry.path)
+            if entry.path.startswith(f"{ICEBERG}/") and entry.path.endswith(".metadata.json"):
+                found[ICEBERG] = Entry(ICEBERG, is_folder=True)
+        elif hidden != entry.path:
+            found[hidden] = Entry(hidden, is_folder=True)
+        else:
+            found.setdefault(hidden, entry)
+    return tuple(Beside(path, _kind_of(found[path], data), found[path].length) for path in sorted(found))
+
+
+def topmost_hidden(path: str) -> str | None:
+    """Return the part of a relative path that ends with its first hidden name; None if there is none."""
+    names = path.split("/")
+    depth = next((depth for depth, name in enumerate(names, 1) if is_hidden(name)), None)
+    return None if depth is None else "/".join(names[:depth])
+
+
+def _kind_of(entry: Entry, data: set[str]) -> Kind:
+    folder, _, name = entry.path.rpartition("/")
+    if name in FORMATS:
+        return "format"
+    if is_writers_folder(name):
+        return "writer"
+    if name == STAGING_FOLDER:
+        return "staging"
+    if entry.is_folder:
+        return "foreign"
+    if name in SUMMARIES:
+        return "summary"
+    of = find_data_file(name)
+    with_data = of is not None and (f"{folder}/{of}" if folder else of) in data
+    return "written" if with_data or _OF_WRITERS.fullmatch(name) else "foreign"
+
+
+def is_writers_folder(name: str) -> bool:
+    """Return whether a folder's name is that of a temporary folder of a Spark or Hive job that is writing.
+
+    ``__magic`` and ``__magic_job-…`` are those of Hadoop's magic committer for S3 (``MagicCommitPaths``).
+    """
+    return name == "_temporary" or name.startswith(_WRITERS)
+
+
+def refuse_formats(folder: str, entries: Iterable[Beside]) -> None:
+    """Refuse a folder whose files belong to a table format that keeps its own list of files.
+
+    Args:
+        folder: the folder.
+        entries: what lies beside its data files.
+
+    Raises:
+        PlanError: the folder belongs to such a format; the message names the format's folder.
+    """
+    for entry in entries:
+        if entry.kind == "format":
+            refuse_format(folder, entry.path)
+
+
+def refuse_format(folder: str, path: str) -> NoReturn:
+    """Refuse a folder for what another table format keeps in it.
+
+    Args:
+        folder: the folder.
+        path: the format's own file or folder, below it.
+
+    Raises:
+        PlanError: always.
+    """
+    why = FORMATS[path.rpartition("/")[2]]
+    raise PlanError(
+        f"{folder}: has {path}: {why}, so which files are the table's cannot be told by their names, and they cannot "
+        "be swapped under it; read and write it through that format with sparkcrypt.configure, which encrypts new files"
+    )

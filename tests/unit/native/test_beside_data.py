@@ -1,0 +1,90 @@
+"""What lies beside data is told by its name; what is not known is foreign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt.errors import PlanError
+from sparkcrypt.native.beside_data import Entry, Kind, find_beside
+from sparkcrypt.native.listing import data_files
+
+HEX = "0123456789abcdef" * 2
+FILES: dict[str, Kind] = {
+    "_SUCCESS": "written",
+    "._SUCCESS.crc": "written",
+    ".a.parquet.crc": "written",
+    f".a.parquet.{HEX}.partial": "written",
+    "_KEY_MATERIAL_FOR_a.parquet.json": "written",
+    "_TMP_KEY_MATERIAL_FOR_a.parquet.json": "written",
+    "_KEY_MATERIAL_FOR_gone.parquet.json": "foreign",
+    "_metadata": "summary",
+    "_common_metadata": "summary",
+    "_metadata.bak": "foreign",
+    "_SUCCESS.old": "foreign",
+    "_README": "foreign",
+    ".env": "foreign",
+    ".hoodie_partition_metadata": "format",
+}
+FOLDERS: dict[str, Kind] = {
+    "_temporary": "writer",
+    ".spark-staging-1": "writer",
+    ".hive-staging_1": "writer",
+    "__magic_job-1": "writer",
+    "_delta_log": "format",
+    ".hoodie": "format",
+    "_spark_metadata": "format",
+    ".sparkcrypt": "staging",
+    "_checkpoint": "foreign",
+    ".backup": "foreign",
+    "_SUCCESS": "foreign",
+    "_metadata": "foreign",
+    ".a.parquet.crc": "foreign",
+}
+
+
+@pytest.mark.parametrize("below", ["", "p=1/", "_p=1/q=2/"])
+@pytest.mark.parametrize(
+    ("name", "is_folder", "kind"),
+    [*((name, False, kind) for name, kind in FILES.items()), *((name, True, kind) for name, kind in FOLDERS.items())],
+)
+def test_each_entry_has_a_kind(below: str, name: str, is_folder: bool, kind: Kind) -> None:
+    """A name counts at any depth, and a folder of a file's name is not that file."""
+    listed = [Entry(f"{below}a.parquet", length=3), Entry(f"{below}{name}", is_folder, 7)]
+    (found,) = find_beside(listed)
+    assert (found.path, found.kind, found.length) == (f"{below}{name}", kind, 7)
+
+
+def test_hidden_folder_is_one_entry() -> None:
+    """Whatever is in it, also files named like data or like other formats, and whether it is listed itself or not."""
+    inside = ["_archive/part-0.parquet", "_archive/_delta_log/0.json", "_archive/.x/_SUCCESS"]
+    for entries in (inside, ["_archive", *inside], [*inside, "_archive"]):
+        (found,) = find_beside(Entry(path) for path in entries)
+        assert (found.path, found.kind) == ("_archive", "foreign")
+
+
+def test_data_files_have_nothing_beside_them() -> None:
+    """Visible files, folders of partitions whose names begin with an underscore, and visible folders."""
+    assert find_beside([Entry("a.parquet"), Entry("_p=1/a"), Entry("empty", is_folder=True)]) == ()
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "_delta_log/0.json",
+        "sub/_delta_log/0.json",
+        ".hoodie/hoodie.properties",
+        "sub/.hoodie_partition_metadata",
+        "_spark_metadata/0",
+        "metadata/1.metadata.json",
+    ],
+)
+def test_folder_with_a_list_of_its_files_is_not_listed(tmp_path: Path, mark: str) -> None:
+    """Which files are the table's is in that list alone: files that it removed would be read, or be rewritten."""
+    for name in ("sub/a.parquet", mark):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(PlanError, match="keeps its own list of files"):
+        data_files(str(tmp_path), {})
+    assert data_files(str(tmp_path / "sub" / "a.parquet"), {}) == ("",)
