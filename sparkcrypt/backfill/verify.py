@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.backfill.audit.manifest import ManifestCheck, check_manifest, read_manifest
 from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
 from sparkcrypt.backfill.drift.dark import find_dark
-from sparkcrypt.backfill.drift.difference import Drift
+from sparkcrypt.backfill.drift.difference import Drift, drift_of_summary
 from sparkcrypt.backfill.drift.footers import fresh_keys
 from sparkcrypt.backfill.drift.scan import ScannedUnit, scan_target
 from sparkcrypt.backfill.state.directory import open_state_directory
+from sparkcrypt.backfill.target.beside import find_summaries_above
 from sparkcrypt.backfill.target.target import Target, catalog_target, path_target
 from sparkcrypt.backfill.target.unit import Folder, Unit, list_unit, partition_of
 from sparkcrypt.decide.identity import check_aad_prefix
@@ -166,6 +167,7 @@ def verify_table(
                         drift.extend(found)
                         partial = partial or weak
                         notes.extend(_identity_note(target, scanned.unit, folder, summary))
+    drift += [drift_of_summary(path, above=True) for path in find_summaries_above(files, target)]
     held = _manifest(spark, target, policy, where) if manifest else None
     return TableVerification(
         table=target.name,

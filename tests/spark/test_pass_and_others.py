@@ -108,7 +108,7 @@ def test_formats_are_known_by_the_tables_folder_too(lake: Lake, policy: Policy, 
     if marker == "metadata":
         assert backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=RunOptions(dry_run=True))).drifts
         (folder / "v1.metadata.json").write_text("{}")
-    with pytest.raises(PlanError, match=f"has a {marker} folder"):
+    with pytest.raises(PlanError, match=f"has {marker}: "):
         encrypt_table(lake.spark, "t", policy)
     report = backfill(lake.spark, policy, tables=["t"])
     assert [failure.error for failure in report.failed] == ["PlanError"]

@@ -14,6 +14,7 @@ from sparkcrypt.backfill.old_files.changes import known_of_undone, known_places
 from sparkcrypt.backfill.old_files.ended_writers import writers_folder_in
 from sparkcrypt.backfill.old_files.past_run import PastRuns
 from sparkcrypt.backfill.old_files.reconcile import new_files
+from sparkcrypt.backfill.target.disposal import find_foreign
 from sparkcrypt.backfill.target.record import by_place, restore_unit
 from sparkcrypt.backfill.target.unit import list_folders, old_folder, staging_folder
 from sparkcrypt.errors import VerificationError
@@ -39,6 +40,21 @@ class Waste:
     def folders(self) -> list[str]:
         """All folders, each once."""
         return list(dict.fromkeys([*self.old, *self.abandoned]))
+
+
+def leave_held(files: HadoopFiles, waste: Waste) -> dict[str, str]:
+    """Take out of the waste what has anything beside its data that is no run's; the folders of such a unit all stay.
+
+    Returns:
+        Unit, or folder of a failed attempt -> why its files stay.
+    """
+    held = {folder: why for folder in waste.folders if (why := find_foreign(files, folder, folder)) is not None}
+    units = {waste.old[folder][0]: why for folder, why in held.items() if folder in waste.old}
+    attempts = {folder: why for folder, why in held.items() if folder not in waste.old}
+    waste.old = {folder: found for folder, found in waste.old.items() if found[0] not in units}
+    waste.abandoned = [folder for folder in waste.abandoned if folder not in attempts]
+    waste.refused = tuple(sorted({*waste.refused, *units}))
+    return units | attempts
 
 
 def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
@@ -74,7 +90,7 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
     used |= disposal.delete([folder for folder in waste.abandoned if folder not in waste.old], inspect=inspect_undone)
     for folder, user in used.items():
         raise VerificationError(
-            f"{folder}: {user} since the last look, so it stays; run again, which leaves its unit as it is"
+            f"{folder}: {user}, since the last look, so it stays; run again, which leaves its unit as it is"
         )
     anew = {
         folder: name for folder, (name, status) in waste.old.items() if status.swapped and runs.files.exists(folder)

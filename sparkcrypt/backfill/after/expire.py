@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.after.delete_expired import Waste, dispose
+from sparkcrypt.backfill.after.delete_expired import Waste, dispose, leave_held
 from sparkcrypt.backfill.after.expire_refusals import (
     refuse_earlier_writers,
     refuse_missing_table,
@@ -34,6 +34,7 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import Contents, list_contents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +58,9 @@ class Expired:
         unread: the runs whose records are unreadable or not trusted, each with the reason; their old files stay.
         superseded: unit -> why its old folder stays.
         younger: the number of runs that keep their old files since they are too young.
-        refused: unit -> why its old files stay: a problem is open, its late commits could not be reconciled, or its
-            folder cannot be listed.
+        refused: unit, or folder of a failed attempt -> why its files stay: a problem is open, its late commits could
+            not be reconciled, its folder cannot be listed, or something lies beside them that is no run's.
+        summaries: the summaries of footers beside data files (``_metadata``) that went with them, or would.
     """
 
     table: str
@@ -72,6 +74,7 @@ class Expired:
     superseded: Mapping[str, str] = field(default_factory=dict)
     younger: int = 0
     refused: Mapping[str, str] = field(default_factory=dict)
+    summaries: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -84,6 +87,7 @@ class Expired:
             "carried": self.carried,
             "superseded": dict(self.superseded),
             "refused": dict(self.refused),
+            "summaries": list(self.summaries),
             "younger": self.younger,
             "dry_run": self.dry_run,
             "unread": list(self.unread),
@@ -135,11 +139,20 @@ def expire_run(
             (journal, _find_waste(runs, journal, standing, places, kept, tuple(sorted(units)), dry_run=dry_run))
             for journal, _, units in looked
         ]
+        for _, waste in wastes:
+            refused |= leave_held(runs.files, waste)
         if refused and not any(waste.old for _, waste in wastes):
             raise VerificationError(next(iter(refused.values())))
         carried = sum(count for _, count, _ in looked)
         folders = tuple(dict.fromkeys(folder for _, waste in wastes for folder in waste.folders))
-        sizes = [file for folder in folders for file in _lengths(runs.files, folder)]
+        going = {folder: _look_into(runs.files, folder) for folder in folders}
+        sizes = [file.length for contents in going.values() for file in contents.data]
+        summaries = tuple(
+            f"{folder}/{entry.path}"
+            for folder, contents in going.items()
+            for entry in contents.beside
+            if entry.kind == "summary"
+        )
         if not dry_run:
             for journal, waste in wastes:
                 refused |= dispose(runs, journal, waste)
@@ -152,7 +165,8 @@ def expire_run(
         )
         name = runs.target.name
         return Expired(
-            name, ids, folders, len(sizes), sum(sizes), dry_run, carried, unread, superseded, younger, refused
+            *(name, ids, folders, len(sizes), sum(sizes), dry_run, carried, unread, superseded, younger, refused),
+            summaries,
         )
 
 
@@ -273,8 +287,8 @@ def _new_locations(runs: PastRuns) -> Iterator[str]:
                 yield status.new_location
 
 
-def _lengths(files: HadoopFiles, folder: str) -> list[int]:
-    return [file.length for file in files.data_files(folder)]
+def _look_into(files: HadoopFiles, folder: str) -> Contents:
+    return list_contents(files, files.status(folder).path) if files.exists(folder) else Contents((), ())
 
 
 def _compact(runs: PastRuns) -> None:

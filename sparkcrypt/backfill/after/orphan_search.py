@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.backfill.after.journalled_folders import Leftover, left_of_table, leftovers_of_journals
 from sparkcrypt.backfill.index.gone_tables import find_gone_stores, holds_stores
 from sparkcrypt.backfill.state.directory import open_state_directory
+from sparkcrypt.backfill.target.beside import describe_foreign
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
-from sparkcrypt.backfill.target.unit import STAGING_FOLDER, base_location, is_staged, run_of_folder, staging_folder
+from sparkcrypt.backfill.target.unit import base_location, is_staged, run_of_folder, staging_folder
+from sparkcrypt.native.beside_data import STAGING_FOLDER, Entry, find_beside
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -218,9 +220,13 @@ class OrphanSearch:
                 "it was set aside to be deleted, and that was cut short: run the command again, or, if its table is "
                 "gone, look at it and delete it yourself"
             )
+        contents = self.list_contents(folder)
+        if why is None:
+            entries = (Entry(path[1:], length < 0, max(length, 0)) for path, length, _ in contents)
+            why = describe_foreign(folder, find_beside(entries))
         total = sum(file.length for file in files)
         newest = max(newest, known.since_ms, _began_ms(folder) or 0)
-        return Orphan(folder, known.kind, len(files), total, newest, known.base, self.list_contents(folder), why)
+        return Orphan(folder, known.kind, len(files), total, newest, known.base, contents, why)
 
     def list_contents(self, folder: str) -> frozenset[tuple[str, int, int]]:
         """Return the contents of a folder as `Orphan.contents`; they do not change when the folder is renamed."""

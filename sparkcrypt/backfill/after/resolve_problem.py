@@ -25,9 +25,10 @@ from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import open_job
 from sparkcrypt.backfill.run.run import run_table
+from sparkcrypt.backfill.target.beside import refuse_moving
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.target import catalog_target
-from sparkcrypt.backfill.target.unit import Unit, list_folders, refuse_writers_at_work
+from sparkcrypt.backfill.target.unit import Unit, list_folders
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import ConfigError, VerificationError
@@ -165,7 +166,7 @@ def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, a
             "resolve the problem with --keep new; nothing was changed"
         )
     if rewriter.swap.same_folder:
-        refuse_writers_at_work(run.files, unit)
+        refuse_moving(run.files, unit)
     refuse_later(rewriter, unit.name, status)
     folders = list_folders(run.files, outcome.old_location)
     moved = comparable_path(outcome.old_location) != comparable_path(unit.location) and not rewriter.swap.same_folder

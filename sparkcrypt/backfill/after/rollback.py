@@ -22,10 +22,11 @@ from sparkcrypt.backfill.old_files.reconcile import (
     refuse_replaced,
 )
 from sparkcrypt.backfill.report.progress import Progress
+from sparkcrypt.backfill.target.beside import refuse_moving
 from sparkcrypt.backfill.target.in_use import refuse_used
 from sparkcrypt.backfill.target.new_files import Whereabouts
 from sparkcrypt.backfill.target.record import by_place
-from sparkcrypt.backfill.target.unit import Unit, list_folders, refuse_writers_at_work
+from sparkcrypt.backfill.target.unit import Unit, list_folders
 from sparkcrypt.backfill.work.ledger import append_audit
 from sparkcrypt.backfill.work.recover import recover
 from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
@@ -160,7 +161,7 @@ def refuse_change(rewriter: UnitRewriter, name: str, status: UnitStatus) -> None
     refuse_replaced(rewriter, unit, status)
     files = rewriter.run.files
     if rewriter.swap.same_folder:
-        refuse_writers_at_work(files, unit)
+        refuse_moving(files, unit)
     refuse_later(rewriter, name, status)
     old = by_place(outcome.old_location, list_folders(files, outcome.old_location))
     for place, file in by_place(unit.location, unit.folders).items():

@@ -29,10 +29,14 @@ DriftKind = Literal[
     "other_kek",
     "dark",
     "external_material",
+    "summary_file",
 ]
 EXTERNAL_MATERIAL: DriftKind = "external_material"
 OF_FOLDERS: tuple[DriftKind, ...] = ("missing_folder", "unlisted_folder")
 """Kinds of drift of a unit's folder, of which no file is known."""
+NO_DATA_FILE: frozenset[DriftKind] = frozenset({*OF_FOLDERS, "summary_file"})
+"""The kinds of drift of what is no data file."""
+
 
 _OF_KEYS = ("wrong_key", "external_material")
 _SHOWN = 3
@@ -258,6 +262,18 @@ def drift_of_unlisted_folder(location: str, error: StorageError) -> Drift:
     """Return the drift of a unit whose folder cannot be listed, so that it is unknown which files are in it."""
     detail = f"its files cannot be listed, so nothing of them is known: {error}; see that the job may list it"
     return Drift("unlisted_folder", location, None, detail)
+
+
+def drift_of_summary(path: str, *, above: bool = False) -> Drift:
+    """Return the drift of a summary of footers beside files with encrypted columns.
+
+    Args:
+        path: its path.
+        above: it is above the table's partitions, where no run replaces it.
+    """
+    fate = "no run replaces it above partitions: delete it, once no reader uses it" if above else "no new file has it"
+    detail = f"a summary of footers, with statistics of the encrypted columns in plaintext; {fate}"
+    return Drift("summary_file", path, None, detail)
 
 
 def drift_in_short(drift: Iterable[Drift]) -> tuple[str, ...]:

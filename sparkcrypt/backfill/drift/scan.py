@@ -12,6 +12,7 @@ from sparkcrypt.backfill.drift.difference import (
     Drift,
     drift_of_file,
     drift_of_missing_folder,
+    drift_of_summary,
     drift_of_unlisted_folder,
     drift_of_unreadable,
 )
@@ -31,8 +32,10 @@ from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Unit, list_unit, partition_of
 from sparkcrypt.errors import SparkcryptError, StorageError, UnsupportedFileError
 from sparkcrypt.names import FileFormat
+from sparkcrypt.native.beside_data import Beside
 from sparkcrypt.native.footers import Found
 from sparkcrypt.parquet import FileSummary
+from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -248,7 +251,15 @@ def _find_drift(scanned: ScannedUnit, errors: Mapping[str, SparkcryptError], tar
                 dark=scanned.dark.get(file.path, ()),
             )
             drift.extend(differing if rotation is None else rotation.drift_of(summary, differing))
-    return tuple(drift) if rotation is None else select_drift(tuple(drift))
+    if rotation is not None:
+        return select_drift(tuple(drift))
+    summaries = list_summaries(scanned.unit, target.plan)
+    return (*drift, *(drift_of_summary(f"{scanned.unit.location}/{entry.path}") for entry in summaries))
+
+
+def list_summaries(unit: Unit, plan: EncryptionPlan) -> tuple[Beside, ...]:
+    """Return the summaries of footers beside a unit's files, if the plan encrypts columns."""
+    return tuple(entry for entry in unit.beside if entry.kind == "summary" and plan.encrypted)
 
 
 def scan_target(

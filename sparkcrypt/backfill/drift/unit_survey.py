@@ -10,14 +10,15 @@ from typing import Any, Literal
 from sparkcrypt.backfill.drift.dark import keeps_dark
 from sparkcrypt.backfill.drift.difference import OF_FOLDERS, Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited
-from sparkcrypt.backfill.drift.scan import ScannedUnit
+from sparkcrypt.backfill.drift.scan import ScannedUnit, list_summaries
 from sparkcrypt.backfill.report.amount import Amount
+from sparkcrypt.backfill.target.beside import describe_foreign
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.schema import Path
 
-FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "purge", "quarantine"]
+FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "purge", "leave out", "quarantine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class UnitSurvey:
         inherited: columns that are encrypted by tags which the table lacks.
         wrappings: the wrapped keys on which the data keys of its files depend.
         dark: columns of the plan that are under a shredded key in a file, or were replaced by nulls for that reason.
+        held_by: what lies beside its data, for which a run leaves it unchanged; None if nothing does.
     """
 
     unit: Unit
@@ -56,6 +58,7 @@ class UnitSurvey:
     inherited: tuple[Inherited, ...] = ()
     wrappings: frozenset[Wrapping] = frozenset()
     dark: frozenset[Path] = frozenset()
+    held_by: str | None = None
 
     @property
     def name(self) -> str:
@@ -72,14 +75,24 @@ class UnitSurvey:
         return {
             "unit": self.name,
             "location": self.unit.location,
+            "held_by": self.held_by,
             **self.amount.to_dict(),
             "drift": dict(sorted(files_by_kind([self]).items())),
             "actions": {action: amount.to_dict() for action, amount in sorted(self.actions.items())},
         }
 
 
-def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = False) -> UnitSurvey:
-    """Return the summary of a scanned unit; with ``rewrap``, files are rewrapped if only master keys differ."""
+def survey_unit(
+    scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = False, copies: bool = False
+) -> UnitSurvey:
+    """Return the summary of a scanned unit.
+
+    Args:
+        scanned: the scanned unit.
+        plan: the plan of its files.
+        rewrap: files are rewrapped if only master keys differ.
+        copies: the run writes a copy, so nothing that lies beside the files keeps it from that.
+    """
     by_file = drift_by_file(scanned.drift)
     columns = {column.leaf.dotted: column.tag for column in plan.encrypted if column.tag is not None}
     tags = tuple(dict.fromkeys(columns.values()))
@@ -99,8 +112,15 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
         differing = set(tags) if whole else {columns.get(difference.column or "") for difference in found}
         for tag in tags:
             coverage[tag] += Coverage(amount, Amount() if tag in differing else amount)
-    if any(difference.kind in OF_FOLDERS for difference in scanned.drift):
-        actions["quarantine"] = 0
+    for entry in list_summaries(scanned.unit, plan):
+        actions["leave out"] += 1
+        lengths["leave out"] += entry.length
+        for tag in tags:
+            coverage[tag] += Coverage(Amount(1, entry.length))
+    held_by = None if copies else describe_foreign(scanned.unit.location, scanned.unit.beside)
+    if scanned.drift and (held_by or any(difference.kind in OF_FOLDERS for difference in scanned.drift)):
+        actions = Counter({"quarantine": len(scanned.unit.files)})
+        lengths = Counter({"quarantine": scanned.unit.total_bytes})
     return UnitSurvey(
         unit=replace(scanned.unit, folders=()),
         amount=Amount(len(scanned.unit.files), scanned.unit.total_bytes),
@@ -116,6 +136,7 @@ def survey_unit(scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = Fa
             for path, column in scanned.columns[file].planned.items()
             if path in scanned.dark.get(file, ()) or path in summary.purged
         ),
+        held_by=held_by,
     )
 
 

@@ -9,6 +9,7 @@ from sparkcrypt.backfill.drift.inherited import Inherited, is_untold
 from sparkcrypt.backfill.drift.match_columns import refuse_lost_columns
 from sparkcrypt.backfill.drift.rotation import refuse_other_drift
 from sparkcrypt.backfill.drift.scan import ScannedUnit
+from sparkcrypt.backfill.target.beside import refuse_foreign
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.errors import SparkcryptError, StorageError, VerificationError
 from sparkcrypt.keys.ids import decode_key_id
@@ -17,7 +18,7 @@ from sparkcrypt.policy.model import PLAINTEXT, Policy
 from sparkcrypt.schema import Path, join_dotted
 
 
-def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: bool) -> None:
+def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: bool, copies: bool = False) -> None:
     """Refuse a unit that a run must not change.
 
     Args:
@@ -25,14 +26,18 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
         target: the target with the plan.
         policy: the policy.
         adopt: accept files that may be forgeries.
+        copies: the run writes a copy and leaves the unit where it is, so what lies beside its data stays too.
 
     Raises:
         StorageError: its folder cannot be listed.
         VerificationError: a file cannot be read, is under an algorithm that is not allowed, has a column that would be
-            decrypted since its tags are lost, or may be a forgery; or a rotation would have to do more than rewrap.
+            decrypted since its tags are lost, or may be a forgery; or something lies beside the files that the run
+            would move; or a rotation would have to do more than rewrap.
         PlanError: a file has columns that the schema lacks.
     """
     refuse_unreadable(scanned)
+    if not copies:
+        refuse_foreign(scanned.unit.name, scanned.unit.location, scanned.unit.beside)
     refuse_algorithms(scanned, policy)
     refuse_untagged(scanned, policy)
     if not adopt:

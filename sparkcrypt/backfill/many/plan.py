@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.drift.difference import OF_FOLDERS, Drift
+from sparkcrypt.backfill.drift.difference import NO_DATA_FILE, Drift, drift_of_summary
 from sparkcrypt.backfill.drift.inherited import InheritedColumn, sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.many.key_status import Due, find_overdue
@@ -16,6 +16,7 @@ from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import open_job
 from sparkcrypt.backfill.run.survey import report_dry_run
 from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.beside import find_summaries_above
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import EXIT_DRIFT, VerificationError
@@ -42,6 +43,7 @@ class TargetPlan:
         refused: why a run would not begin it; None if it would.
         not_in_place: parts of the policy's rule that the table's properties lack.
         overdue: those of its master keys whose rotation is overdue.
+        above: the drift of what lies above its partitions, where no run replaces it.
     """
 
     plan: EncryptionPlan
@@ -50,11 +52,12 @@ class TargetPlan:
     refused: str | None = None
     not_in_place: tuple[str, ...] = ()
     overdue: tuple[Due, ...] = ()
+    above: tuple[Drift, ...] = ()
 
     @property
     def drift(self) -> list[Drift]:
         """All differences from the plan."""
-        return [difference for survey in self.surveys for difference in survey.drift]
+        return [*(difference for survey in self.surveys for difference in survey.drift), *self.above]
 
     @property
     def inherited(self) -> tuple[InheritedColumn, ...]:
@@ -66,13 +69,13 @@ class TargetPlan:
         """The exit code: 74 if a run would refuse it or a folder of it, 2 if files differ from the plan, else 0."""
         if self.refused is not None or self.report.quarantined:
             return VerificationError.exit_code
-        return EXIT_DRIFT if self.report.units_left else 0
+        return EXIT_DRIFT if self.report.units_left or self.above else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         drift, report = self.drift, self.report.to_dict()
         total = self.report.files_total
-        drifted = len({difference.file for difference in drift if difference.kind not in OF_FOLDERS})
+        drifted = len({difference.file for difference in drift if difference.kind not in NO_DATA_FILE})
         return {
             **self.plan.to_dict(),
             "files_total": total,
@@ -83,6 +86,7 @@ class TargetPlan:
             "refused": self.refused,
             "not_in_place": list(self.not_in_place),
             "inherited": [column.to_dict() for column in self.inherited],
+            "held": {survey.name: survey.held_by for survey in self.surveys if survey.held_by},
             "rotations_overdue": [due.to_text() for due in self.overdue],
         }
 
@@ -117,7 +121,8 @@ def plan_target(
     report, surveyed = report_dry_run(job)
     missing = rule_lines(spark, target.table, policy) if target.table is not None else ()
     overdue = find_overdue(open_key_service(policy.key_service), policy, _list_keys(surveyed.units))
-    return TargetPlan(target.plan, surveyed.units, report, refused, missing, overdue)
+    above = tuple(drift_of_summary(path, above=True) for path in find_summaries_above(job.files, target))
+    return TargetPlan(target.plan, surveyed.units, report, refused, missing, overdue, above)
 
 
 def _list_keys(surveys: Sequence[UnitSurvey]) -> set[str]:

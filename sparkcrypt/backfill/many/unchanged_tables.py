@@ -58,4 +58,6 @@ def fingerprint(target: CatalogTarget, files: HadoopFiles) -> str:
         for folder in listed.folders:
             for file in folder.files:
                 digest.update(json.dumps(file.to_list()).encode())
+        summaries = [[entry.path, entry.length] for entry in listed.beside if entry.kind == "summary"]
+        digest.update(json.dumps(summaries).encode())
     return digest.hexdigest()

@@ -119,9 +119,14 @@ def _list_sources(status: UnitStatus) -> list[_Source]:
     """
     try:
         changes = status.evidence.get("changes", ())
+        summaries = [int(entry.length) for entry in status.unit.beside]
         if not changes:
-            return [(int(file.length), True) for file in status.unit.files]
-        return [source for change in changes for source in _list_of_change(change)]
+            return [(length, True) for length in (*(int(file.length) for file in status.unit.files), *summaries)]
+        encrypts = any(target.get("key_ids") for change in changes for target in change["targets"])
+        return [
+            *(source for change in changes for source in _list_of_change(change)),
+            *((length, encrypts) for length in summaries),
+        ]
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise VerificationError(
             f"unit {status.fields.get('unit')}: its files are not listed as a release does; restore the state directory"

@@ -16,15 +16,14 @@ from sparkcrypt.backfill.old_files.check_replacements import describe_cut_off
 from sparkcrypt.backfill.old_files.compare_with_journal import note_resolution, open_problem
 from sparkcrypt.backfill.old_files.problems import CUT_OFF, Problem
 from sparkcrypt.backfill.old_files.reconcile import proven_files
+from sparkcrypt.backfill.target.beside import refuse_moving
 from sparkcrypt.backfill.target.new_files import NewFiles
 from sparkcrypt.backfill.target.record import by_place, path_below
-from sparkcrypt.backfill.target.unit import list_folders, refuse_writers_at_work
+from sparkcrypt.backfill.target.unit import list_folders, list_location
 from sparkcrypt.backfill.work.recover import Recovered
 from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-
-_LEFT_BESIDE_DATA = ("_SUCCESS",)
 
 
 def open_cut_off(rewriter: UnitRewriter, recovered: Recovered) -> Recovered:
@@ -47,10 +46,11 @@ def resolve_cut_off(rewriter: UnitRewriter, found: Problem, keep: str, reason: s
         reason: the reason, for the audit.
 
     Raises:
-        VerificationError: a writer is at work, or a file is in the way; the decision can be given again.
+        SourceChangedError: a writer is at work.
+        VerificationError: a file is in the way; the decision can be given again.
     """
     run, new = rewriter.run, _find_new_files(rewriter, found.unit)
-    refuse_writers_at_work(run.files, new.unit)
+    refuse_moving(run.files, new.unit)
     given_up, listing = "", {}
     if keep == "old":
         _bring_back(rewriter, new)
@@ -100,11 +100,12 @@ def _remove_emptied(files: HadoopFiles, folder: str) -> None:
     """
     if not files.exists(folder):
         return
-    for file in files.walk(folder):
-        if file.name not in _LEFT_BESIDE_DATA and not file.name.endswith(".crc"):
+    _, beside = list_location(files, folder)
+    for entry in beside:
+        if entry.kind != "written":
             raise VerificationError(
-                f"{file.path} is in the way of the old files; move it away, then give the same decision again; nothing "
-                "was deleted"
+                f"{folder}/{entry.path} is in the way of the old files; move it away, then give the same decision "
+                "again; nothing was deleted"
             )
     files.delete_tree(folder)
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sparkcrypt.backfill.target.unit import Folder, is_writers_folder, list_folders
+from sparkcrypt.backfill.target.unit import Folder, list_folders
+from sparkcrypt.native.beside_data import is_writers_folder
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 

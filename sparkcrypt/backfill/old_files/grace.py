@@ -18,6 +18,7 @@ from sparkcrypt.backfill.old_files.awaiting_expiry import swap_time
 from sparkcrypt.backfill.old_files.changes import expired_folders
 from sparkcrypt.backfill.old_files.ended_writers import writers_folder_in
 from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.target.disposal import find_foreign
 from sparkcrypt.backfill.target.in_use import Places, refuse_used
 from sparkcrypt.backfill.target.record import by_place, restore_unit
 from sparkcrypt.backfill.target.unit import Folder, is_staged, list_folders, old_folder
@@ -116,15 +117,18 @@ def _settle_moves(rewriter: UnitRewriter, moved: Mapping[str, UnitStatus]) -> It
 
 
 def _move_back(rewriter: UnitRewriter, old: str, to: str, places: Places) -> str | None:
-    """Rename an old folder back if it is in use or has a writer's folder; return why, or None if it stays moved."""
+    """Rename an old folder back if it is in use or must not be moved; return why, or None if it stays moved."""
     files = rewriter.run.files
-    why = places.user_of(old) or _writer_in(files, to)
+    why = places.user_of(old) or _find_holder(files, old, to)
     return why if why is not None and move_back(files, old, to) else None
 
 
-def _writer_in(files: HadoopFiles, folder: str) -> str | None:
-    writing = writers_folder_in(files, folder)
-    return None if writing is None else f"{writing} is there, so a writer may be at work"
+def _find_holder(files: HadoopFiles, old: str, place: str) -> str | None:
+    """Return what in an old folder, now at ``place``, must not be moved; None if there is nothing of that kind."""
+    writing = writers_folder_in(files, place)
+    if writing is not None:
+        return f"{writing} is there, so a writer may be at work"
+    return find_foreign(files, old, place)
 
 
 def take_out(rewriter: UnitRewriter, name: str, status: UnitStatus, location: str) -> UnitStatus:
@@ -158,7 +162,7 @@ def _find_obstacle(rewriter: UnitRewriter, old: str, places: Places) -> str | No
         return f"{old} is on another file system than the table"
     if not files.renames_at_once(old):
         return f"{old} is where a rename is a copy of each file"
-    return _writer_in(files, old)
+    return _find_holder(files, old, old)
 
 
 def _note_move(rewriter: UnitRewriter, name: str, outcome: UnitOutcome, to: str) -> UnitStatus:

@@ -95,8 +95,9 @@ class RunResult:
 
     def _warnings(self) -> tuple[str, ...]:
         drift = [difference for unit in self.surveys for difference in unit.drift] if self.outcome == "dry run" else []
+        held = [f"{unit.name}: {unit.held_by}" for unit in self.surveys if unit.held_by and self.outcome == "dry run"]
         inherited = sum_up_inherited(found for unit in self.surveys for found in unit.inherited)
-        return (*self.notes, *_list_notes(self.outcomes), *drift_in_short(drift), *map(str, inherited))
+        return (*self.notes, *_list_notes(self.outcomes), *drift_in_short(drift), *held, *map(str, inherited))
 
 
 def _sum_up(outcomes: Sequence[UnitOutcome]) -> dict[str, int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sparkcrypt.backfill.drift.cache import FooterCache
+from sparkcrypt.backfill.drift.difference import drift_of_summary
 from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.backfill.drift.untouchable import error_of_folder, refuse_unit
@@ -18,6 +19,7 @@ from sparkcrypt.backfill.run.result import RunResult
 from sparkcrypt.backfill.run.unit_work import refuse_changed
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.swap import choose_swap
+from sparkcrypt.backfill.target.beside import find_summaries_above
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.requested_rotation import rotation_of
 from sparkcrypt.backfill.work.schedule import FailedUnit
@@ -67,9 +69,10 @@ def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
     )
     for scanned in scanner.scan(units):
         if scanned.drift and not (options.keep_going or options.dry_run):
-            _refuse(job, scanned, adopt=options.adopt)
-        surveys.append(survey_unit(scanned, job.target.plan, rewrap=rewrap))
-    return Surveyed(surveys, warnings)
+            _refuse(job, scanned, options)
+        surveys.append(survey_unit(scanned, job.target.plan, rewrap=rewrap, copies=options.output is not None))
+    above = (drift_of_summary(path, above=True) for path in find_summaries_above(job.files, job.target))
+    return Surveyed(surveys, (*warnings, *(f"{drift.file}: {drift.detail}" for drift in above)))
 
 
 def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
@@ -125,9 +128,9 @@ def _gives_new_names(job: TableJob, options: RunOptions) -> bool:
     return options.exclusive if table is None else table.managed and not table.partition_columns
 
 
-def _refuse(job: TableJob, scanned: ScannedUnit, *, adopt: bool) -> None:
+def _refuse(job: TableJob, scanned: ScannedUnit, options: RunOptions) -> None:
     try:
-        refuse_unit(scanned, job.target, job.policy, adopt=adopt)
+        refuse_unit(scanned, job.target, job.policy, adopt=options.adopt, copies=options.output is not None)
     except SparkcryptError as error:
         refuse_changed(job.files, scanned.unit, error)
         raise

@@ -104,7 +104,7 @@ class UnitWork:
         """Refuse a unit that must not be rewritten; return the suspicious files that --adopt accepts."""
         run, adopt = self.rewriter.run, self.options.adopt
         try:
-            refuse_unit(scanned, run.target, run.policy, adopt=adopt)
+            refuse_unit(scanned, run.target, run.policy, adopt=adopt, copies=self.rewriter.swap.copies)
             return tuple(find_suspicious(scanned, run.target.plan, run.policy)) if adopt else ()
         except SparkcryptError as error:
             run.journal.write(UnitFailed(scanned.unit.name, f"{type(error).__name__}: {error}"))

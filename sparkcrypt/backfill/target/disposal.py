@@ -1,4 +1,4 @@
-"""The deletion of folders by runs: never a folder in use, nor files written to it since it was inspected."""
+"""The deletion of folders by runs: never one in use, nor files written to it since, nor what lies beside data."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from sparkcrypt.backfill.target.beside import describe_foreign
 from sparkcrypt.backfill.target.in_use import InUse, Places
 from sparkcrypt.backfill.target.unit import staging_folder
 from sparkcrypt.keys.external_material import is_material_file
+from sparkcrypt.native.beside_data import Entry, find_beside
 from sparkcrypt.paths import comparable_path, is_hidden
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import list_contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,8 @@ class Disposal:
     def _take(self, folder: str, inspect: Callable[[str, str], str | None], going: dict[str, _Going]) -> str | None:
         """Set a folder aside and inspect it there; if it is kept, put it back and return the reason."""
         going[folder] = self._put_aside(folder)
-        why = inspect(folder, going[folder].place)
+        place = going[folder].place
+        why = inspect(folder, place) or find_foreign(self.files, folder, place)
         return None if why is None else why + self._put_back(folder, going.pop(folder))
 
     def _put_back(self, folder: str, going: _Going) -> str:
@@ -137,7 +141,7 @@ class Disposal:
         aside = self._set_aside(folder)
         if not aside or not self.files.exists(folder):
             return None
-        why = inspect(folder, aside)
+        why = inspect(folder, aside) or find_foreign(self.files, folder, aside)
         if why is not None:
             return f"{why}; part of it was set aside before, to {aside}: look at both"
         self.files.delete_tree(aside)
@@ -176,9 +180,10 @@ class Disposal:
 
     def _is_left(self, place: str) -> bool:
         """Return whether a folder has only files that Spark leaves beside data; else a writer may be active there."""
-        return all(
-            file.name.startswith(("_SUCCESS", "_metadata", "_common_metadata")) for file in self.files.walk(place)
-        )
+        start = len(self.files.qualify(place.rstrip("/"))) + 1
+        left = [Entry(file.path[start:]) for file in self.files.walk(place)]
+        beside = find_beside(left)
+        return len(beside) == len(left) and all(entry.kind in ("written", "summary") for entry in beside)
 
     def _set_aside(self, folder: str) -> str | None:
         aside = self._place_aside(folder)
@@ -193,6 +198,19 @@ class Disposal:
 
     def _base(self, folder: str) -> str:
         return self.bases.get(folder, self.base)
+
+
+def find_foreign(files: HadoopFiles, folder: str, place: str) -> str | None:
+    """Return why a folder must not be deleted: what lies in it beside data; None if nothing does.
+
+    Args:
+        files: the file system.
+        folder: the folder, for the message.
+        place: where it is now, if it was set aside.
+    """
+    if not files.exists(place):
+        return None
+    return describe_foreign(folder, list_contents(files, files.status(place).path).beside)
 
 
 def _find_used(folders: Iterable[str], places: Places) -> dict[str, str]:

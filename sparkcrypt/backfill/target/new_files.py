@@ -54,11 +54,6 @@ class NewFiles:
         """Return which of the files are not in a folder with their lengths, as paths below it."""
         return missing_files(self.lengths, by_place(folder, list_folders(files, folder)))
 
-    def are_all_of(self, files: HadoopFiles, folder: str) -> bool:
-        """Tell whether these files, and no others, are in a folder."""
-        now = by_place(folder, list_folders(files, folder))
-        return {place: file.length for place, file in now.items()} == dict(self.lengths)
-
 
 def missing_files(lengths: Mapping[str, int], now: Mapping[str, SourceFile]) -> list[str]:
     """Return the paths of files that a listing lacks, or has with another length.

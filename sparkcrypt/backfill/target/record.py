@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkcrypt.backfill.target.unit import Folder, SourceFile, Unit
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.native.beside_data import Beside
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.tables.table import Partition
 
@@ -20,6 +21,7 @@ def describe_unit(unit: Unit) -> dict[str, Any]:
         "serde": "" if unit.partition is None else unit.partition.serde,
         "partition_path": unit.partition_path,
         "files": describe_folders(unit.folders),
+        "summaries": [[entry.path, entry.length] for entry in unit.beside if entry.kind == "summary"],
     }
 
 
@@ -52,6 +54,7 @@ def restore_place(name: str, fields: Mapping[str, Any]) -> Unit:
         partition=Partition(values, location, str(fields["serde"])) if values else None,
         partition_path=str(fields["partition_path"]),
         values=dict(values),
+        beside=tuple(Beside(str(path), "summary", int(length)) for path, length in fields.get("summaries", ())),
     )
 
 

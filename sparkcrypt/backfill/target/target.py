@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt import names
-from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, refuse_formats, refuse_overlaps
+from sparkcrypt.backfill.target.beside import refuse_formats_at
+from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, refuse_overlaps
 from sparkcrypt.errors import PlanError, SourceChangedError
 from sparkcrypt.names import FileFormat
 from sparkcrypt.orc import is_orc
@@ -158,7 +159,7 @@ class CatalogTarget:
             if where:
                 raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
             return (Unit(self.name, self.table.location, None, "", {}),)
-        refuse_formats(HadoopFiles(self.spark), self.base)  # units are partitions; a format's list is above them
+        refuse_formats_at(HadoopFiles(self.spark), self.base)  # units are partitions; a format's list is above them
         partitions = choose_partitions(self.spark, self.table, where)
         units = tuple(
             Unit(partition.folder, partition.location, partition, partition.folder, dict(partition.values))

@@ -10,28 +10,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import PlanError, SourceChangedError, SparkcryptError
+from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.names import FileFormat
+from sparkcrypt.native.beside_data import STAGING_FOLDER, Beside, refuse_formats
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
-from sparkcrypt.spark.files.listing import data_files
+from sparkcrypt.spark.files.listing import list_contents
 from sparkcrypt.spark.tables.table import Partition
 
 if TYPE_CHECKING:
     from sparkcrypt.spark.files.hadoop import HadoopFiles
 
-STAGING_FOLDER = ".sparkcrypt"
-"""Name of the folder beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever it occurs in
-the text of a partition's location, so the name begins with a dot, as no table's name can."""
 _STAGED = re.compile(rf"^(?P<parent>.*)/{re.escape(STAGING_FOLDER)}/(?P<name>[^/]+)/(?P<run>[^/]+)(?P<rest>/.*)?$")
 _RUN = re.compile(r"(?:old-)?(?P<run>\d{8}T\d+Z-[0-9a-z]+)(?:-.*)?")
 _LISTING_PAUSES_SECONDS = (0.1, 1.0)
-_ICEBERG = "metadata"
-_FOREIGN = {
-    "_spark_metadata": "a streaming sink keeps its own list of files there",
-    "_delta_log": "a Delta table keeps its own list of files there",
-    ".hoodie": "a Hudi table keeps its own list of files there",
-    _ICEBERG: "an Iceberg table keeps its own list of files there",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +51,7 @@ class Unit:
     """A partition, an unpartitioned table, or a bare folder.
 
     ``values`` are the partition's values for key templates; ``partition_path`` is the partition in its files' AAD
-    prefixes; ``folders`` are empty until the unit is listed.
+    prefixes; ``folders`` and ``beside``, what lies beside its data files, are empty until the unit is listed.
     """
 
     name: str
@@ -69,6 +60,7 @@ class Unit:
     partition_path: str
     values: Mapping[str, str]
     folders: tuple[Folder, ...] = ()
+    beside: tuple[Beside, ...] = ()
 
     @property
     def files(self) -> tuple[SourceFile, ...]:
@@ -165,33 +157,25 @@ def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
     Raises:
         PlanError: the folder belongs to a table format that keeps its own list of files.
     """
-    if not files.exists(location):
-        return ()
-    refuse_formats(files, location)
-    by_folder: dict[str, list[SourceFile]] = {}
-    root = files.status(location).path.rstrip("/")
-    for file in data_files(files, root):
-        relative = file.path[len(root) + 1 :].rpartition("/")[0]
-        by_folder.setdefault(relative, []).append(SourceFile(file.path, file.length, file.modified_ms))
-    return tuple(Folder(relative, tuple(found)) for relative, found in sorted(by_folder.items()))
+    return list_location(files, location)[0]
 
 
-def refuse_formats(files: HadoopFiles, location: str) -> None:
-    """Refuse a folder whose files belong to a table format that keeps its own list of files.
+def list_location(files: HadoopFiles, location: str) -> tuple[tuple[Folder, ...], tuple[Beside, ...]]:
+    """List a unit's data files, folder by folder, and what lies beside them, in one pass.
 
     Raises:
-        PlanError: the folder belongs to such a format; the message names the format's folder.
+        PlanError: as `list_folders`.
     """
-    for name, why in _FOREIGN.items():
-        if files.exists(f"{location}/{name}") and (name != _ICEBERG or _holds_iceberg(files, f"{location}/{name}")):
-            raise PlanError(
-                f"{location}: has a {name} folder: {why}, so its files cannot be swapped under it; write through that "
-                "format with sparkcrypt.configure, which encrypts new files"
-            )
-
-
-def _holds_iceberg(files: HadoopFiles, folder: str) -> bool:
-    return any(name.endswith(".metadata.json") for name in files.names(folder))
+    if not files.exists(location):
+        return (), ()
+    root = files.status(location).path.rstrip("/")
+    contents = list_contents(files, root)
+    refuse_formats(location, contents.beside)
+    by_folder: dict[str, list[SourceFile]] = {}
+    for file in contents.data:
+        relative = file.path[len(root) + 1 :].rpartition("/")[0]
+        by_folder.setdefault(relative, []).append(SourceFile(file.path, file.length, file.modified_ms))
+    return tuple(Folder(name, tuple(found)) for name, found in sorted(by_folder.items())), contents.beside
 
 
 def list_unit(files: HadoopFiles, unit: Unit) -> Unit:
@@ -203,36 +187,17 @@ def list_unit(files: HadoopFiles, unit: Unit) -> Unit:
     """
     for pause in _LISTING_PAUSES_SECONDS:
         try:
-            return replace(unit, folders=list_folders(files, unit.location))
+            return _list_once(files, unit)
         except PlanError:
             raise
         except SparkcryptError:
             time.sleep(pause)
-    return replace(unit, folders=list_folders(files, unit.location))
+    return _list_once(files, unit)
 
 
-def is_writers_folder(name: str) -> bool:
-    """Return whether a folder's name is that of a temporary folder of a Spark or Hive job that is writing.
-
-    ``__magic`` and ``__magic_job-…`` are those of Hadoop's magic committer for S3 (``MagicCommitPaths``).
-    """
-    return name == "_temporary" or name.startswith((".spark-staging", ".hive-staging", "__magic"))
-
-
-def refuse_writers_at_work(files: HadoopFiles, unit: Unit) -> None:
-    """Refuse a unit below whose folder Spark or Hive is writing: a rename would move their temporary files too.
-
-    Raises:
-        SourceChangedError: a job is writing; the message names its temporary folder.
-    """
-    if not files.exists(unit.location):
-        return
-    for name in files.names(unit.location):
-        if is_writers_folder(name):
-            raise SourceChangedError(
-                f"{unit.name}: {unit.location}/{name} is there, so someone is writing; the unit stays unchanged; run "
-                "again when that has ended; move that folder away if its writer was killed"
-            )
+def _list_once(files: HadoopFiles, unit: Unit) -> Unit:
+    folders, beside = list_location(files, unit.location)
+    return replace(unit, folders=folders, beside=beside)
 
 
 def refuse_overlaps(units: tuple[Unit, ...]) -> None:

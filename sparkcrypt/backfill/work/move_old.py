@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from sparkcrypt.backfill.journal.later_entries import UnitMoved
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.swap import Swap
+from sparkcrypt.backfill.target.disposal import find_foreign
 from sparkcrypt.backfill.target.unit import Unit, old_folder
 from sparkcrypt.backfill.work.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.errors import PlanError, VerificationError
@@ -26,7 +27,8 @@ def move_old_files(
 ) -> UnitOutcome:
     """Move a swapped unit's old files out of the table's folder, if the run moves old files.
 
-    The metastore is queried before and after; if the old folder is in use again, the files stay there or are put back.
+    The metastore is queried and the folder listed before and after; if the old folder is in use again, or has anything
+    beside data that is no run's, the files stay there or are put back.
 
     Args:
         run: the run's context.
@@ -48,10 +50,10 @@ def move_old_files(
         return outcome
     run.lock.check()
     files, old, to = run.files, outcome.old_location, old_folder(base, run.run_id, unit.partition_path)
-    user = _user_of_old(run, swap, unit, staged, old)
+    user = _user_of_old(run, swap, unit, staged, old) or find_foreign(files, old, old)
     if user is None:
         move_old(files, unit.name, old, to)
-        user = _user_of_old(run, swap, unit, staged, old)
+        user = _user_of_old(run, swap, unit, staged, old) or find_foreign(files, old, to)
         stays = user is not None and move_back(files, old, to)
     else:
         stays = not files.exists(to)  # else they were moved before, and another writer's files are in their old folder

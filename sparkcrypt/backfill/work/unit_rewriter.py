@@ -25,6 +25,7 @@ from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.report.unit_progress import UnitProgress
 from sparkcrypt.backfill.swap import Swap
+from sparkcrypt.backfill.target.beside import describe_foreign, refuse_foreign, refuse_writers
 from sparkcrypt.backfill.target.new_files import NewFiles, Whereabouts, prove_in_use
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import (
@@ -32,7 +33,7 @@ from sparkcrypt.backfill.target.unit import (
     Unit,
     attempt_folder,
     list_folders,
-    refuse_writers_at_work,
+    list_location,
 )
 from sparkcrypt.backfill.work.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.backfill.work.ledger import record_swap
@@ -168,9 +169,7 @@ class UnitRewriter:
         """
         run, unit = self.run, new.unit
         run.progress.step(unit.name, "swapping")
-        if self.swap.same_folder:
-            refuse_writers_at_work(self._files, unit)
-        recheck(unit, unit.location, list_folders(self._files, unit.location))
+        self._recheck(unit, unit.location, moves=self.swap.same_folder)
         run.journal.write(UnitSwapping(unit, new.staged))
         table = run.target.table
         statistics = self._statistics_of(table) if table else None
@@ -192,6 +191,20 @@ class UnitRewriter:
             )
         return old, (*notes, *self._restore(table, statistics))
 
+    def _recheck(self, unit: Unit, location: str, *, moves: bool = False) -> None:
+        """Check a unit right before or after its swap: its files are as listed, and nothing lies beside them.
+
+        Raises:
+            SourceChangedError: a file was added, removed or changed, or a job writes to a folder that is to be moved.
+            VerificationError: something lies beside the files, and the swap is no copy.
+        """
+        folders, beside = list_location(self._files, location)
+        if moves:
+            refuse_writers(unit, beside)
+        recheck(unit, location, folders)
+        if not self.swap.copies:
+            refuse_foreign(unit.name, location, beside)
+
     def _recheck_swapped(self, new: NewFiles, old: str) -> tuple[str, ...]:
         """Undo the swap if another process wrote to the old files, or re-created the table, right before it.
 
@@ -205,10 +218,10 @@ class UnitRewriter:
             SourceChangedError: the swap was undone.
         """
         try:
-            recheck(new.unit, old, list_folders(self._files, old))
+            self._recheck(new.unit, old)
             self.run.target.refuse_other_table()
-        except SourceChangedError as error:
-            if new.are_all_of(self._files, self.swap.final_location(new.unit, new.staged)):
+        except (SourceChangedError, VerificationError) as error:
+            if is_as_staged(self, new):
                 self.swap.undo(new)
                 raise
             return (f"somebody wrote to the old files and to the new ones while they were swapped: {error}",)
@@ -285,7 +298,7 @@ def give_way(rewriter: UnitRewriter, new: NewFiles) -> None:
     """
     run, unit = rewriter.run, new.unit
     if not rewriter.swap.repoints:
-        if new.are_all_of(run.files, rewriter.swap.final_location(unit, new.staged)):
+        if is_as_staged(rewriter, new):
             rewriter.swap.undo(new)
         return
     location = unit.location
@@ -297,6 +310,14 @@ def give_way(rewriter: UnitRewriter, new: NewFiles) -> None:
         if run_id >= run.run_id and status is not None and status.swapped:
             location = status.new_location
     rewriter.swap.undo(new, location)
+
+
+def is_as_staged(rewriter: UnitRewriter, new: NewFiles) -> bool:
+    """Tell whether a swapped unit's new folder has what was staged and nothing else, so that it may be moved back."""
+    location = rewriter.swap.final_location(new.unit, new.staged)
+    folders, beside = list_location(rewriter.run.files, location)
+    lengths = {place: file.length for place, file in by_place(location, folders).items()}
+    return lengths == dict(new.lengths) and describe_foreign(location, beside) is None
 
 
 def recheck(unit: Unit, location: str, folders: tuple[Folder, ...]) -> None:

@@ -114,12 +114,20 @@ def _texts(done: PassReport) -> Iterator[str]:
     for report in done.tables:
         for warning in _select_warnings(report.warnings, dry_run=done.dry_run):
             yield f"warning: {report.table}: {warning}"
+    yield from _describe_held(done.tables)
     yield from (f"warning: {warning}" for warning in done.warnings)
     yield from _describe_awaiting(done.tables)
     if done.unchanged:
         yield f"unchanged since the last pass: {', '.join(done.unchanged)}"
     for table, reason in done.passed_over.items():
         yield f"skipped: {table}: {reason}"
+
+
+def _describe_held(reports: Iterable[Report]) -> Iterator[str]:
+    for report in reports:
+        for unit in report.planned:
+            if unit["held_by"]:
+                yield f"held: {report.table}: {unit['unit']}: {unit['held_by']}"
 
 
 def _describe_awaiting(reports: Iterable[Report]) -> Iterator[str]:

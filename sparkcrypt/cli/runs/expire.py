@@ -101,6 +101,7 @@ def _text(done: Expired) -> str:
         [
             f"{done.table}: {count_of(len(done.run_ids), 'run')}: {what} {verb}{carried}{younger}",
             *(f"  {folder}" for folder in done.folders),
+            *(f"  {file}: statistics in plaintext, {verb} too" for file in done.summaries),
             *(f"left as it is: {unit}: {why}" for unit, why in done.superseded.items()),
             *(f"refused: {why}" for why in done.refused.values()),
             *(f"warning: {line}" for line in done.unread),

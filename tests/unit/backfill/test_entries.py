@@ -33,13 +33,17 @@ from sparkcrypt.backfill.journal.later_entries import (
 )
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.unit import Folder, SourceFile, Unit
+from sparkcrypt.native.beside_data import Beside
 from sparkcrypt.spark.tables.table import Partition
 
 FOLDERS = (Folder("", (SourceFile("file:/t/p=1/a", 3, 7),)),)
 FILES = [["", [["file:/t/p=1/a", 3, 7]]]]
-UNIT = Unit("p=1", "file:/t/p=1", Partition((("p", "1"),), "file:/t/p=1", "parquet"), "p=1", {"p": "1"}, FOLDERS)
+BESIDE = (Beside("_metadata", "summary", 5),)
+PARTITION = Partition((("p", "1"),), "file:/t/p=1", "parquet")
+UNIT = Unit("p=1", "file:/t/p=1", PARTITION, "p=1", {"p": "1"}, FOLDERS, BESIDE)
 DESCRIBED = {
     "location": "file:/t/p=1", "partition": [["p", "1"]], "serde": "parquet", "partition_path": "p=1", "files": FILES,
+    "summaries": [["_metadata", 5]],
 }  # fmt: skip
 OUTCOME = UnitOutcome("p=1", 1, 2, 3, 4, "file:/old", "file:/new", verified=True)
 HEAD, AUDIT = AuditHead(9, "ab"), {"number": 9, "digest": "ab"}

@@ -1,0 +1,103 @@
+"""What runs do about what lies beside data: nothing that is not known is ever moved, deleted or left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sparkcrypt.backfill.target.unit import Unit, list_location
+from sparkcrypt.errors import SourceChangedError, VerificationError
+from sparkcrypt.native.beside_data import FORMATS, ICEBERG, STAGING_FOLDER, SUMMARIES, Beside, refuse_format
+
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.target.target import Target
+    from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+_SHOWN = 3
+
+
+def refuse_foreign(unit: str, location: str, beside: Iterable[Beside]) -> None:
+    """Refuse a unit with anything beside its data that a run would move, and `expire` would delete.
+
+    Args:
+        unit: the unit's name.
+        location: its folder.
+        beside: what lies beside its data files.
+
+    Raises:
+        VerificationError: there is something; the message names it.
+    """
+    why = describe_foreign(location, beside)
+    if why is not None:
+        raise VerificationError(f"{unit}: {why}")
+
+
+def describe_foreign(folder: str, beside: Iterable[Beside]) -> str | None:
+    """Return why a folder must be neither moved nor deleted: what lies in it beside data; None if it may be."""
+    found = [entry for entry in beside if entry.kind in ("foreign", "staging", "format")]
+    if not found:
+        return None
+    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
+    what = ", ".join(f"{folder.rstrip('/')}/{entry.path}" for entry in found[:_SHOWN]) + more
+    if any(entry.kind == "staging" for entry in found):
+        return (
+            f"{what}: lies beside data, and tables below keep files in {STAGING_FOLDER}; name the tables' own folders"
+        )
+    return (
+        f"{what}: lies beside data and is no run's, so it must not be moved or deleted with them; move it to a folder "
+        "of its own, and tell whatever uses it (for a stream's checkpoint: end the stream, move it, and start the "
+        "stream with the new checkpointLocation), then run again"
+    )
+
+
+def refuse_moving(files: HadoopFiles, unit: Unit) -> None:
+    """Refuse to rename a unit's folder if somebody writes below it, or keeps something beside its data.
+
+    Raises:
+        SourceChangedError: a job is writing; the message names its temporary folder.
+        VerificationError: something lies beside the data; the message names it.
+    """
+    _, beside = list_location(files, unit.location)
+    refuse_writers(unit, beside)
+    refuse_foreign(unit.name, unit.location, beside)
+
+
+def refuse_writers(unit: Unit, beside: Iterable[Beside]) -> None:
+    """Refuse a unit below whose folder Spark or Hive is writing: a rename would move their temporary files too.
+
+    Raises:
+        SourceChangedError: a job is writing; the message names its temporary folder.
+    """
+    for entry in beside:
+        if entry.kind == "writer":
+            raise SourceChangedError(
+                f"{unit.name}: {unit.location}/{entry.path} is there, so someone is writing; the unit stays unchanged; "
+                "run again when that has ended; move that folder away if its writer was killed"
+            )
+
+
+def find_summaries_above(files: HadoopFiles, target: Target) -> tuple[str, ...]:
+    """Return the summaries of footers in the folder of a partitioned table, above its partitions.
+
+    Returns:
+        Their paths; none if the plan encrypts no column, and none of a target whose units have all of its files.
+    """
+    table = target.table
+    if table is None or not table.partition_columns or not target.plan.encrypted:
+        return ()
+    return tuple(path for name in SUMMARIES if files.exists(path := f"{target.base}/{name}"))
+
+
+def refuse_formats_at(files: HadoopFiles, base: str) -> None:
+    """Refuse a partitioned table whose folder has the list of another format, which is above the partitions.
+
+    Raises:
+        PlanError: as `sparkcrypt.native.beside_data.refuse_format`.
+    """
+    for name in FORMATS:
+        if files.exists(f"{base}/{name}") and (name != ICEBERG or _holds_iceberg(files, f"{base}/{name}")):
+            refuse_format(base, name)
+
+
+def _holds_iceberg(files: HadoopFiles, folder: str) -> bool:
+    return any(name.endswith(".metadata.json") for name in files.names(folder))
