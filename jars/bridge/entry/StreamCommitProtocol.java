@@ -45,7 +45,9 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
       new PartitionGuard(policy).check(partitionColumns(query, Calls.call(write, "query")), folder);
     }
     if (known == null && policy != null) {
-      new KnownTables(session, policy).writerPropertiesByFolder(folder).forEach(job.getConfiguration()::set);
+      KnownTables tables = new KnownTables(session, policy);
+      new FormerHomes(tables).refuseWrite(folder, null, false);
+      tables.writerPropertiesByFolder(folder).forEach(job.getConfiguration()::set);
     }
     if (known != null) {
       Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");

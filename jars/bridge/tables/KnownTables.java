@@ -9,6 +9,8 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Function;
+import java.util.function.Predicate;
+import java.util.stream.Stream;
 import org.apache.spark.sql.SparkSession;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -33,7 +35,7 @@ final class KnownTables {
   private final Object catalog;
 
   /** A folder of a table, and the table's entry in the catalog; null for a table that does not exist yet. */
-  private record Place(String folder, String name, Object table) {}
+  record Place(String folder, String name, Object table) {}
 
   private record Answer(long atNanos, List<Place> places) {}
 
@@ -107,6 +109,41 @@ final class KnownTables {
     return Calls.call(catalog, "getTableMetadata", identifier);
   }
 
+  /** Returns the partitions of a table in the catalog, by a Scala option of some of their values. */
+  List<Object> partitions(Object table, Object values) {
+    return Calls.list(Calls.call(catalog, "listPartitions", Calls.call(table, "identifier"), values));
+  }
+
+  /** Returns whether a table that a condition accepts is in the catalog; asks for every table of every database. */
+  boolean anyTable(Predicate<Object> condition) {
+    return eachTable().anyMatch(condition);
+  }
+
+  private Stream<Object> eachTable() {
+    Object external = Calls.call(catalog, "externalCatalog");
+    return Calls.list(Calls.call(external, "listDatabases")).stream()
+        .flatMap(
+            database ->
+                Calls.list(Calls.call(external, "getTablesByName", database, Calls.call(external, "listTables", database))).stream());
+  }
+
+  /** Returns the folders of tables with tags, a rule, or files that a run has made. */
+  List<Place> listPlaces() {
+    List<Place> found = new ArrayList<>(ruledPlaces());
+    found.addAll(taggedPlaces());
+    return found;
+  }
+
+  /** Returns the nearest of these folders that is a given one or above it; null if there is none. */
+  Place near(String folder) {
+    return nearest(folder, ruledPlaces(), taggedPlaces());
+  }
+
+  /** Returns whether a command is creating its table in this folder; its writes may name a UUID. */
+  boolean isBeingMade(String folder, String uuid) {
+    return findAnnounced(folder, uuid) != null;
+  }
+
   /** Returns the folder of a table that has no location of its own. */
   String defaultFolder(Object identifier) {
     return Folders.text(Calls.call(catalog, "defaultTablePath", identifier));
@@ -115,7 +152,7 @@ final class KnownTables {
   /** Returns the current entry of the table that owns this folder or one above it; null if there is none. */
   Object owner(String folder) {
     for (int attempt = 0; attempt < 2; attempt++) {
-      Place near = nearest(folder, ruledPlaces(), taggedPlaces());
+      Place near = near(folder);
       if (near == null || near.table == null) {
         return null;
       }
@@ -254,7 +291,7 @@ final class KnownTables {
       return;
     }
     Map<String, Place> elsewhere = new LinkedHashMap<>();
-    for (Object partition : Calls.list(Calls.call(catalog, "listPartitions", Calls.call(table, "identifier"), Calls.none(session)))) {
+    for (Object partition : partitions(table, Calls.none(session))) {
       Object uri = Calls.orNull(Calls.call(Calls.call(partition, "storage"), "locationUri"));
       String folder = uri == null ? root : Folders.text(uri);
       if (!Folders.isWithin(folder, root) && !Folders.isWithin(folder, Folders.ofRuns(root))) {
@@ -264,19 +301,13 @@ final class KnownTables {
     found.addAll(elsewhere.values());
   }
 
-  /** Returns the folders of tables that carry tags of their own, in every database. */
+  /** Returns the folders of tables that carry tags of their own, or have an identity from a run, in every database. */
   private List<Place> taggedPlaces() {
     return lookUp("tagged", unused -> {
       List<Place> found = new ArrayList<>();
-      Object external = Calls.call(catalog, "externalCatalog");
-      for (Object database : Calls.list(Calls.call(external, "listDatabases"))) {
-        Object names = Calls.call(external, "listTables", database);
-        for (Object table : Calls.list(Calls.call(external, "getTablesByName", database, names))) {
-          if (TableEntry.isTagged(table)) {
-            addFolders(found, TableEntry.name(table), table);
-          }
-        }
-      }
+      eachTable()
+          .filter(table -> TableEntry.isTagged(table) || TableEntry.properties(table).containsKey(Names.TABLE_UUID))
+          .forEach(table -> addFolders(found, TableEntry.name(table), table));
       return found;
     });
   }

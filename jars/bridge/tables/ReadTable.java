@@ -153,7 +153,8 @@ final class ReadTable {
     return relation == null ? List.of() : Arrays.asList((String[]) Calls.call(Calls.call(relation, "location"), "inputFiles"));
   }
 
-  private static Map<String, String> valuesIn(String path) {
+  /** Returns the values of partition columns in the names of a path's folders. */
+  static Map<String, String> valuesIn(String path) {
     Map<String, String> values = new LinkedHashMap<>();
     for (String folder : path.split("/")) {
       int sign = folder.indexOf('=');

@@ -25,8 +25,9 @@ final class PlanNodes {
   private static final String HIVE_CREATE = HIVE + "CreateHiveTableAsSelectCommand";
   private static final String CREATE_EMPTY = "org.apache.spark.sql.execution.command.CreateDataSourceTableCommand";
   private static final String HIVE_CREATE_EMPTY = "org.apache.spark.sql.execution.command.CreateTableCommand";
+  private static final String CREATE_LIKE = "org.apache.spark.sql.execution.command.CreateTableLikeCommand";
   private static final Set<String> JUDGED =
-      Set.of(READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE, CREATE_EMPTY, HIVE_CREATE_EMPTY);
+      Set.of(READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE, CREATE_EMPTY, HIVE_CREATE_EMPTY, CREATE_LIKE);
   private static final String PARQUET = DATASOURCES + "parquet.ParquetFileFormat";
   private static final String COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass";
   private static final String ORC_SERDE = ".orcserde";
@@ -35,12 +36,14 @@ final class PlanNodes {
 
   private final SessionPolicy policy;
   private final KnownTables tables;
+  private final FormerHomes homes;
   private final PartitionGuard partitions;
   private final FormatGuard formats;
 
   PlanNodes(SparkSession session, SessionPolicy policy) {
     this.policy = policy;
     tables = new KnownTables(session, policy);
+    homes = new FormerHomes(tables);
     partitions = new PartitionGuard(policy);
     formats = new FormatGuard(session, policy);
   }
@@ -58,6 +61,7 @@ final class PlanNodes {
       case HIVE_FOLDER -> writeHiveFolder(node);
       case CREATE, HIVE_CREATE -> create(node);
       case CREATE_EMPTY, HIVE_CREATE_EMPTY -> createEmpty(node);
+      case CREATE_LIKE -> createLike(node);
       default -> {
         formats.check(node);
         yield node;
@@ -152,6 +156,7 @@ final class PlanNodes {
       CutOffSwap.refuse(table, policy.hadoopConf());
       told = TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier")));
     } else {
+      homes.refuseWrite(folder, uuidIn(options), isTold(options));
       told = isTold(options) ? Map.of() : tables.writerPropertiesByFolder(folder, uuidIn(options));
     }
     if (isOrc) {
@@ -189,6 +194,7 @@ final class PlanNodes {
     Map<String, String> told = new TreeMap<>();
     Object uri = Calls.orNull(Calls.call(storage, "locationUri"));
     if (uri != null) {
+      homes.refuseWrite(Folders.text(uri), null, false);
       told.putAll(tables.writerPropertiesByFolder(Folders.text(uri)));
       refuseHivesOrc(storage, told, node, List.of(), Folders.text(uri));
     }
@@ -222,8 +228,9 @@ final class PlanNodes {
     Set<String> names = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
     partitions.check(Trees.columnsNamed(names, Calls.call(node, "query")), TableEntry.name(table));
     Object identifier = Calls.call(table, "identifier");
+    boolean isHome = homes.refuseTable(folderOf(table), TableEntry.quote(table));
     boolean makes = Calls.call(node, "mode").toString().equals("Overwrite") || !tables.exists(identifier);
-    Object identified = makes ? withUuid(table) : table;
+    Object identified = makes ? withUuid(table, isHome) : table;
     KnownTables.announce(folderOf(table), TableEntry.quote(table), TableEntry.properties(identified).get(Names.TABLE_UUID));
     return identified == table ? node : replace(node, table, identified);
   }
@@ -231,24 +238,34 @@ final class PlanNodes {
   /** Prepares a table that is created without rows; existing files, of an external table, may have an identity. */
   private LogicalPlan createEmpty(LogicalPlan node) {
     Object table = Calls.call(node, "table");
+    homes.refuseTable(folderOf(table), TableEntry.quote(table));
     boolean fits =
         TableEntry.folder(table) == null
             && (policy.encryptsOrc() ? "parquet,hive,orc" : "parquet,hive")
                 .contains(String.valueOf(Calls.orNull(Calls.call(table, "provider"))).toLowerCase(Locale.ROOT))
             && !tables.exists(Calls.call(table, "identifier"));
-    Object identified = fits ? withUuid(table) : table;
+    Object identified = fits ? withUuid(table, false) : table;
     return identified == table ? node : replace(node, table, identified);
   }
 
+  private LogicalPlan createLike(LogicalPlan node) {
+    Object uri = Calls.orNull(Calls.call(Calls.call(node, "fileFormat"), "locationUri"));
+    if (uri != null) {
+      homes.refuseTable(Folders.text(uri), (String) Calls.call(Calls.call(node, "targetTable"), "quotedString"));
+    }
+    return node;
+  }
+
   /**
-   * Returns the entry of a table that is being created, with a UUID if its files will be encrypted.
+   * Returns the entry of a table that is being created, with a UUID if its files will be encrypted, or if it comes home, so that
+   * its first write is known there.
    *
    * <p>The table has a UUID from its first file on, and never that of an earlier table of its name, since files are bound to a
    * UUID.
    */
-  private Object withUuid(Object table) {
+  private Object withUuid(Object table, boolean isHome) {
     boolean has = TableEntry.properties(table).containsKey(Names.TABLE_UUID);
-    if (has || !TableEntry.isTagged(table) && !tables.isGoverned(TableEntry.name(table), folderOf(table))) {
+    if (has || !isHome && !TableEntry.isTagged(table) && !tables.isGoverned(TableEntry.name(table), folderOf(table))) {
       return table;
     }
     return TableEntry.with(table, Map.of(Names.TABLE_UUID, UUID.randomUUID().toString()));

@@ -1,0 +1,134 @@
+"""Folders that a table or a partition has left: what jobs write there by path would be in no table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkcrypt import encrypt_table
+from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.support import Lake, data_files, refusal, rows_of
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
+
+pytestmark = pytest.mark.spark
+
+
+def moved(lake: Lake, create: str = UNPARTITIONED["using"]) -> tuple[Policy, str]:
+    """Create an external table in ``external``, tag it and encrypt it; return policy and run."""
+    fill(lake, create, external=True)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    return policy, encrypt_table(lake.spark, "t", policy).run_id
+
+
+def stream_into(lake: Lake, rows: Any, folder: Path) -> None:
+    """Write one micro-batch into a folder by Spark's file sink."""
+    rows.write.mode("overwrite").json(str(lake.root / "in"))
+    source = lake.spark.readStream.schema(rows.schema).json(str(lake.root / "in"))
+    writer = source.writeStream.option("checkpointLocation", str(lake.root / "checkpoint")).format("parquet")
+    writer.trigger(availableNow=True).start(str(folder)).awaitTermination(120)
+
+
+def ways_into(lake: Lake, home: Path) -> dict[str, Callable[[], Any]]:
+    """Return the ways in which jobs write into a folder that they name themselves."""
+    rows = lake.sql("SELECT 9 AS id, 'e' AS email, 'n' AS note")
+    rows.createOrReplaceTempView("nine")
+    place = f"LOCATION '{home.as_uri()}'"
+    return {
+        "append": lambda: rows.write.mode("append").parquet(str(home)),
+        "overwrite": lambda: rows.write.mode("overwrite").format("parquet").save(home.as_uri()),
+        "below": lambda: rows.write.parquet(str(home / "today")),
+        "partitioned": lambda: rows.write.mode("append").partitionBy("id").parquet(str(home)),
+        "directory": lambda: lake.sql(f"INSERT OVERWRITE DIRECTORY '{home}' USING parquet SELECT * FROM nine"),
+        "Hive's directory": lambda: lake.sql(
+            f"INSERT OVERWRITE DIRECTORY '{home}' STORED AS PARQUET SELECT * FROM nine"
+        ),
+        "table": lambda: lake.sql(f"CREATE TABLE u (id INT) USING parquet {place}"),
+        "Hive's table": lambda: lake.sql(f"CREATE EXTERNAL TABLE u (id INT) STORED AS PARQUET {place}"),
+        "table of rows": lambda: lake.sql(f"CREATE TABLE u USING parquet {place} AS SELECT * FROM nine"),
+        "table by a frame": lambda: rows.write.mode("overwrite").option("path", str(home)).saveAsTable("u"),
+        "table like another": lambda: lake.sql(f"CREATE TABLE u LIKE t {place}"),
+        "stream": lambda: stream_into(lake, rows, home),
+    }
+
+
+def test_writes_by_path_into_the_folder_that_a_table_has_left(lake: Lake) -> None:
+    """Each is refused by the names of table and run, before anything is changed; old folders of runs count too."""
+    _, run_id = moved(lake)
+    home, before = lake.root / "external", rows_of(lake.spark.table("t"))
+    listed = data_files(lake.root)
+    for way, write in ways_into(lake, home).items():
+        told = refusal(write)
+        assert f"{lake.name('t')} lived here until run {run_id}" in told, way
+        assert f'write to the table itself, as by df.write.insertInto("{lake.name("t")}")' in told, way
+    attempt = lake.root / ".sparkcrypt" / "external" / "20200101T000000000Z-abcd-1-1"
+    told = refusal(ways_into(lake, attempt)["append"])
+    assert f"{lake.name('t')} is not in this folder of its runs" in told
+    assert data_files(lake.root) == listed
+    assert not lake.spark.catalog.tableExists("u")
+    assert rows_of(lake.spark.table("t")) == before
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["managed", "external"])
+def test_writes_by_path_into_the_folder_that_a_partition_has_left(lake: Lake, external: bool) -> None:
+    """The partition's folder, those below and that of the table are refused; a new partition's folder is not."""
+    fill(lake, PARTITIONED["using"], external=external)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    run_id = encrypt_table(lake.spark, "t", policy, where="p = 0").run_id
+    home = lake.root / "external" if external else lake.path("t")
+    rows = lake.sql("SELECT 9 AS id, 'e' AS email, 'n' AS note")
+    listed = data_files(lake.root)
+    for folder in (home / "p=0", home / "p=0" / "x=1"):
+        told = refusal(rows.write.mode("append").parquet, str(folder))
+        assert f"partition p=0 of {lake.name('t')} lived here until run {run_id}" in told
+    by_partition = lake.sql("SELECT 9 AS id, 'e' AS email, 'n' AS note, 0 AS p").write.partitionBy("p")
+    for mode in ("append", "overwrite"):
+        told = refusal(by_partition.mode(mode).parquet, str(home))
+        assert f"partition p=0 of {lake.name('t')} lived below this folder until run {run_id}" in told
+    assert data_files(lake.root) == listed
+    rows.write.mode("append").parquet(str(home / "p=1"))
+    rows.write.parquet(str(home / "p=2"))
+    lake.sql("ALTER TABLE t ADD PARTITION (p = 2)")
+    lake.spark.catalog.refreshTable("t")
+    assert sorted(row.p for row in lake.spark.table("t").where("id = 9").collect()) == [1, 2]
+
+
+def test_what_still_writes_where_a_table_was(lake: Lake) -> None:
+    """Its own statements, another table that lives there, the table made anew there, and all after a rollback."""
+    moved(lake)
+    home = lake.root / "external"
+    rows = lake.sql("SELECT 9 AS id, 'e' AS email, 'n' AS note")
+    lake.sql("INSERT INTO t VALUES (7, 'e', 'n')")
+    rows.write.insertInto("t")
+    place = f"USING parquet LOCATION '{home.as_uri()}'"
+    lake.sql(f"CREATE TABLE IF NOT EXISTS t (id INT, email STRING, note STRING) {place}")
+    assert lake.spark.table("t").count() == 6
+    here = Catalog(lake.spark).table("t").location
+    rows.write.mode("append").parquet(here)
+    lake.spark.catalog.refreshTable("t")
+    assert lake.spark.table("t").count() == 7
+    with lake.stranger() as stranger:
+        stranger.sql(f"CREATE TABLE other (id INT, email STRING, note STRING) {place}")
+    rows.write.mode("append").parquet(str(home))
+    assert lake.spark.table("other").where("id = 9").count() == 1
+    with lake.stranger() as stranger:
+        stranger.sql("DROP TABLE other")
+    rows.write.mode("overwrite").option("path", str(home)).saveAsTable("t")
+    assert [row.id for row in lake.spark.table("t").collect()] == [9]
+    rows.write.mode("append").parquet(str(home))
+
+
+def test_write_by_path_after_a_rollback(lake: Lake) -> None:
+    """Once the table is at home again, writers by path are its own."""
+    policy, run_id = moved(lake)
+    rollback_run(lake.spark, "t", policy, run_id)
+    lake.sql("SELECT 9 AS id, 'e' AS email, 'n' AS note").write.mode("append").parquet(str(lake.root / "external"))
+    lake.spark.catalog.refreshTable("t")
+    assert lake.spark.table("t").count() == 5
