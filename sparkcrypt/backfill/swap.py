@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from sparkcrypt.backfill.target.new_files import NewFiles, missing_files
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.target import Target
-from sparkcrypt.backfill.target.unit import Unit, list_folders, old_folder
+from sparkcrypt.backfill.target.unit import Unit, base_location, list_folders, old_folder
 from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -98,10 +98,20 @@ class LocationSwap:
     repoints: bool = True
     copies: bool = False
     name: str = "set location"
-    warning: str | None = (
-        "old files stay where they were until `sparkcrypt backfill expire`; until then DROP PARTITION, followed by "
-        "MSCK REPAIR, ADD PARTITION or an INSERT into that partition, would bring them back"
-    )
+
+    @property
+    def warning(self) -> str | None:
+        """What users of the table must know."""
+        back = (
+            "until then DROP PARTITION, followed by MSCK REPAIR, ADD PARTITION or an INSERT into that partition, would "
+            "bring them back; "
+        )
+        return (
+            "old files stay where they were until `sparkcrypt backfill expire`; "
+            f"{back if self.table.partition_columns else ''}"
+            f"a job that writes to {base_location(self.table.location)} by path must write to the table now: "
+            "its files would be in no table"
+        )
 
     def swap(self, new: NewFiles) -> str:
         """Point the table or partition to the staged folder.

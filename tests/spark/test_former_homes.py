@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,21 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table
+from sparkcrypt.backfill.after.expire import expire_run
+from sparkcrypt.backfill.after.resolve_problem import resolve_problem
 from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.plan import plan_target
+from sparkcrypt.backfill.old_files.former_homes import describe_move
+from sparkcrypt.backfill.target.target import catalog_target
+from sparkcrypt.backfill.target.unit import staging_folder
+from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.late_writers import audits, ids, leave
+from tests.spark.passes import the_pass, the_problem
 from tests.spark.support import Lake, data_files, refusal, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
 
@@ -132,3 +144,104 @@ def test_write_by_path_after_a_rollback(lake: Lake) -> None:
     lake.sql("SELECT 9 AS id, 'e' AS email, 'n' AS note").write.mode("append").parquet(str(lake.root / "external"))
     lake.spark.catalog.refreshTable("t")
     assert lake.spark.table("t").count() == 5
+
+
+@pytest.mark.parametrize("kind", ["external", "partitioned", "managed"])
+def test_jobs_that_write_by_path_are_named_before_the_swap(lake: Lake, kind: str) -> None:
+    """A dry run and the notice before a run say what to change; the report says where the new files are."""
+    create = PARTITIONED["using"] if kind == "partitioned" else UNPARTITIONED["using"]
+    fill(lake, create, external=kind == "external")
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    table = Catalog(lake.spark).table("t")
+    notice = describe_move(table)
+    dry = encrypt_table(lake.spark, "t", policy, dry_run=True)
+    done = encrypt_table(lake.spark, "t", policy)
+    if kind == "managed":
+        assert notice is None
+        assert done.new_location == table.location
+        return
+    assert notice is not None and notice in dry.warnings
+    assert f"change jobs that write to {table.location} by path" in notice
+    assert f"so that they write to {table.full_name}" in notice
+    assert (done.new_location or "").startswith(staging_folder(table.location))
+    assert any("DROP PARTITION" in warning for warning in done.warnings) == (kind == "partitioned")
+    assert any(f"a job that writes to {table.location} by path" in warning for warning in done.warnings)
+    again = describe_move(Catalog(lake.spark).table("t"))
+    assert again == (notice if kind == "partitioned" else None), "a table that has left its folder is not warned of it"
+
+
+def plan_code(lake: Lake, policy: Policy) -> int:
+    """Return the exit code of the table's plan; a dry run of a pass has the same."""
+    code = plan_target(lake.spark, catalog_target(lake.spark, Catalog(lake.spark).table("t"), policy, None), policy)
+    dry = backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=RunOptions(keep_going=True, dry_run=True)))
+    assert dry.exit_code == code.exit_code
+    return code.exit_code
+
+
+def test_what_comes_to_a_former_home_after_expire(lake: Lake) -> None:
+    """Every later pass and plan names it until its files are gone, or somebody has decided that they are not needed."""
+    policy, run_id = moved(lake)
+    home = lake.root / "external"
+    leave(lake, home, 70)
+    assert (plan_code(lake, policy), the_pass(lake, policy).exit_code) == (0, 0), "a late commit is no stray file"
+    expire_run(lake.spark, "t", policy)
+    assert (plan_code(lake, policy), the_pass(lake, policy, changed=True).exit_code) == (0, 0)
+    leave(lake, home, 77)
+    assert plan_code(lake, policy) == 74
+    for changed in (True, False):
+        problem = the_problem(the_pass(lake, policy, changed=changed))
+        assert problem["kind"] == "came to a former home"
+        assert f"which the table left: run {run_id} put it into {Catalog(lake.spark).table('t').location}" in str(
+            problem
+        )
+    with pytest.raises(VerificationError, match="is in no table"):
+        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="theirs")
+    for file in data_files(home):
+        file.unlink()
+    assert (the_pass(lake, policy).exit_code, audits(lake, policy)[-1]) == (0, "resolve")
+    leave(lake, home, 78)
+    problem = the_problem(the_pass(lake, policy))
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="a copy for the auditors")
+    report = the_pass(lake, policy, changed=True)
+    assert (report.exit_code, plan_code(lake, policy)) == (0, 0)
+    leave(lake, home, 79)
+    assert len(the_problem(the_pass(lake, policy))["came"]) == 1
+
+
+def test_what_comes_to_the_former_home_of_a_partition(lake: Lake) -> None:
+    """Each partition has its own, also elsewhere; what is in place, and another table's folder, is nobody's concern."""
+    fill(lake, PARTITIONED["using"])
+    elsewhere = lake.root / "elsewhere"
+    with lake.stranger() as stranger:
+        stranger.sql(f"ALTER TABLE t ADD PARTITION (p = 2) LOCATION '{elsewhere.as_uri()}'")
+        stranger.sql("INSERT INTO t PARTITION (p = 2) VALUES (20, 'e', 'n')")
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    encrypt_table(lake.spark, "t", policy, where="p <> 1")
+    expire_run(lake.spark, "t", policy)
+    with lake.stranger() as stranger:
+        other = (lake.path("t") / "p=0" / "other").as_uri()
+        stranger.sql(f"CREATE TABLE other (id INT) USING parquet LOCATION '{other}'")
+        stranger.sql("INSERT INTO other VALUES (1)")
+    leave(lake, lake.path("t") / "p=1", 76)
+    assert the_pass(lake, policy, accept_path_readers=True).exit_code == 0
+    leave(lake, lake.path("t") / "p=2", 79)  # it never was the partition's
+    leave(lake, lake.path("t") / "p=0", 77)
+    leave(lake, lake.path("t") / "p=1", 78)
+    problem = the_problem(the_pass(lake, policy, accept_path_readers=True))
+    assert (problem["unit"], len(problem["came"])) == ("p=0", 1)
+    leave(lake, elsewhere, 80)
+    (report,) = the_pass(lake, policy, accept_path_readers=True).tables
+    assert sorted(problem["unit"] for problem in report.problems) == ["p=0", "p=2"]
+    assert {76, 78} < set(ids(lake)), "late commits are brought into the table"
+
+
+def test_former_home_is_known_without_the_state_directory(lake: Lake) -> None:
+    """Where the state is lost, old files that nobody will delete are an open problem, too."""
+    policy, _ = moved(lake)
+    shutil.rmtree(lake.root / "policy-0" / "state")
+    problem = the_problem(the_pass(lake, policy))
+    assert len(problem["came"]) == len(data_files(lake.root / "external"))
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="kept until May")
+    assert the_pass(lake, policy).exit_code == 0

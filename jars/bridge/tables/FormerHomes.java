@@ -111,7 +111,7 @@ final class FormerHomes {
       return null;
     }
     String found = isInRuns ? describe(table, TableEntry.name(table) + " is not in this folder of its runs") : null;
-    for (Object partition : tables.partitions(table, isInRuns ? Calls.none(table) : valuesIn(folder, Set.copyOf(columns), table))) {
+    for (Object partition : tables.partitions(table, isInRuns ? Calls.none(table) : valuesIn(pathBelow(root, folder), Set.copyOf(columns), table))) {
       Object uri = Calls.orNull(Calls.call(Calls.call(partition, "storage"), "locationUri"));
       String location = uri == null ? root : Folders.text(uri);
       Staged staged = Staged.of(location);
@@ -141,9 +141,13 @@ final class FormerHomes {
         + "df.write.insertInto(\"" + TableEntry.name(table) + "\") or INSERT INTO";
   }
 
-  /** Returns the values of partition columns that a folder's path names, as an option of a Scala map; none if it names none. */
-  private static Object valuesIn(String folder, Set<Object> columns, Object table) {
-    Map<String, String> values = new TreeMap<>(ReadTable.valuesIn(folder));
+  private static String pathBelow(String root, String folder) {
+    return Folders.comparable(folder).substring(Folders.comparable(root).length());
+  }
+
+  /** Returns the values of partition columns that a path names, as an option of a Scala map; none if it names none. */
+  private static Object valuesIn(String path, Set<Object> columns, Object table) {
+    Map<String, String> values = new TreeMap<>(ReadTable.valuesIn(path));
     values.entrySet().removeIf(value -> !columns.contains(value.getKey()) || value.getValue().isEmpty());
     Object none = Calls.call(Calls.call(table, "properties"), "empty");
     return values.isEmpty() ? Calls.none(table) : Calls.some(Calls.with(none, values));

@@ -19,6 +19,7 @@ from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport
 from sparkcrypt.backfill.many.table_failures import TableFailures
 from sparkcrypt.backfill.many.unchanged_tables import PassFingerprint, fingerprint
+from sparkcrypt.backfill.old_files.former_homes import list_stray_files
 from sparkcrypt.backfill.old_files.past_run_checks import needs_care, read_open_problems
 from sparkcrypt.backfill.report.progress import Progress, Silent
 from sparkcrypt.backfill.report.report import Outcome, Report
@@ -28,7 +29,7 @@ from sparkcrypt.backfill.run.run import run_table
 from sparkcrypt.backfill.run.survey import survey_units
 from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.backfill.target.in_use import OtherTables
+from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.target import CatalogTarget, Target, catalog_target
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.priority import table_rank
@@ -186,7 +187,9 @@ class _Pass:
     def _needs_care(self, target: CatalogTarget, store: StateStore) -> bool:
         if self._options.run.dry_run:
             trust = TableTrust(store, target.table_id, self._policy, target.base, lambda _: ())
-            return bool(read_open_problems(trust, target, self._files))
+            in_use = InUse(self._spark, target, self._others)
+            stray = list_stray_files(self._files, target, in_use, trust)
+            return bool(stray or read_open_problems(trust, target, self._files))
         return needs_care(self._spark, target, self._policy, store, self._progress, self._others)
 
     def _drifts(self, target: Target) -> bool:

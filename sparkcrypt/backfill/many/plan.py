@@ -44,6 +44,7 @@ class TargetPlan:
         not_in_place: parts of the policy's rule that the table's properties lack.
         overdue: those of its master keys whose rotation is overdue.
         above: the drift of what lies above its partitions, where no run replaces it.
+        stray: files in former homes of the table, which are in no table.
     """
 
     plan: EncryptionPlan
@@ -53,6 +54,7 @@ class TargetPlan:
     not_in_place: tuple[str, ...] = ()
     overdue: tuple[Due, ...] = ()
     above: tuple[Drift, ...] = ()
+    stray: tuple[str, ...] = ()
 
     @property
     def drift(self) -> list[Drift]:
@@ -66,8 +68,8 @@ class TargetPlan:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 74 if a run would refuse it or a folder of it, 2 if files differ from the plan, else 0."""
-        if self.refused is not None or self.report.quarantined:
+        """The exit code: 74 if a run would refuse it or find stray files, 2 if files differ from the plan, else 0."""
+        if self.refused is not None or self.report.quarantined or self.stray:
             return VerificationError.exit_code
         return EXIT_DRIFT if self.report.units_left or self.above else 0
 
@@ -87,6 +89,7 @@ class TargetPlan:
             "not_in_place": list(self.not_in_place),
             "inherited": [column.to_dict() for column in self.inherited],
             "held": {survey.name: survey.held_by for survey in self.surveys if survey.held_by},
+            "stray": list(self.stray),
             "rotations_overdue": [due.to_text() for due in self.overdue],
         }
 
@@ -122,7 +125,9 @@ def plan_target(
     missing = rule_lines(spark, target.table, policy) if target.table is not None else ()
     overdue = find_overdue(open_key_service(policy.key_service), policy, _list_keys(surveyed.units))
     above = tuple(drift_of_summary(path, above=True) for path in find_summaries_above(job.files, target))
-    return TargetPlan(target.plan, surveyed.units, report, refused, missing, overdue, above)
+    job.old_files.look_without_lock()
+    stray = tuple(unit.message for unit in job.old_files.failed)
+    return TargetPlan(target.plan, surveyed.units, report, refused, missing, overdue, above, stray)
 
 
 def _list_keys(surveys: Sequence[UnitSurvey]) -> set[str]:

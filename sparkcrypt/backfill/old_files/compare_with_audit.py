@@ -81,14 +81,35 @@ def resolve_unread(runs: PastRuns, found: Problem, keep: str, reason: str) -> No
             "restore the state directory from a backup that has all of it, or change the table's rows by SQL and "
             f"resolve the problem with --keep {'old' if keep == 'new' else 'new'}; nothing was changed"
         )
-    table_id, mac = runs.target.table_id, runs.trust.mac(renew=True)
     files = by_place(found.old_location, list_folders(runs.files, found.old_location))
-    listing = {"old": [[place, file.length] for place, file in sorted(files.items())]}
-    unit = {**found.resolution(keep, reason), "listing": listing}
+    record_decision(runs, found, keep, reason, {place: file.length for place, file in files.items()})
+
+
+def record_decision(runs: PastRuns, found: Problem, keep: str, reason: str, held: Mapping[str, int]) -> None:
+    """Close a problem by a decision that moves no file, and put it into the audit.
+
+    Args:
+        runs: the table's runs, under its lock.
+        found: the problem.
+        keep: the files that are right.
+        reason: the reason.
+        held: path below the problem's folder -> length, of the files that the decision covers.
+
+    Raises:
+        RunConflictError: another process recorded a decision concurrently.
+    """
+    table_id, mac = runs.target.table_id, runs.trust.mac(renew=True)
+    listing = {"old": [[place, length] for place, length in sorted(held.items())]}
+    unit = {**found.resolution(keep, reason), "folder": found.old_location, "listing": listing}
     entry = make_entry("resolve", runs.policy.digest(), found.run_id, table=runs.target.name, unit=unit)
     AuditWriter(runs.store, table_id, mac).append(entry)
     runs.trust.forget_audit()
     Problems(runs.store, table_id, lambda: mac).close(found.problem, keep, reason)
+
+
+def places_of_unread(runs: PastRuns, readable: Collection[str]) -> set[str]:
+    """Return the folders, in comparable form, that `compare_unread` compares with the audit."""
+    return {comparable_path(place) for unit in _list_swapped(runs, readable) for place in unit.places}
 
 
 def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:

@@ -131,7 +131,7 @@ def past_runs(
         raise ConfigError(f"{found.full_name} has no identity, so no run of it is known; nothing is to {what}")
     target = catalog_target(spark, found, policy, None)
     store = open_state_directory(spark, policy.run_state, outside=target.base)
-    if not Journal.runs(store, target.table_id) and not store.list(f"audit/{target.table_id}/"):
+    if not any(store.list(f"{kept}/{target.table_id}/") for kept in ("runs", "archive", "audit", "problems")):
         raise ConfigError(f"{target.name}: no run is known in this state directory; nothing is to {what}")
     others = OtherTables(spark)
     trust = trust_of(spark, target, policy, store, others)

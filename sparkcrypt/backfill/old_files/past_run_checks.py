@@ -15,6 +15,7 @@ from sparkcrypt.backfill.old_files.awaiting_expiry import count_awaiting_expiry
 from sparkcrypt.backfill.old_files.check_replacements import report_lost
 from sparkcrypt.backfill.old_files.compare_with_audit import compare_unread
 from sparkcrypt.backfill.old_files.compare_with_journal import compare_run, problems_of
+from sparkcrypt.backfill.old_files.former_homes import find_stray_files, list_stray_files, look_into_homes
 from sparkcrypt.backfill.old_files.grace import move_out_of_reach
 from sparkcrypt.backfill.old_files.past_run import PastRuns, trust_of
 from sparkcrypt.backfill.old_files.problems import BACK, CUT_OFF, Problem, problems_of_target
@@ -23,7 +24,7 @@ from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.lock import RunLock, acquire
 from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.backfill.target.in_use import OtherTables
+from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.target import CatalogTarget, Target
 from sparkcrypt.backfill.work.follow_rename import settle_places
 from sparkcrypt.backfill.work.schedule import FailedUnit
@@ -67,6 +68,7 @@ def look_after(
 
     See `compare_run` and `move_out_of_reach`.  A run whose journal is not trusted is reported and keeps its old files,
     which are compared with the audit's entries instead (`compare_unread`).  An unfinished run is compared when it ends.
+    Former homes without old files are looked into for ever (`look_into_homes`).
 
     Args:
         spark: a classic session.
@@ -84,7 +86,7 @@ def look_after(
     if target.table is None:
         return LookedAfter()
     store = trust.store
-    if _has_no_old_files(store, target.table_id):
+    if _has_no_old_files(store, target.table_id) and not _has_stray_files(spark, target, trust, others):
         return LookedAfter()
     authenticate_table(trust, target.name)
     runs = PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress, trust, others)
@@ -107,6 +109,9 @@ def look_after(
         carried += compared.carried
         failed.extend((*lost, *compared.failed))
     failed.extend(compare_unread(runs, {journal.run.run_id for journal in journals}))
+    astray, hints = look_into_homes(runs, journals)
+    failed.extend(astray)
+    notes += hints
     problems = runs.problems().open()
     return LookedAfter(carried, tuple(failed), tuple(notes), tuple(problems))
 
@@ -141,6 +146,17 @@ class OldFiles:
         self._looked = look_after(
             self._spark, self._target, self._policy, self._trust, lock, self._progress, self._others, but=but
         )
+
+    def look_without_lock(self) -> None:
+        """Find what a run would report of former homes, for a dry run, which opens no problem."""
+        in_use = InUse(self._spark, self._target, self._others)
+        strays = list_stray_files(HadoopFiles(self._spark), self._target, in_use, self._trust)
+        self._looked = LookedAfter(failed=tuple(strays))
+
+    @property
+    def failed(self) -> tuple[FailedUnit, ...]:
+        """The units of which something stays open, as last found."""
+        return self._looked.failed
 
     def leave_out_undecided(
         self, units: Sequence[UnitSurvey], *, keep_going: bool
@@ -201,12 +217,12 @@ def needs_care(
     Raises:
         RunConflictError: a run holds the table.
     """
-    if _has_no_old_files(store, target.table_id):
+    trust = trust_of(spark, target, policy, store, others)
+    if _has_no_old_files(store, target.table_id) and not _has_stray_files(spark, target, trust, others):
         return False
     owner = acting_user()
     with acquire(store, target.table_id, run_id="look after old files", owner=owner) as lock:
         lock.keep_alive()
-        trust = trust_of(spark, target, policy, store, others)
         looked = look_after(spark, target, policy, trust, lock, progress, others)
     if looked.carried or looked.failed or looked.problems:
         return True
@@ -218,6 +234,19 @@ def _has_no_old_files(store: StateStore, table_id: str) -> bool:
     if Journal.runs(store, table_id, archived=False):
         return False
     return bool(Journal.runs(store, table_id)) or not store.list(f"audit/{table_id}/")
+
+
+def _has_stray_files(spark: SparkSession, target: Target, trust: TableTrust, others: OtherTables) -> bool:
+    """Tell whether files are in a former home, or a problem is open, of a table without old files.
+
+    Nothing is authenticated here, so each home counts that either the catalog or a journal names.
+    """
+    files, in_use = HadoopFiles(spark), InUse(spark, target, others)
+    return bool(
+        find_stray_files(files, target, in_use, {})
+        or list_stray_files(files, target, in_use, trust)
+        or read_open_problems(trust, target, files)
+    )
 
 
 def read_open_problems(trust: TableTrust, target: Target, files: HadoopFiles) -> list[Problem]:

@@ -38,7 +38,8 @@ UNDONE = "came to a swap that was undone"
 EMPTIED = "came to an emptied folder"
 CUT_OFF = "a swap was cut off"
 GONE = "new files are gone"
-BY_SQL = (UNDONE, EMPTIED)
+STRAY = "came to a former home"
+BY_SQL = (UNDONE, EMPTIED, STRAY)
 """Kinds of problems for which the operator must correct the table's rows by SQL, and then keep the new files."""
 _NAME = re.compile(r"(?P<problem>[0-9a-f]{12})(?P<resolved>-resolved)?\.json")
 
@@ -138,9 +139,10 @@ class Problems:
             found.append(opened)
         return sorted(found, key=lambda listed: (listed.opened, listed.problem))
 
-    def of(self, run_id: str, unit: str) -> Problem | None:
-        """Return the open problem of a run's unit."""
-        return next((problem for problem in self.open() if (problem.run_id, problem.unit) == (run_id, unit)), None)
+    def of(self, run_id: str, unit: str, *, stray: bool = False) -> Problem | None:
+        """Return the open problem of a run's unit: of its old folder, or of its former home if ``stray``."""
+        named = (problem for problem in self.open() if (problem.run_id, problem.unit) == (run_id, unit))
+        return next((problem for problem in named if (problem.kind == STRAY) == stray), None)
 
     def add(self, found: Problem) -> Problem:
         """Open a problem; if one is open for the unit, return that one with the present findings instead.
@@ -148,7 +150,7 @@ class Problems:
         Raises:
             RunConflictError: another driver opened it concurrently.
         """
-        earlier = self.of(found.run_id, found.unit)
+        earlier = self.of(found.run_id, found.unit, stray=found.kind == STRAY)
         if earlier is not None:
             now = replace(found, problem=earlier.problem, opened=earlier.opened, damage=earlier.damage)
             return replace(now, message=_with_step(now))
@@ -262,7 +264,11 @@ def _is_unknown(problem: str, damage: str) -> Problem:
 
 def _with_step(problem: Problem) -> str:
     keep = "new" if problem.kind in BY_SQL else "new|old"
-    if problem.kind in BY_SQL:
+    if problem.kind == STRAY:
+        what = (
+            "new says that the table is right without these files, and leaves them; once they are gone it closes itself"
+        )
+    elif problem.kind in BY_SQL:
         what = "new says that the table is right as it is then"
     elif problem.kind == CUT_OFF:
         what = (

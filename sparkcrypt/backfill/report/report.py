@@ -29,6 +29,8 @@ class Report:
         verified: whether every rewritten file was verified before it was swapped in.
         seconds: how long the run took.
         old_location: the folder that has the old files until they expire; None if there are none.
+        new_location: the folder that has the new files, which the table or its partitions are in now; None if there are
+            none.
         outcome: how the run ended, for systems that read reports but not exit codes.
         swap: how the files were swapped in; None if none were.
         units: the outcome of each unit, as JSON values.
@@ -84,6 +86,7 @@ class Report:
     awaiting_expiry: Mapping[str, Any] | None = None
     key_calls: Mapping[str, int] = field(default_factory=dict)
     index: Mapping[str, Any] | None = None
+    new_location: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -126,6 +129,7 @@ class Report:
             ("seconds", f"{self.seconds:,.1f}"),
             ("swap", self.swap or "none"),
             ("old files", self.old_location or "none"),
+            ("new files", self.new_location or "none"),
         ]
         if self.earlier:
             amount = f"{self.this_pass['files_rewritten']:,} files, {self.this_pass['rows']:,} rows"

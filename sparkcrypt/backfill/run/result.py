@@ -71,7 +71,8 @@ class RunResult:
             columns=_list_columns(target),
             verified=all(outcome.verified for outcome in self.outcomes),
             seconds=round(seconds, 3),
-            old_location=_find_old_location(self.outcomes),
+            old_location=_find_shared_folder([outcome.old_location for outcome in self.outcomes]),
+            new_location=_find_shared_folder([outcome.new_location for outcome in self.outcomes]),
             outcome=self.outcome,
             swap=self.swap,
             units=tuple(outcome.to_dict() for outcome in self.outcomes),
@@ -149,11 +150,11 @@ def _list_columns(target: Target) -> Mapping[str, str]:
     }
 
 
-def _find_old_location(outcomes: Sequence[UnitOutcome]) -> str | None:
-    """Return the innermost folder that contains all old files; None if there are none."""
-    if not outcomes:
+def _find_shared_folder(locations: Sequence[str]) -> str | None:
+    """Return the innermost folder that contains all of some folders; None if there are none."""
+    if not locations:
         return None
-    folders = [outcome.old_location.rstrip("/").split("/") for outcome in outcomes]
+    folders = [location.rstrip("/").split("/") for location in locations]
     if len(folders) == 1:
         return "/".join(folders[0])
     shared = []

@@ -59,6 +59,7 @@ def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: No
     """
     if job.options.dry_run:
         refuse_swap(job, job.options, "dry-run")
+        job.old_files.look_without_lock()
         return job.old_files.report_open_problems(report_dry_run(job)[0])
     run_id, so_far = choose_run_id(job), SoFar(job.options)
     try:

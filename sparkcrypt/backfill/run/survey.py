@@ -12,6 +12,7 @@ from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.backfill.drift.untouchable import error_of_folder, refuse_unit
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_status import status_of_units
+from sparkcrypt.backfill.old_files.former_homes import describe_move
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import TableJob
@@ -90,7 +91,9 @@ def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
     lost = [(survey.name, error_of_folder(survey.name, survey.drift)) for survey in surveyed.units]
     failed = [FailedUnit(name, type(error).__name__, str(error)) for name, error in lost if error is not None]
     result = RunResult("dry-run", "dry run", surveyed.units, failed=failed, bytes_a_second=fast)
-    return job.report(result, job.options.engine, surveyed.warnings), surveyed
+    move = describe_move(job.target.table) if job.target.table is not None and surveyed.drifted else None
+    warnings = surveyed.warnings if move is None else (*surveyed.warnings, move)
+    return job.report(result, job.options.engine, warnings), surveyed
 
 
 def bytes_a_second(store: StateStore, table_id: str) -> float | None:

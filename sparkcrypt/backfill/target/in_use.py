@@ -70,6 +70,19 @@ class Places:
         """
         return any(user.name not in own for _, user in self._uses(folder))
 
+    def is_read(self, folder: str, *but: str) -> bool:
+        """Return whether a table or partition reads the files of a folder: it is its location, or below it.
+
+        Args:
+            folder: the folder.
+            but: names of units and tables that do not count.
+        """
+        place = _place(folder)
+        above = (
+            user for outer in _list_folders_above(place) for user in self._users.get(outer, ()) if user.reads_below
+        )
+        return any(user.name not in but for user in (*self._users.get(place, ()), *above))
+
     def uses(self, folder: str) -> bool:
         """Return whether a table or partition has exactly this folder as location."""
         return _place(folder) in self._users

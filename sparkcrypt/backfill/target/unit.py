@@ -103,6 +103,19 @@ def is_staged(location: str) -> bool:
     return _STAGED.match(location.rstrip("/")) is not None
 
 
+def former_home(location: str, base: str) -> str | None:
+    """Return the folder in which a table or partition lived before runs put it where it is; None if none did.
+
+    Args:
+        location: the folder of the table or partition.
+        base: the table's original folder.
+    """
+    match = _STAGED.match(location.rstrip("/"))
+    if match is None or _RUN.fullmatch(match["run"]) is None:
+        return None
+    return f"{base.rstrip('/')}{match['rest'] or ''}"
+
+
 def run_of_folder(location: str) -> str | None:
     """Return the id of the run that made a folder, from the folder's path; None if no run made it."""
     match = _STAGED.match(location.rstrip("/"))

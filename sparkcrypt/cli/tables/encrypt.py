@@ -31,6 +31,7 @@ from sparkcrypt.cli.frame.options import (
 )
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
+from sparkcrypt.plan import EncryptionPlan
 
 
 @click.command(cls=Command)
@@ -90,8 +91,16 @@ def encrypt(
     ):
         loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
         spark = workplace.spark
+        from sparkcrypt.backfill.old_files.former_homes import describe_move
         from sparkcrypt.backfill.run.encrypt import encrypt_table
         from sparkcrypt.backfill.work.options import RunOptions
+        from sparkcrypt.spark.tables.catalog import Catalog
+
+        def show_plan(plan: EncryptionPlan) -> None:
+            say(plan.table_text())
+            move = describe_move(Catalog(spark).table(table)) if table is not None and not dry_run else None
+            if move is not None:
+                say(f"\nwarning: {move}")
 
         options = RunOptions(
             engine=engine,  # type: ignore[arg-type]  # encrypt_table refuses unknown engines
@@ -113,7 +122,7 @@ def encrypt(
             avro=avro,
             options=options,
             progress=progress_on_stderr(),
-            on_plan=lambda plan: say(plan.table_text()),
+            on_plan=show_plan,
             on_failure=lambda made: failure.update(made.to_dict()),
         )
         if report is not None:

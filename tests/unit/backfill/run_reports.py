@@ -23,6 +23,7 @@ def report(**changes: Any) -> Report:
         "verified": True,
         "seconds": 61.26,
         "old_location": "/warehouse/customers",
+        "new_location": "/.sparkcrypt/customers/run",
         "outcome": "done",
         "swap": "set location",
         "units": ({"unit": "p=1", "files": 1000, "rows": 336776},),

@@ -15,7 +15,7 @@ FIELDS = [
     "bytes_before", "bytes_after", "columns", "verified", "seconds", "old_location",
     "outcome", "swap", "units", "warnings", "audit",
     "files_left", "bytes_left", "units_left", "quarantined", "drift", "coverage", "planned",
-    "estimated_seconds", "this_pass", "earlier", "problems", "awaiting_expiry", "key_calls", "index",
+    "estimated_seconds", "this_pass", "earlier", "problems", "awaiting_expiry", "key_calls", "index", "new_location",
 ]  # fmt: skip
 
 
@@ -52,6 +52,7 @@ def test_people_read_a_table_that_lines_up() -> None:
         "bytes      5,000,000 became 5,100,000",
         "verified   yes",
         "old files  /warehouse/customers",
+        "new files  /.sparkcrypt/customers/run",
         "column               key id",
         "phones.list.element  contact-2026-01",
         "unit  files  rows",
