@@ -1,17 +1,112 @@
-"""Comparison of paths and URIs, and the partition folders at their end."""
+"""Places: folders and files whose names are compared as one, and the partition folders at their end."""
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TypeAlias
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)?", re.DOTALL)
 _SAME_STORE = {"s3": "s3a", "s3n": "s3a", "abfss": "abfs", "wasbs": "wasb"}
+_DEFAULT_PORTS = {"hdfs": ":8020", "webhdfs": ":9870", "swebhdfs": ":9871"}
+_NOT_NORMAL = re.compile(r"//|/\.{1,2}(?=/|$)|^\.{1,2}(?=/|$)|/$", re.DOTALL)
 _FOLDER = re.compile(r"([^=/]+)=([^/]*)", re.DOTALL)
 
 Partition: TypeAlias = "dict[str, str]"
 """Partition column -> value, unescaped."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder or file in normal form, in which its names are equal; the jar's ``Place`` makes the same form.
+
+    Percent escapes are kept, since Hadoop does not escape the text of a path: ``%3A`` is part of a folder's name.
+
+    Attributes:
+        scheme: in lower case, one for all of a store's; None if it was not named.
+        authority: in lower case, without a default port; empty if it was not named.
+        path: without a slash at its end.
+    """
+
+    scheme: str | None
+    authority: str
+    path: str
+
+    @classmethod
+    def of(cls, text: str, aliases: Sequence[tuple[Place, Place]] = ()) -> Place:
+        """Return the place that a path or URI names.
+
+        Args:
+            text: as Hadoop writes paths.
+            aliases: places by a name of theirs, each with the place by the name that counts for all below it; of those
+                that fit, the longest counts.
+        """
+        place = cls(*split_path(text))
+        fitting = (pair for pair in aliases if _same_store(place, pair[0]) and place.is_within(pair[0]))
+        named, real = max(fitting, key=lambda pair: len(pair[0].path), default=(place, place))
+        return Place(real.scheme, real.authority, real.path + place.path[len(named.path) :])
+
+    def is_alike(self, other: Place) -> bool:
+        """Return whether both are on one store, as far as they name it."""
+        if self.scheme and other.scheme and self.scheme != other.scheme:
+            return False
+        return not self.authority or not other.authority or self.authority == other.authority
+
+    def is_within(self, root: Place) -> bool:
+        """Return whether this is another place or below it; a place without scheme or authority may be on any store."""
+        return self.is_alike(root) and f"{self.path}/".startswith(f"{root.path}/")
+
+    def without_links(self) -> Place:
+        """Return the place without the links of a local file system, which may lead to what does not exist yet."""
+        if self.scheme not in (None, "file") or not self.path.startswith("/") or "\0" in self.path:
+            return self
+        return Place(self.scheme, self.authority, os.path.realpath(self.path))
+
+    def text(self) -> str:
+        """Return the form used for comparison: one ``file:`` form, no slash at the end."""
+        return f"{self.scheme or 'file'}:{f'//{self.authority}' if self.authority else ''}{self.path}"
+
+
+class PlaceIndex(Generic[T]):
+    """What is known of places, found by the places at, above and below another without a look at all of them.
+
+    Args:
+        known: places, each with what is known of it.
+    """
+
+    def __init__(self, known: Iterable[tuple[Place, T]]) -> None:
+        self._by_path: dict[str, list[tuple[Place, T]]] = {}
+        for place, value in known:
+            self._by_path.setdefault(place.path, []).append((place, value))
+        self._ordered = sorted(f"{path}/" for path in self._by_path)
+
+    def find_at(self, place: Place) -> Iterator[tuple[Place, T]]:
+        """Yield what is at a place."""
+        yield from (pair for pair in self._by_path.get(place.path, ()) if place.is_alike(pair[0]))
+
+    def find_above(self, place: Place) -> Iterator[tuple[Place, T]]:
+        """Yield what is at a place and above it, the nearest first."""
+        above = place
+        while True:
+            yield from self.find_at(above)
+            if not above.path:
+                return
+            above = replace(above, path=above.path.rpartition("/")[0])
+
+    def find_below(self, place: Place) -> Iterator[tuple[Place, T]]:
+        """Yield what is below a place."""
+        outer = f"{place.path}/"
+        for number in range(bisect_left(self._ordered, outer), len(self._ordered)):
+            path = self._ordered[number]
+            if not path.startswith(outer):
+                return
+            if path != outer:
+                yield from (pair for pair in self._by_path[path[:-1]] if place.is_alike(pair[0]))
 
 
 def comparable_path(path: str) -> str:
@@ -19,19 +114,34 @@ def comparable_path(path: str) -> str:
 
     Percent escapes are kept, since Hadoop does not escape the text of a path: ``%3A`` is part of a folder's name.
     """
-    scheme, authority, below = split_path(path)
-    return f"{scheme or 'file'}:{f'//{authority}' if authority else ''}{below}"
+    return Place.of(path).text()
 
 
 def split_path(path: str) -> tuple[str | None, str, str]:
-    """Return a path's scheme (None if it has none), authority, and path without a slash at the end."""
+    """Return the scheme (None if it has none), authority and path of a `Place`."""
     match = _URI.fullmatch(path)
-    scheme, authority, below = match.groups() if match else (None, None, path)
-    scheme = scheme.lower() if scheme else None
-    below = below or ""
-    if "//" in below:
-        below = re.sub("/+", "/", below)
-    return _SAME_STORE.get(scheme or "", scheme), authority or "", below.rstrip("/")
+    if match is None:
+        return None, "", _normal_path(path)
+    scheme = _SAME_STORE.get(match[1].lower(), match[1].lower())
+    authority = "" if scheme == "file" else (match[2] or "").lower().removesuffix(_DEFAULT_PORTS.get(scheme, ""))
+    return scheme, authority, _normal_path(match[3] or "")
+
+
+def _normal_path(path: str) -> str:
+    """Return a path without repeated slashes, ``.`` and ``..``, and without a slash at the end."""
+    if not _NOT_NORMAL.search(path):
+        return path
+    kept: list[str] = []
+    for name in path.split("/"):
+        if name == ".." and kept and kept[-1] != "..":
+            kept.pop()
+        elif name not in ("", "."):
+            kept.append(name)
+    return ("/" if path.startswith("/") and kept else "") + "/".join(kept)
+
+
+def _same_store(place: Place, other: Place) -> bool:
+    return (place.scheme, place.authority) == (other.scheme, other.authority)
 
 
 def is_within(path: str, location: str) -> bool:
@@ -40,12 +150,7 @@ def is_within(path: str, location: str) -> bool:
     A location without a scheme, as a policy may have it, matches that path on any file system; one without an
     authority matches it on any authority of its scheme: a rule applies rather than not.
     """
-    (scheme, authority, below), (other_scheme, other_authority, root) = split_path(path), split_path(location)
-    if scheme and other_scheme and scheme != other_scheme:
-        return False
-    if scheme and other_scheme and authority and other_authority and authority != other_authority:
-        return False
-    return f"{below}/".startswith(f"{root}/")
+    return Place.of(path).is_within(Place.of(location))
 
 
 def is_hidden(name: str) -> bool:

@@ -15,7 +15,6 @@ from sparkcrypt.policy.access_log import access_log_of
 from sparkcrypt.policy.bucket_section import check_late_keys, create_keys_of, late_data_of
 from sparkcrypt.policy.derived import check_declassify, declassify_of, safe_aggregates_of
 from sparkcrypt.policy.duration import duration_of, grace_of
-from sparkcrypt.policy.index_section import index_location_of
 from sparkcrypt.policy.key_service_section import key_service_of
 from sparkcrypt.policy.model import (
     DATA_KEY_BITS,
@@ -30,6 +29,7 @@ from sparkcrypt.policy.model import (
     TagRule,
     normalized_table,
 )
+from sparkcrypt.policy.place_sections import aliases_of, index_location_of
 from sparkcrypt.policy.section import KeyPath, Problems, Section, is_text
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.schema import split_dotted
@@ -123,6 +123,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         rotate_every_seconds=duration_of(root, "rotate_every"),
         strict_projection=root.boolean("strict_projection", False),
         formats=_formats(root),
+        aliases=aliases_of(root),
     )
     footer.close()
     root.close()

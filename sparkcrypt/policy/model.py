@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sparkcrypt.names import Algorithm, FileFormat
+from sparkcrypt.paths import Place
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
 from sparkcrypt.policy.template import KeyTemplate
@@ -154,6 +155,7 @@ class Policy:
     ``rotate_every_seconds`` is the age of a master key's newest version at which its rotation is due.
     ``strict_projection`` makes it an error to name a column that would be null because its key cannot be used.
     ``formats`` are those whose files runs encrypt; tables in others are ignored.
+    ``aliases`` are further names of places, each with the name that counts.
     """
 
     key_service: KeyServiceConfig
@@ -180,6 +182,7 @@ class Policy:
     rotate_every_seconds: int | None = None
     strict_projection: bool = False
     formats: tuple[FileFormat, ...] = ("parquet",)
+    aliases: tuple[tuple[Place, Place], ...] = ()
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -269,6 +272,7 @@ class Policy:
             "rotate_every": None if period is None else f"{period}s",
             "strict_projection": self.strict_projection or None,
             "formats": None if self.formats == ("parquet",) else list(self.formats),
+            "aliases": {named.text(): real.text() for named, real in self.aliases} or None,
         }
         return document | {name: value for name, value in optional.items() if value is not None}
 

@@ -119,7 +119,7 @@ class _Pass:
         self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
         self._progress, self._files = PassProgress(progress), HadoopFiles(spark)
         self._budget = Budget(options.max_bytes, options.max_seconds)
-        self._others = OtherTables(spark)
+        self._others = OtherTables(spark, policy.aliases)
         self._gate = Gate(spark, policy, accept_path_readers=options.accept_path_readers)
         self._reports: list[Report] = []
         self._failures = TableFailures()

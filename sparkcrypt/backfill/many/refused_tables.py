@@ -11,6 +11,7 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.shared_folders import describe_sharing, folders_of_tables
 from sparkcrypt.backfill.target.target import Target, refuse_kinds
 from sparkcrypt.errors import PlanError, VerificationError
+from sparkcrypt.paths import PlaceIndex
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -39,7 +40,7 @@ class Gate:
     def __init__(self, spark: SparkSession, policy: Policy, *, accept_path_readers: bool) -> None:
         self._spark, self._policy, self._accept = spark, policy, accept_path_readers
         self.away = TurnedAway()
-        self._known: dict[str, dict[str, frozenset[str]]] = {}
+        self._known: dict[str, PlaceIndex[str]] = {}
 
     def of_kind(self, chosen: Chosen) -> bool:
         """Tell whether a table is of a kind that can be rewritten; if not and it was named, record it as refused."""
@@ -62,7 +63,8 @@ class Gate:
         if table is None or self._accept:
             return None
         partitions = Catalog(self._spark).partitions(table) if table.partition_columns else ()
-        shared = describe_sharing(table, [partition.location for partition in partitions], self._folders(table))
+        places, aliases = [partition.location for partition in partitions], self._policy.aliases
+        shared = describe_sharing(table, places, self._folders(table), aliases)
         if shared is None:
             return None
         return (
@@ -70,9 +72,9 @@ class Gate:
             "--accept-path-readers"
         )
 
-    def _folders(self, table: Table) -> dict[str, frozenset[str]]:
+    def _folders(self, table: Table) -> PlaceIndex[str]:
         if table.database not in self._known:
-            self._known[table.database] = folders_of_tables(self._spark, table.database)
+            self._known[table.database] = folders_of_tables(self._spark, table.database, self._policy.aliases)
         return self._known[table.database]
 
 

@@ -133,7 +133,7 @@ def past_runs(
     store = open_state_directory(spark, policy.run_state, outside=target.base)
     if not any(store.list(f"{kept}/{target.table_id}/") for kept in ("runs", "archive", "audit", "problems")):
         raise ConfigError(f"{target.name}: no run is known in this state directory; nothing is to {what}")
-    others = OtherTables(spark)
+    others = OtherTables(spark, policy.aliases)
     trust = trust_of(spark, target, policy, store, others)
     owner = acting_user()
     with acquire(store, target.table_id, run_id=what, owner=owner) as lock:
@@ -175,7 +175,7 @@ def migrate_target(spark: SparkSession, target: Target, policy: Policy) -> Migra
         VerificationError: its audit is damaged.
     """
     store = open_state_directory(spark, policy.run_state, outside=target.base)
-    trust = trust_of(spark, target, policy, store, OtherTables(spark))
+    trust = trust_of(spark, target, policy, store, OtherTables(spark, policy.aliases))
     with acquire(store, target.table_id, run_id="migrate", owner=acting_user()) as lock:
         lock.keep_alive()
         return migrate_journals(trust, target.name, accept_begun=True)

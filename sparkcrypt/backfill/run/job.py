@@ -126,7 +126,7 @@ def open_job(
     Raises:
         ConfigError: the state directory cannot be opened.
     """
-    started, files, others = time.monotonic(), HadoopFiles(spark), others or OtherTables(spark)
+    started, files, others = time.monotonic(), HadoopFiles(spark), others or OtherTables(spark, policy.aliases)
     reader = TaskFooters(spark, policy.key_service, DriverFooters(files, own_keys(policy.key_service)))
     store = open_state_directory(spark, policy.run_state, outside=target.base)
     trust = trust_of(spark, target, policy, store, others)

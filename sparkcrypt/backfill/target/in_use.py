@@ -8,15 +8,14 @@ time, for those of all other tables once per `OtherTables`, which lives as long 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.target.shared_folders import locations_of_tables
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.paths import comparable_path, is_hidden
+from sparkcrypt.paths import Place, PlaceIndex, is_hidden
 from sparkcrypt.spark.tables.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -42,13 +41,12 @@ class Places:
 
     Args:
         users: folders, each with a table or partition that has it as location.
+        aliases: those of the policy.
     """
 
-    def __init__(self, users: Iterable[tuple[str, User]]) -> None:
-        self._users: dict[str, list[User]] = {}
-        for folder, user in users:
-            self._users.setdefault(_place(folder), []).append(user)
-        self._ordered = sorted(self._users)
+    def __init__(self, users: Iterable[tuple[str, User]], aliases: Sequence[tuple[Place, Place]] = ()) -> None:
+        self._aliases = aliases
+        self._users = PlaceIndex((self._place(folder), user) for folder, user in users)
 
     def user_of(self, folder: str, *, but: str | None = None) -> str | None:
         """Return a table or partition that uses a folder, as text for messages; None if there is none.
@@ -59,7 +57,8 @@ class Places:
             folder: the folder.
             but: the name of a unit that does not count.
         """
-        return next((f"{user.name} points to {place}" for place, user in self._uses(folder) if user.name != but), None)
+        uses = ((place, user) for place, user in self._uses(folder) if user.name != but)
+        return next((f"{user.name} points to {place.text()}" for place, user in uses), None)
 
     def has_other_user(self, folder: str, *own: str) -> bool:
         """Return whether another table or partition uses a folder, in the sense of `user_of`.
@@ -85,30 +84,32 @@ class Places:
 
     def uses(self, folder: str) -> bool:
         """Return whether a table or partition has exactly this folder as location."""
-        return _place(folder) in self._users
+        place = self._place(folder)
+        return any(True for _ in self._users.find_at(place))
 
-    def _uses(self, folder: str) -> Iterator[tuple[str, User]]:
-        place = _place(folder)
-        for candidate in (place, *self._list_below(f"{place}/")):
-            for user in self._users.get(candidate, ()):
-                yield candidate, user
-        for outer in _list_folders_above(place):
-            for user in self._users.get(outer, ()):
-                if user.reads_below:
-                    yield outer, user
+    def _uses(self, folder: str) -> Iterator[tuple[Place, User]]:
+        place = self._place(folder)
+        yield from self._users.find_at(place)
+        yield from self._users.find_below(place)
+        for outer, user in self._users.find_above(place):
+            between = place.path[len(outer.path) :].split("/")[1:]
+            if user.reads_below and between and not any(map(is_hidden, between)):
+                yield outer, user
 
-    def _list_below(self, outer: str) -> Iterator[str]:
-        for number in range(bisect_left(self._ordered, outer), len(self._ordered)):
-            if not self._ordered[number].startswith(outer):
-                return
-            yield self._ordered[number]
+    def _place(self, folder: str) -> Place:
+        return Place.of(folder, self._aliases).without_links()
 
 
 class OtherTables:
-    """The locations of all tables but one, cached after the first query."""
+    """The locations of all tables but one, cached after the first query.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    Args:
+        spark: a classic session.
+        aliases: those of the policy.
+    """
+
+    def __init__(self, spark: SparkSession, aliases: Sequence[tuple[Place, Place]] = ()) -> None:
+        self._spark, self.aliases = spark, aliases
         self._known: tuple[tuple[str, User], ...] | None = None
 
     def users(self, but: str | None, *, afresh: bool = False) -> Iterator[tuple[str, User]]:
@@ -149,15 +150,16 @@ class InUse:
         Raises:
             PlanError: the table no longer exists, or a table's partitions cannot be listed.
         """
-        return Places([*self._own_users(0.0), *self.others.users(self._own_table(), afresh=afresh)])
+        users = (*self._own_users(0.0), *self.others.users(self._own_table(), afresh=afresh))
+        return Places(users, self.others.aliases)
 
     def is_free(self, folder: str) -> bool:
         """Return whether no other table uses a folder, in the sense of `Places.user_of`."""
-        return Places(self.others.users(self._own_table())).user_of(folder) is None
+        return Places(self.others.users(self._own_table()), self.others.aliases).user_of(folder) is None
 
     def find_own(self, *, seconds_old: float) -> Places:
         """Return the target's own locations; they may be up to ``seconds_old`` seconds old."""
-        return Places(self._own_users(seconds_old))
+        return Places(self._own_users(seconds_old), self.others.aliases)
 
     def units(self) -> Mapping[str, str]:
         """Return unit -> its folder, from a new query."""
@@ -199,16 +201,3 @@ def _of_target(spark: SparkSession, target: Target | None) -> Iterator[tuple[str
     if table.partition_columns:
         for partition in catalog.partitions(table):
             yield partition.location, User(partition.folder)
-
-
-def _place(folder: str) -> str:
-    return comparable_path(folder).rstrip("/")
-
-
-def _list_folders_above(place: str) -> Iterator[str]:
-    """Yield the folders above one, up to the first hidden folder, below which readers do not list files."""
-    while "/" in place:
-        place, _, name = place.rpartition("/")
-        if is_hidden(name):
-            return
-        yield place

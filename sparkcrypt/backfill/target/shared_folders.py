@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.target.unit import base_location
 from sparkcrypt.errors import PlanError
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.paths import Place, PlaceIndex
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
 
@@ -19,16 +19,18 @@ _WITH_PARTITIONS = ("hive", "parquet", "orc", "csv", "json", "text", "avro")
 """Formats whose partitions are in the metastore: if these cannot be listed, it is unknown what is in use."""
 
 
-def folders_of_tables(spark: SparkSession, database: str) -> dict[str, frozenset[str]]:
-    """Return table -> its original folder for the tables of all databases, in ``database`` with those of partitions.
+def folders_of_tables(
+    spark: SparkSession, database: str, aliases: Sequence[tuple[Place, Place]] = ()
+) -> PlaceIndex[str]:
+    """Return the tables at their original folders, for all databases, in ``database`` also at those of partitions.
 
     Listing the partitions of all databases of a large metastore would take a quarter of an hour; `locations_of_tables`
     does that, before anything is deleted.  Folders of partitions below their table's own folder are left out.
     """
-    return {
-        table.full_name: _folders(table, partitions())
-        for table, partitions in _tables(Catalog(spark), lambda table: table.database == database)
-    }
+    tables = _tables(Catalog(spark), lambda table: table.database == database)
+    return PlaceIndex(
+        (place, table.full_name) for table, partitions in tables for place in _folders(table, partitions(), aliases)
+    )
 
 
 def locations_of_tables(spark: SparkSession) -> Iterator[tuple[str, str, bool]]:
@@ -46,24 +48,29 @@ def locations_of_tables(spark: SparkSession) -> Iterator[tuple[str, str, bool]]:
         yield from ((table.full_name, location, True) for location in partitions())
 
 
-def describe_sharing(table: Table, partitions: Iterable[str], folders: Mapping[str, frozenset[str]]) -> str | None:
+def describe_sharing(
+    table: Table,
+    partitions: Iterable[str],
+    folders: PlaceIndex[str],
+    aliases: Sequence[tuple[Place, Place]] = (),
+) -> str | None:
     """Return how a table's folders overlap with another table's, as text for messages; None if they do not.
 
     Args:
         table: the table.
         partitions: the folders of its partitions.
-        folders: table -> its folders, for all tables.
+        folders: the names of all tables, at their folders.
+        aliases: those of the policy.
     """
-    own = _folders(table, partitions)
-    for name, others in sorted(folders.items()):
-        if name == table.full_name:
-            continue
-        for own_folder in sorted(own):
-            for folder in sorted(others):
-                if own_folder == folder:
-                    return f"{table.full_name} and {name} share the folder {folder}"
-                if _is_inside(own_folder, folder) or _is_inside(folder, own_folder):
-                    return f"{table.full_name} ({own_folder}) and {name} ({folder}) lie in one another"
+    found = []
+    for own in _folders(table, partitions, aliases):
+        for place, name in (*folders.find_above(own), *folders.find_below(own)):
+            if name != table.full_name:
+                found.append((name, own.text(), place.text()))
+    for name, own_folder, folder in sorted(found):
+        if own_folder == folder:
+            return f"{table.full_name} and {name} share the folder {folder}"
+        return f"{table.full_name} ({own_folder}) and {name} ({folder}) lie in one another"
     return None
 
 
@@ -88,25 +95,14 @@ def _of_partitions(catalog: Catalog, table: Table) -> tuple[str, ...]:
         return ()  # dropped meanwhile, or of a format that keeps its partitions elsewhere
 
 
-def _folders(table: Table, partitions: Iterable[str]) -> frozenset[str]:
+def _folders(table: Table, partitions: Iterable[str], aliases: Sequence[tuple[Place, Place]]) -> frozenset[Place]:
     """Return a table's folders; partitions that runs have put below ``.sparkcrypt`` count as folders of their own.
 
     After a RENAME such partitions are still below ``.sparkcrypt`` and the first name, which another table may have now.
     """
-    return _find_outermost([_folder(table.location), *(comparable_path(folder) for folder in partitions)])
-
-
-def _find_outermost(folders: Iterable[str]) -> frozenset[str]:
-    kept: list[str] = []
-    for folder in sorted(set(folders)):
-        if not (kept and _is_inside(folder, kept[-1])):
-            kept.append(folder)
+    found = {Place.of(folder, aliases).without_links() for folder in (base_location(table.location), *partitions)}
+    kept: list[Place] = []
+    for place in sorted(found, key=lambda place: (place.scheme or "", place.authority, f"{place.path}/")):
+        if not (kept and place.is_within(kept[-1])):
+            kept.append(place)
     return frozenset(kept)
-
-
-def _folder(location: str) -> str:
-    return comparable_path(base_location(location))
-
-
-def _is_inside(inner: str, outer: str) -> bool:
-    return inner.startswith(outer + "/")

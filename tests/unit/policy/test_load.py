@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.policy.build import policy_from_canonical
 from sparkcrypt.policy.load import MAX_BYTES, load_policy, policy_from_text
 from sparkcrypt.policy.model import Policy
 
@@ -46,6 +47,13 @@ def test_good_policy_loads_with_paths_absolute() -> None:
     assert [rule.name for rule in policy.tags] == ["pii", "contact"]
 
 
+def test_aliases_are_in_one_form() -> None:
+    """Each name is kept in the form in which places are compared, and so in the canonical JSON."""
+    policy = load(GOOD + "aliases:\n  HDFS://NN1:8020/: hdfs://prod\n  viewfs://c/data: s3://lake/\n")
+    assert policy.to_dict()["aliases"] == {"hdfs://nn1": "hdfs://prod", "viewfs://c/data": "s3a://lake"}
+    assert policy_from_canonical(policy.canonical()) == policy
+
+
 def test_audit_key_is_taken_and_travels_only_where_it_is_set() -> None:
     """A policy may name the key of its audits; one that does not keeps the digest that it had before there was one."""
     plain, audited = load(GOOD), load(GOOD + "audit: {key: audit, history: [audit-2024]}\n")
@@ -66,9 +74,9 @@ EXACT = {
     "unknown key": (
         GOOD.replace("untagged:", "untaged:"),
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: access_log, algorithm, "
-        "algorithm_history, ask_for_access, audit, data_key_bits, declassify, footer, formats, index, inherit, "
-        "key_service, old_files, rotate_every, run_state, safe_aggregates, sinks, strict_projection, tables, tags, "
-        "untagged, version",
+        "algorithm_history, aliases, ask_for_access, audit, data_key_bits, declassify, footer, formats, index, "
+        "inherit, key_service, old_files, rotate_every, run_state, safe_aggregates, sinks, strict_projection, tables, "
+        "tags, untagged, version",
     ),
     "missing untagged": (
         GOOD.replace("untagged: plaintext\n", ""),
@@ -82,6 +90,25 @@ EXACT = {
     "unknown tag in overlay": (
         GOOD + "tables:\n  a.b:\n    tags: {c: [pi]}\n",
         "policy.yaml:10: tables.a.b.tags.c: tag 'pi' is not defined under 'tags'; did you mean 'pii'? allowed: pii, contact",  # noqa: E501  # one message, one line
+    ),
+    "alias that is no URI": (
+        GOOD + "aliases:\n  /lake: hdfs://prod/lake\n",
+        "policy.yaml:9: aliases./lake: is no alias; allowed: a URI and the one that counts for it, such as "
+        "hdfs://nn1.example.org:8020: hdfs://prod",
+    ),
+    "alias of an alias": (
+        GOOD + "aliases:\n  hdfs://a: hdfs://b\n  hdfs://b/x: hdfs://c\n  hdfs://c: hdfs://d\n",
+        "policy.yaml:10: aliases.hdfs://b/x: leads to hdfs://c, which is itself below an alias; name the place by "
+        "which the catalog knows its tables",
+    ),
+    "alias of a place inside it": (
+        GOOD + "aliases:\n  hdfs://a:8020: hdfs://A/x\n",
+        "policy.yaml:9: aliases.hdfs://a:8020: lies in hdfs://a/x or has it inside, so it is no other name of it; name "
+        "the place by which the catalog knows its tables",
+    ),
+    "alias with two meanings": (
+        GOOD + "aliases:\n  s3://a: hdfs://b\n  s3a://A/: hdfs://c\n",
+        "policy.yaml:10: aliases.s3a://A/: is another spelling of a name above, and leads elsewhere; keep one",
     ),
     "mode of inheritance": (
         GOOD + "inherit: deny\n",
