@@ -76,11 +76,8 @@ class Places:
             folder: the folder.
             but: names of units and tables that do not count.
         """
-        place = _place(folder)
-        above = (
-            user for outer in _list_folders_above(place) for user in self._users.get(outer, ()) if user.reads_below
-        )
-        return any(user.name not in but for user in (*self._users.get(place, ()), *above))
+        place = self._place(folder)
+        return any(user.name not in but for _, user in (*self._users.find_at(place), *self._find_above(place)))
 
     def uses(self, folder: str) -> bool:
         """Return whether a table or partition has exactly this folder as location."""
@@ -91,6 +88,10 @@ class Places:
         place = self._place(folder)
         yield from self._users.find_at(place)
         yield from self._users.find_below(place)
+        yield from self._find_above(place)
+
+    def _find_above(self, place: Place) -> Iterator[tuple[Place, User]]:
+        """Yield what reads the files of folders below its own, without a hidden folder between."""
         for outer, user in self._users.find_above(place):
             between = place.path[len(outer.path) :].split("/")[1:]
             if user.reads_below and between and not any(map(is_hidden, between)):
