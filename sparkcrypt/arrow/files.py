@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkcrypt.errors import ConfigError, PlanError, show
-from sparkcrypt.native.listing import list_files
+from sparkcrypt.native.listing import list_files, refuse_formats_above
 from sparkcrypt.native.open_places import Settings
 from sparkcrypt.paths import Partition, partition_values, split_path, trailing_partition
 
@@ -68,10 +68,13 @@ def find_files(folders: Sequence[str], settings: Settings) -> tuple[DataFile, ..
 
     Raises:
         ConfigError: a folder has no data files, or files have different partition columns.
+        PlanError: a folder, or one above, has the list of its files that another format keeps.
         VerificationError: a file is a symbolic link.
     """
     found: list[DataFile] = []
-    for folder in map(_make_absolute, folders):
+    absolute = [_make_absolute(folder) for folder in folders]
+    refuse_formats_above(absolute, settings)
+    for folder in absolute:
         listed = list_files(folder, settings)
         if not listed:
             raise ConfigError(f"{folder}: holds no data files; name a data file, or a folder of them")

@@ -8,13 +8,13 @@ and whatever would move or delete it must refuse.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.keys.external_material import find_data_file
-from sparkcrypt.paths import is_hidden
+from sparkcrypt.paths import is_hidden, is_partition_folder
 
 STAGING_FOLDER = ".sparkcrypt"
 """Name of the folder beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever it occurs in
@@ -115,6 +115,21 @@ def is_writers_folder(name: str) -> bool:
     ``__magic`` and ``__magic_job-…`` are those of Hadoop's magic committer for S3 (``MagicCommitPaths``).
     """
     return name == "_temporary" or name.startswith(_WRITERS)
+
+
+def marks_above(path: str) -> Iterator[tuple[str, str]]:
+    """Yield where another format would keep its list of the files of a partition's folder: in the folders above it.
+
+    Args:
+        path: any path; above one that does not end with partition folders nothing is looked for.
+
+    Yields:
+        A folder, and the name of what the format would have in it.
+    """
+    path = path.rstrip("/")
+    while is_partition_folder(path.rpartition("/")[2]):
+        path = path.rpartition("/")[0]
+        yield from ((path, name) for name in FORMATS if is_hidden(name))
 
 
 def refuse_formats(folder: str, entries: Iterable[Beside]) -> None:

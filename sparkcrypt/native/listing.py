@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.native.beside_data import Entry, find_beside, refuse_formats
-from sparkcrypt.native.open_places import Settings, place
+from sparkcrypt.native.beside_data import Entry, find_beside, marks_above, refuse_format, refuse_formats
+from sparkcrypt.native.open_places import Place, Settings, place
 from sparkcrypt.paths import is_hidden
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def data_files(path: str, settings: Settings) -> tuple[str, ...]:
         PlanError: the folder belongs to a table format that keeps its own list of files.
         VerificationError: a local file or folder below it is a symbolic link.
     """
+    refuse_formats_above((path,), settings)
     files = tuple(file.name for file in list_files(path, settings))
     if not files:
         raise ConfigError(f"{path}: holds no data files; name a data file, or a folder of them")
@@ -59,6 +60,26 @@ def list_files(path: str, settings: Settings) -> tuple[ListedFile, ...]:
     found = tuple(_list_local(Path(where)) if isinstance(where, str) else _list_remote(*where))
     refuse_formats(path, find_beside(Entry(file.name) for file in found if file.name))
     return tuple(file for file in found if _is_visible(file.name))
+
+
+def refuse_formats_above(folders: Iterable[str], settings: Settings) -> None:
+    """Refuse folders that are partitions of a table in a format that keeps its own list of files.
+
+    Raises:
+        PlanError: there is such a list above one of them.
+    """
+    for above, name in dict.fromkeys(mark for folder in folders for mark in marks_above(folder)):
+        if _exists(place(f"{above}/{name}", settings)):
+            refuse_format(above, name)
+
+
+def _exists(where: Place) -> bool:
+    if isinstance(where, str):
+        return Path(where).exists()
+    from pyarrow.fs import FileType
+
+    filesystem, name = where
+    return bool(filesystem.get_file_info(name).type != FileType.NotFound)
 
 
 def _list_remote(filesystem: FileSystem, name: str) -> Iterator[ListedFile]:

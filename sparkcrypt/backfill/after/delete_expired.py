@@ -14,7 +14,7 @@ from sparkcrypt.backfill.old_files.changes import known_of_undone, known_places
 from sparkcrypt.backfill.old_files.ended_writers import writers_folder_in
 from sparkcrypt.backfill.old_files.past_run import PastRuns
 from sparkcrypt.backfill.old_files.reconcile import new_files
-from sparkcrypt.backfill.target.disposal import find_foreign
+from sparkcrypt.backfill.target.beside import find_foreign_in
 from sparkcrypt.backfill.target.record import by_place, restore_unit
 from sparkcrypt.backfill.target.unit import list_folders, old_folder, staging_folder
 from sparkcrypt.errors import VerificationError
@@ -48,7 +48,7 @@ def leave_held(files: HadoopFiles, waste: Waste) -> dict[str, str]:
     Returns:
         Unit, or folder of a failed attempt -> why its files stay.
     """
-    held = {folder: why for folder in waste.folders if (why := find_foreign(files, folder, folder)) is not None}
+    held = {folder: why for folder in waste.folders if (why := find_foreign_in(files, folder, folder)) is not None}
     units = {waste.old[folder][0]: why for folder, why in held.items() if folder in waste.old}
     attempts = {folder: why for folder, why in held.items() if folder not in waste.old}
     waste.old = {folder: found for folder, found in waste.old.items() if found[0] not in units}

@@ -147,12 +147,6 @@ def expire_run(
         folders = tuple(dict.fromkeys(folder for _, waste in wastes for folder in waste.folders))
         going = {folder: _look_into(runs.files, folder) for folder in folders}
         sizes = [file.length for contents in going.values() for file in contents.data]
-        summaries = tuple(
-            f"{folder}/{entry.path}"
-            for folder, contents in going.items()
-            for entry in contents.beside
-            if entry.kind == "summary"
-        )
         if not dry_run:
             for journal, waste in wastes:
                 refused |= dispose(runs, journal, waste)
@@ -164,9 +158,9 @@ def expire_run(
             runs.trust.unread_runs(),
         )
         name = runs.target.name
+        sums = (len(sizes), sum(sizes))
         return Expired(
-            *(name, ids, folders, len(sizes), sum(sizes), dry_run, carried, unread, superseded, younger, refused),
-            summaries,
+            name, ids, folders, *sums, dry_run, carried, unread, superseded, younger, refused, _summaries(going)
         )
 
 
@@ -289,6 +283,16 @@ def _new_locations(runs: PastRuns) -> Iterator[str]:
 
 def _look_into(files: HadoopFiles, folder: str) -> Contents:
     return list_contents(files, files.status(folder).path) if files.exists(folder) else Contents((), ())
+
+
+def _summaries(going: Mapping[str, Contents]) -> tuple[str, ...]:
+    """Return the paths of the summaries of footers in folders."""
+    return tuple(
+        f"{folder.rstrip('/')}/{entry.path}"
+        for folder, contents in going.items()
+        for entry in contents.beside
+        if entry.kind == "summary"
+    )
 
 
 def _compact(runs: PastRuns) -> None:

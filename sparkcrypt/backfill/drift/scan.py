@@ -253,8 +253,8 @@ def _find_drift(scanned: ScannedUnit, errors: Mapping[str, SparkcryptError], tar
             drift.extend(differing if rotation is None else rotation.drift_of(summary, differing))
     if rotation is not None:
         return select_drift(tuple(drift))
-    summaries = list_summaries(scanned.unit, target.plan)
-    return (*drift, *(drift_of_summary(f"{scanned.unit.location}/{entry.path}") for entry in summaries))
+    place, summaries = scanned.unit.location.rstrip("/"), list_summaries(scanned.unit, target.plan)
+    return (*drift, *(drift_of_summary(f"{place}/{entry.path}") for entry in summaries))
 
 
 def list_summaries(unit: Unit, plan: EncryptionPlan) -> tuple[Beside, ...]:

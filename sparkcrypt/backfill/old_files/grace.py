@@ -18,7 +18,7 @@ from sparkcrypt.backfill.old_files.awaiting_expiry import swap_time
 from sparkcrypt.backfill.old_files.changes import expired_folders
 from sparkcrypt.backfill.old_files.ended_writers import writers_folder_in
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.target.disposal import find_foreign
+from sparkcrypt.backfill.target.beside import find_foreign_in
 from sparkcrypt.backfill.target.in_use import Places, refuse_used
 from sparkcrypt.backfill.target.record import by_place, restore_unit
 from sparkcrypt.backfill.target.unit import Folder, is_staged, list_folders, old_folder
@@ -128,7 +128,7 @@ def _find_holder(files: HadoopFiles, old: str, place: str) -> str | None:
     writing = writers_folder_in(files, place)
     if writing is not None:
         return f"{writing} is there, so a writer may be at work"
-    return find_foreign(files, old, place)
+    return find_foreign_in(files, old, place)
 
 
 def take_out(rewriter: UnitRewriter, name: str, status: UnitStatus, location: str) -> UnitStatus:

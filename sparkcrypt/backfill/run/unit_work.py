@@ -12,6 +12,7 @@ from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.drift.untouchable import find_suspicious, refuse_unit
 from sparkcrypt.backfill.journal.entries import UnitFailed
 from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.target.beside import find_foreign, name_foreign
 from sparkcrypt.backfill.target.unit import Unit, list_folders
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.requested_rotation import rotation_of
@@ -75,7 +76,8 @@ class UnitWork:
             return None
         self._refuse_moved(scanned)
         try:
-            return self.rewriter.process(scanned, notes=_note_adopted(self._find_adoptable(scanned)))
+            notes = _note_adopted(self._find_adoptable(scanned))
+            return self.rewriter.process(scanned, notes=(*notes, *self._note_left(scanned.unit)))
         except (SourceChangedError, *ENDS_THE_RUN):
             raise
         except JVM_ERRORS as error:
@@ -109,6 +111,11 @@ class UnitWork:
         except SparkcryptError as error:
             run.journal.write(UnitFailed(scanned.unit.name, f"{type(error).__name__}: {error}"))
             raise
+
+    def _note_left(self, unit: Unit) -> tuple[str, ...]:
+        """Return a note on what a copy leaves in its source beside data; other runs refuse such a unit."""
+        left = find_foreign(unit.beside) if self.rewriter.swap.copies else ()
+        return (f"stays in the source and is not in the copy: {name_foreign(unit.location, left)}",) if left else ()
 
 
 def refuse_changed(files: HadoopFiles, unit: Unit, error: BaseException) -> None:

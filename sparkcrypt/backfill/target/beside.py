@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.target.unit import Unit, list_location
 from sparkcrypt.errors import SourceChangedError, VerificationError
-from sparkcrypt.native.beside_data import FORMATS, ICEBERG, STAGING_FOLDER, SUMMARIES, Beside, refuse_format
+from sparkcrypt.native.beside_data import FORMATS, ICEBERG, SUMMARIES, Beside, refuse_format
+from sparkcrypt.spark.files.listing import list_contents
 
 if TYPE_CHECKING:
     from sparkcrypt.backfill.target.target import Target
@@ -34,20 +35,44 @@ def refuse_foreign(unit: str, location: str, beside: Iterable[Beside]) -> None:
 
 def describe_foreign(folder: str, beside: Iterable[Beside]) -> str | None:
     """Return why a folder must be neither moved nor deleted: what lies in it beside data; None if it may be."""
-    found = [entry for entry in beside if entry.kind in ("foreign", "staging", "format")]
+    found = find_foreign(beside)
     if not found:
         return None
-    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
-    what = ", ".join(f"{folder.rstrip('/')}/{entry.path}" for entry in found[:_SHOWN]) + more
-    if any(entry.kind == "staging" for entry in found):
+    what = name_foreign(folder, found)
+    if any(entry.kind != "foreign" for entry in found):
         return (
-            f"{what}: lies beside data, and tables below keep files in {STAGING_FOLDER}; name the tables' own folders"
+            f"{what}: lies beside data and is of other tables or another format, so it must not be moved or deleted "
+            "with them; name the tables' own folders"
         )
     return (
         f"{what}: lies beside data and is no run's, so it must not be moved or deleted with them; move it to a folder "
         "of its own, and tell whatever uses it (for a stream's checkpoint: end the stream, move it, and start the "
         "stream with the new checkpointLocation), then run again"
     )
+
+
+def find_foreign_in(files: HadoopFiles, folder: str, place: str) -> str | None:
+    """Return why a folder must not be deleted: what lies in it beside data; None if nothing does.
+
+    Args:
+        files: the file system.
+        folder: the folder, for the message.
+        place: where it is now, if it was set aside.
+    """
+    if not files.exists(place):
+        return None
+    return describe_foreign(folder, list_contents(files, files.status(place).path).beside)
+
+
+def find_foreign(beside: Iterable[Beside]) -> tuple[Beside, ...]:
+    """Return what lies beside data and is no run's."""
+    return tuple(entry for entry in beside if entry.kind in ("foreign", "staging", "format"))
+
+
+def name_foreign(folder: str, found: Sequence[Beside]) -> str:
+    """Return the paths of the first few entries, and how many more there are."""
+    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
+    return ", ".join(f"{folder.rstrip('/')}/{entry.path}" for entry in found[:_SHOWN]) + more
 
 
 def refuse_moving(files: HadoopFiles, unit: Unit) -> None:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from sparkcrypt.backfill.target.beside import describe_foreign
+from sparkcrypt.backfill.target.beside import find_foreign_in
 from sparkcrypt.backfill.target.in_use import InUse, Places
 from sparkcrypt.backfill.target.unit import staging_folder
 from sparkcrypt.keys.external_material import is_material_file
 from sparkcrypt.native.beside_data import Entry, find_beside
 from sparkcrypt.paths import comparable_path, is_hidden
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.listing import list_contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class Disposal:
         """Set a folder aside and inspect it there; if it is kept, put it back and return the reason."""
         going[folder] = self._put_aside(folder)
         place = going[folder].place
-        why = inspect(folder, place) or find_foreign(self.files, folder, place)
+        why = inspect(folder, place) or find_foreign_in(self.files, folder, place)
         return None if why is None else why + self._put_back(folder, going.pop(folder))
 
     def _put_back(self, folder: str, going: _Going) -> str:
@@ -141,7 +140,7 @@ class Disposal:
         aside = self._set_aside(folder)
         if not aside or not self.files.exists(folder):
             return None
-        why = inspect(folder, aside) or find_foreign(self.files, folder, aside)
+        why = inspect(folder, aside) or find_foreign_in(self.files, folder, aside)
         if why is not None:
             return f"{why}; part of it was set aside before, to {aside}: look at both"
         self.files.delete_tree(aside)
@@ -198,19 +197,6 @@ class Disposal:
 
     def _base(self, folder: str) -> str:
         return self.bases.get(folder, self.base)
-
-
-def find_foreign(files: HadoopFiles, folder: str, place: str) -> str | None:
-    """Return why a folder must not be deleted: what lies in it beside data; None if nothing does.
-
-    Args:
-        files: the file system.
-        folder: the folder, for the message.
-        place: where it is now, if it was set aside.
-    """
-    if not files.exists(place):
-        return None
-    return describe_foreign(folder, list_contents(files, files.status(place).path).beside)
 
 
 def _find_used(folders: Iterable[str], places: Places) -> dict[str, str]:

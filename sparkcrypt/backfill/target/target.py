@@ -11,6 +11,7 @@ from sparkcrypt.backfill.target.beside import refuse_formats_at
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, refuse_overlaps
 from sparkcrypt.errors import PlanError, SourceChangedError
 from sparkcrypt.names import FileFormat
+from sparkcrypt.native.beside_data import marks_above, refuse_format
 from sparkcrypt.orc import is_orc
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
 from sparkcrypt.plan import EncryptionPlan
@@ -300,12 +301,16 @@ def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | N
     """Return a bare folder as a target, with the schema of its first file, and tags of that and of the Avro schema.
 
     Raises:
-        PlanError: there is no such folder, or it has no files in a format that the policy encrypts.
+        PlanError: there is no such folder, or it has no files in a format that the policy encrypts, or another table
+            format keeps a list of its files in it or above it.
     """
     files = HadoopFiles(spark)
     path = files.qualify(path.rstrip("/"))
     if not files.exists(path):
         raise PlanError(f"{path}: is not there; name a folder of data files")
+    for above, mark in marks_above(path):
+        if files.exists(f"{above}/{mark}"):
+            refuse_format(above, mark)
     folders = list_folders(files, path)
     if not folders:
         raise PlanError(f"{path}: holds no data files; name a folder of data files")

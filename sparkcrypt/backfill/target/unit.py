@@ -174,7 +174,7 @@ def list_folders(files: HadoopFiles, location: str) -> tuple[Folder, ...]:
 
 
 def list_location(files: HadoopFiles, location: str) -> tuple[tuple[Folder, ...], tuple[Beside, ...]]:
-    """List a unit's data files, folder by folder, and what lies beside them, in one pass.
+    """List a unit's data files, folder by folder, and what lies beside them and is of use without them, in one pass.
 
     Raises:
         PlanError: as `list_folders`.
@@ -188,7 +188,8 @@ def list_location(files: HadoopFiles, location: str) -> tuple[tuple[Folder, ...]
     for file in contents.data:
         relative = file.path[len(root) + 1 :].rpartition("/")[0]
         by_folder.setdefault(relative, []).append(SourceFile(file.path, file.length, file.modified_ms))
-    return tuple(Folder(name, tuple(found)) for name, found in sorted(by_folder.items())), contents.beside
+    folders = tuple(Folder(name, tuple(found)) for name, found in sorted(by_folder.items()))
+    return folders, tuple(entry for entry in contents.beside if entry.kind != "written")
 
 
 def list_unit(files: HadoopFiles, unit: Unit) -> Unit:

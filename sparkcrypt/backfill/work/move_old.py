@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from sparkcrypt.backfill.journal.later_entries import UnitMoved
 from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.swap import Swap
-from sparkcrypt.backfill.target.disposal import find_foreign
+from sparkcrypt.backfill.target.beside import find_foreign_in
 from sparkcrypt.backfill.target.unit import Unit, old_folder
 from sparkcrypt.backfill.work.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.errors import PlanError, VerificationError
@@ -50,10 +50,10 @@ def move_old_files(
         return outcome
     run.lock.check()
     files, old, to = run.files, outcome.old_location, old_folder(base, run.run_id, unit.partition_path)
-    user = _user_of_old(run, swap, unit, staged, old) or find_foreign(files, old, old)
+    user = _user_of_old(run, swap, unit, staged, old) or find_foreign_in(files, old, old)
     if user is None:
         move_old(files, unit.name, old, to)
-        user = _user_of_old(run, swap, unit, staged, old) or find_foreign(files, old, to)
+        user = _user_of_old(run, swap, unit, staged, old) or find_foreign_in(files, old, to)
         stays = user is not None and move_back(files, old, to)
     else:
         stays = not files.exists(to)  # else they were moved before, and another writer's files are in their old folder

@@ -54,7 +54,8 @@ def expire(
     """Delete the old files of runs, when no reader needs them any more.
 
     They are listed again first.  What late commits left among them is reconciled with the table; where that cannot
-    be told from an overwrite, nothing is deleted.
+    be told from an overwrite, nothing is deleted.  A folder with anything beside its data that is no run's, such as a
+    stream's checkpoint or an archive, stays and is named.
 
     Examples:
       sparkcrypt backfill expire --table sales.customers --policy policy.yaml --dry-run

@@ -88,3 +88,15 @@ def test_folder_with_a_list_of_its_files_is_not_listed(tmp_path: Path, mark: str
     with pytest.raises(PlanError, match="keeps its own list of files"):
         data_files(str(tmp_path), {})
     assert data_files(str(tmp_path / "sub" / "a.parquet"), {}) == ("",)
+
+
+def test_partition_of_a_table_with_a_list_of_its_files_is_not_listed(tmp_path: Path) -> None:
+    """The list is above the partitions; above other folders it is another table's."""
+    for folder in (tmp_path / "t" / "p=1" / "q=2", tmp_path / "t" / "other"):
+        folder.mkdir(parents=True)
+        (folder / "a.parquet").write_bytes(b"x")
+    (tmp_path / "t" / "_delta_log").mkdir()
+    for folder in (tmp_path / "t" / "p=1", tmp_path / "t" / "p=1" / "q=2"):
+        with pytest.raises(PlanError, match=f"{tmp_path}/t: has _delta_log: a Delta table"):
+            data_files(str(folder), {})
+    assert data_files(str(tmp_path / "t" / "other"), {}) == ("a.parquet",)
