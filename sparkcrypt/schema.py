@@ -1,4 +1,4 @@
-"""A common model of nested schemas from any source, and the Parquet names of their leaves.
+"""A common model of nested schemas from any source, and the Parquet names of their leaves; Spark's schemas as such.
 
 A node has two names: the *logical* path (``("people", "element", "ssn")``), which is the same for every writer, and the
 Parquet path (``("people", "list", "element", "ssn")``), which depends on the writer: parquet-mr and Spark write
@@ -17,9 +17,9 @@ from urllib.parse import quote, unquote
 from sparkcrypt.errors import PlanError, show
 
 Path = tuple[str, ...]
-Kind = Literal["leaf", "struct", "list", "map"]
+Kind = Literal["leaf", "struct", "list", "map", "variant"]
 
-ELEMENT, KEY, VALUE = "element", "key", "value"
+ELEMENT, KEY, VALUE, METADATA = "element", "key", "value", "metadata"
 MAX_DEPTH = 100
 
 
@@ -28,7 +28,8 @@ class Node:
     """A field: its logical name, the Parquet names that stand for it below its parent, its children and its own tags.
 
     ``parquet`` has one name for a struct's field, two for the element of a list (``("list", "element")``) or a map's
-    key or value, and none for a repeated field that is its own element.
+    key or value, and none for a repeated field that is its own element.  A VARIANT has the leaves ``value`` and
+    ``metadata``; in files the first may be spread over more leaves, by a writer that shreds it.
     """
 
     name: str
@@ -115,8 +116,6 @@ def property_name(path: Sequence[str]) -> str:
         raise PlanError(f"column {join_dotted(path)!a}: its name holds half a character; rename the column") from error
 
 
-# --- from Spark's schema JSON -----------------------------------------------------------------------------------------
-
 _SPARK_HINT = "pass what StructType.json() returns"
 
 
@@ -185,7 +184,7 @@ def _spark_type(node: Node, kind: Any, path: Path) -> Node:
     while isinstance(kind, Mapping) and kind.get("type") == "udt":
         kind = kind.get("sqlType")
     if kind == "variant":
-        return replace(node, kind="struct", children=(_leaf("value"), _leaf("metadata")))
+        return replace(node, kind="variant", children=(_leaf(VALUE), _leaf(METADATA)))
     if isinstance(kind, str) and kind:
         return node
     type_name = kind.get("type") if isinstance(kind, Mapping) else None
@@ -226,83 +225,3 @@ def shown_path(path: Path) -> str:
 
 def _place(path: Path) -> str:
     return f"column {shown_path(path)}" if path else "the schema"
-
-
-# --- from a Parquet message type --------------------------------------------------------------------------------------
-
-
-_PARQUET_HINT = "the jar and this helper do not belong together"
-
-
-def schema_from_parquet(fields: Sequence[Mapping[str, Any]]) -> Schema:
-    """Build a schema from a Parquet message type.
-
-    Args:
-        fields: the message's fields, each ``{"name", "kind": "leaf"|"group", "annotation": "LIST"|"MAP"|…|None,
-            "repetition", "children"}``.
-
-    Raises:
-        PlanError: a field has another form, or is nested too deeply.
-    """
-    return Schema(tuple(_parquet_field(field) for field in _check_fields(fields, ())))
-
-
-def _check_fields(fields: Any, above: Path) -> Sequence[Mapping[str, Any]]:
-    """Return the fields of a message type after checking them and all fields below."""
-    check_depth(above, 2 * MAX_DEPTH)  # a list or map has two names for one level
-    if not isinstance(fields, list | tuple):
-        raise PlanError(f"{_place(above)}: its fields are {show(fields)}; allowed: a list; {_PARQUET_HINT}")
-    for field in fields:
-        if not (
-            isinstance(field, Mapping)
-            and isinstance(field.get("name"), str)
-            and field.get("kind") in ("leaf", "group")
-            and isinstance(field.get("repetition"), str)
-        ):
-            raise PlanError(
-                f"{_place(above)}: a field is {show(field)}; allowed: a name, a kind and a repetition; {_PARQUET_HINT}"
-            )
-        _check_fields(field.get("children") or [], (*above, field["name"]))
-    return fields
-
-
-def _parquet_field(field: Mapping[str, Any]) -> Node:
-    name, children = field["name"], field.get("children") or []
-    annotation = field.get("annotation")
-    if annotation == "LIST" and len(children) == 1 and children[0]["repetition"] == "repeated":
-        return Node(name, (name,), "list", (_list_element(name, children[0]),))
-    if annotation in ("MAP", "MAP_KEY_VALUE") and _is_map(children):
-        return Node(name, (name,), "map", _map_children(children[0]))
-    if field["kind"] == "leaf":
-        return Node(name, (name,), "leaf")
-    return Node(name, (name,), "struct", tuple(_parquet_field(child) for child in children))
-
-
-def _is_map(children: Sequence[Mapping[str, Any]]) -> bool:
-    return (
-        len(children) == 1
-        and children[0]["repetition"] == "repeated"
-        and len(children[0].get("children") or ()) == 2  # a key and a value
-    )
-
-
-def _list_element(parent: str, repeated: Mapping[str, Any]) -> Node:
-    """Return the element of a list, by the backward-compatibility rules of LogicalTypes.md, "Lists"."""
-    inner = repeated.get("children") or []
-    is_element = (
-        repeated["kind"] == "leaf"
-        or len(inner) != 1
-        or inner[0]["repetition"] == "repeated"
-        or repeated["name"] in ("array", parent + "_tuple")
-    )
-    below = _parquet_field(repeated if is_element else inner[0])
-    names = (repeated["name"],) if is_element else (repeated["name"], inner[0]["name"])
-    return Node(ELEMENT, names, below.kind, below.children)
-
-
-def _map_children(repeated: Mapping[str, Any]) -> tuple[Node, ...]:
-    nodes = [_parquet_field(child) for child in repeated["children"]]
-    return tuple(
-        Node(logical, (repeated["name"], node.name), node.kind, node.children)
-        for logical, node in zip((KEY, VALUE), nodes, strict=True)
-    )

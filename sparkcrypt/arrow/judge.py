@@ -15,7 +15,7 @@ from sparkcrypt.arrow.shape import check_names, paths_in_file
 from sparkcrypt.decide.file import resolve_read
 from sparkcrypt.errors import FormatError, StorageError
 from sparkcrypt.native.open_places import Settings, place
-from sparkcrypt.parquet import Footer, KeyRequest, read_footer
+from sparkcrypt.parquet import Footer, KeyRequest, message_type, read_footer
 from sparkcrypt.parquet.file.beside import Beside, beside_on, beside_path
 from sparkcrypt.parquet.rewrite.rewrap import inline_footer
 from sparkcrypt.schema import Path
@@ -248,6 +248,7 @@ def facts_of(footer: Footer) -> dict[str, Any]:
         "supply_aad_prefix": footer.supply_aad_prefix,
         "aad_file_unique": encode(footer.aad_file_unique),
         "footer_key_metadata": encode(footer.footer_key_metadata),
+        "fields": [] if footer.metadata is None else message_type(footer.metadata),
         "columns": [
             {
                 "path": list(column.path),

@@ -188,7 +188,23 @@ def _facts_of(tail: Tail) -> dict[str, Any]:
             fact = {"path": path, "encrypted": True, "key_name": variant.key.name}
             facts += [{**fact, "key_metadata": encode(key)} for key in tail.keys_of(variant)]
         facts += [] if covering else [{"path": path, "encrypted": False}]
-    return {"mode": "encrypted" if variants else "plaintext", "columns": facts}
+    fields = _field_of(tail, tail.columns[0], "")["children"]
+    return {"mode": "encrypted" if variants else "plaintext", "fields": fields, "columns": facts}
+
+
+def _field_of(tail: Tail, column: Column, name: str) -> dict[str, Any]:
+    """Return a column as the field that it would be in Parquet."""
+    spelt, below = _IN_PARQUET.get(column.kind, {}), [tail.columns[child] for child in column.children]
+    children = [_field_of(tail, child, spelt.get(child.path[-1], child.path)[-1]) for child in below]
+    if spelt:
+        (group,) = {names[0] for names in spelt.values()}
+        children = [_make_field(group, "repeated", None, children)]
+    return _make_field(name, "optional", column.kind.upper() if spelt else None, children)
+
+
+def _make_field(name: str, repetition: str, annotation: str | None, children: list[dict[str, Any]]) -> dict[str, Any]:
+    kind = "group" if children else "leaf"
+    return {"name": name, "kind": kind, "annotation": annotation, "repetition": repetition, "children": children}
 
 
 def _parquet_path(tail: Tail, column: Column) -> Iterator[str]:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.parquet import Footer, message_type
-from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path, schema_from_parquet, shown_path
+from sparkcrypt.parquet_schema import schema_from_parquet
+from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path, shown_path
 from sparkcrypt.tags.find_column import fold
 
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"

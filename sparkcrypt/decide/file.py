@@ -26,9 +26,10 @@ from sparkcrypt.decide.read_checks import FileRead, check_columns, check_footer
 from sparkcrypt.decide.request import decode_base64, optional_text, require_properties, require_text
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import EncryptionPlan, build_plan
-from sparkcrypt.schema import Schema, schema_from_parquet, schema_from_spark
+from sparkcrypt.schema import Schema, schema_from_spark
 from sparkcrypt.tags.model import TaggedColumn
 from sparkcrypt.tags.unite import unite_tags
 
@@ -154,7 +155,8 @@ def _message_type(request: Mapping[str, Any]) -> Schema:
             f"the request's 'message_type' is {show(fields)}; allowed: a list of fields; the jar and this helper do "
             "not belong together"
         )
-    return schema_from_parquet(fields)
+    written = optional_text(request, "schema")
+    return schema_from_parquet(fields, schema_from_spark(written) if written else None)
 
 
 def _written_tags(request: Mapping[str, Any], properties: Mapping[str, str], path: str) -> tuple[TaggedColumn, ...]:

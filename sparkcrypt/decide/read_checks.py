@@ -12,11 +12,11 @@ from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.decide.context import TableContext, table_context
-from sparkcrypt.decide.file_schema import schema_of_columns
 from sparkcrypt.decide.request import decode_base64, optional_text, require_footer, require_properties, require_text
 from sparkcrypt.errors import FormatError, PlanError, VerificationError, show
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.policy.model import PLAINTEXT, allowed_key_ids
@@ -110,7 +110,7 @@ def check_columns(read: FileRead) -> None:
         plan = planned.get(tuple(column["path"]))
         if plan is None:
             name = shown_path(tuple(column["path"]))
-            raise VerificationError(f"{path}: column {name} is also a group of columns; restore the file")
+            raise VerificationError(f"{path}: column {name} is not in the file's schema; restore the file")
         if not column["encrypted"]:
             _check_plaintext(context, path, plan, wanted)
             continue
@@ -187,7 +187,7 @@ def _plan_columns(read: FileRead) -> dict[Path, ColumnPlan]:
     guide = read.requested if context.require_encryption else None
     try:
         plan = build_plan(
-            schema_of_columns((entry["path"] for entry in read.footer["columns"]), guide),
+            schema_from_parquet(read.footer["fields"], guide),
             context.tagged,
             policy,
             table=None,  # its rule would require a tag

@@ -68,10 +68,10 @@ def require_footer(request: Mapping[str, object]) -> Mapping[str, Any]:
         raise BridgeError(f"the request's 'footer' is {show(footer)}; allowed modes: {', '.join(_MODES)}; {_HINT}")
     for name in ("aad_prefix", "aad_file_unique", "footer_key_metadata"):
         decode_base64(footer.get(name), name)
-    columns = footer.get("columns")
-    if not isinstance(columns, list):
-        raise BridgeError(f"the footer's 'columns' are {show(columns)}; allowed: a list; {_HINT}")
-    for column in columns:
+    for name in ("columns", "fields"):
+        if not isinstance(footer.get(name), list):
+            raise BridgeError(f"the footer's {name!r} are {show(footer.get(name))}; allowed: a list; {_HINT}")
+    for column in footer["columns"]:
         _check_column(column)
     return footer
 

@@ -195,14 +195,15 @@ class _Shape:
     purged: dict[tuple[str, ...], str]
     format: FileFormat
     external_material: bool
+    fields: str | None
 
     @classmethod
     def of(cls, values: list[Any]) -> _Shape:
-        footer, algorithm, footer_key, supply, columns, codecs, lineage, purged, file_format, external = values
+        footer, algorithm, footer_key, supply, columns, codecs, lineage, purged, file_format, external, fields = values
         made = None if columns is None else {tuple(path): ColumnSummary(known, key) for path, known, key in columns}
         known = tuple(map(ColumnLineage.from_list, lineage))
         nulls = {tuple(path): key for path, key in purged}
-        return cls(footer, algorithm, footer_key, supply, made, codecs, known, nulls, file_format, external)
+        return cls(footer, algorithm, footer_key, supply, made, codecs, known, nulls, file_format, external, fields)
 
     def facts(
         self,
@@ -228,6 +229,7 @@ class _Shape:
             purged=self.purged,
             format=self.format,
             external_material=self.external_material,
+            fields=self.fields,
         )
         return FooterFacts(summary, self.codecs, self.lineage)
 
@@ -247,6 +249,7 @@ def _shape(facts: FooterFacts) -> list[Any]:
         [[list(path), key] for path, key in summary.purged.items()],
         summary.format,
         summary.external_material,
+        summary.fields,
     ]
 
 

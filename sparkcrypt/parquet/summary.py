@@ -13,7 +13,7 @@ from sparkcrypt.names import PURGED, Algorithm, FileFormat
 from sparkcrypt.parquet.file.columns import ColumnCrypto
 from sparkcrypt.parquet.file.footer import Footer, Mode, read_footer
 from sparkcrypt.parquet.file.keys import RetrieveKey, VerifyAad
-from sparkcrypt.parquet.file.schema import Path
+from sparkcrypt.parquet.file.schema import Path, message_type
 from sparkcrypt.parquet.file.source import Source
 from sparkcrypt.parquet.pages.leniency import read_row_total
 from sparkcrypt.schema import join_dotted
@@ -42,11 +42,12 @@ class FileSummary:
     ``footer_key`` is a master key id, decoded, or None if the key metadata is foreign.  ``wrappings`` are the wrappings
     of its data keys, each once and sorted: a reader calls the key service once for each.  ``purged`` are the columns
     that, according to the footer, were replaced by nulls -> the shredded keys that they were under.
-    ``external_material`` is True if key material is in a file beside this one.
+    ``external_material`` is True if key material is in a file beside this one.  ``fields`` are the fields of the
+    message type as JSON, which many files have in common.
 
     For an ORC file, ``columns`` have ORC's names, ``footer`` is ``plaintext`` even if columns are encrypted,
-    ``row_groups`` is the number of stripes, there is no algorithm, and ``aad_prefix`` is the identity that the local
-    keys are bound to.
+    ``row_groups`` is the number of stripes, there are no algorithm and no fields, and ``aad_prefix`` is the identity
+    that the local keys are bound to.
     """
 
     path: str
@@ -63,6 +64,7 @@ class FileSummary:
     purged: Mapping[Path, str] = field(default_factory=dict)
     format: FileFormat = "parquet"
     external_material: bool = False
+    fields: str | None = None
 
     @property
     def encrypted(self) -> bool:
@@ -140,6 +142,7 @@ def summarise(footer: Footer) -> FileSummary:
         wrappings=tuple(sorted({wrapping_of(material) for material in materials})),
         purged=_read_purged(footer),
         external_material=footer.external_material,
+        fields=None if metadata is None else json.dumps(message_type(metadata), separators=(",", ":")),
     )
 
 

@@ -14,17 +14,20 @@ class ColumnIndex:
     """An index of every name of every field of a schema.
 
     In order of precedence: its logical path, its Parquet path, its Parquet path as Spark writes it, and for a list or
-    map the group below it, which has no logical path of its own (``people.list`` is ``people``).
+    map the group below it, which has no logical path of its own (``people.list`` is ``people``).  Names below a VARIANT
+    are the VARIANT's, since values may be in any of its leaves.
     """
 
     def __init__(self, schema: Schema) -> None:
         chains = [chain for _, chain in schema.walk_leaves()]
+        whole = {chain[-1][0]: above for chain in chains for above, _, node in chain if node.kind == "variant"}
         self._exact: dict[Path, Path] = {}
         self._folded: dict[Path, tuple[Path, ...]] = {}
         for names_of in (_logical_names, _parquet_names, _standard_names, _group_names):
             folded: dict[Path, tuple[Path, ...]] = {}
             for chain in chains:
-                for name, logical in names_of(chain):
+                for name, place in names_of(chain):
+                    logical = whole.get(place, place)
                     self._exact.setdefault(name, logical)
                     lower = fold(name)
                     folded[lower] = tuple(dict.fromkeys((*folded.get(lower, ()), logical)))

@@ -38,6 +38,7 @@ final class FooterFacts {
   private byte[] footerKeyMetadata;
   private long rowGroups;
   private final Map<List<String>, Column> columns = new LinkedHashMap<>();
+  private final ArrayNode fields = Wire.object().putArray("fields");
 
   /** The facts of one column; keyMetadata is null under the footer key. */
   private static final class Column {
@@ -88,7 +89,7 @@ final class FooterFacts {
     byte[] key = keys.getKey(crypto.getKey_metadata());
     byte[] aad = AesCipher.createFooterAAD(facts.fileAad());
     FileMetaData footer = Util.readFileMetaData(stream, ModuleCipherFactory.getDecryptor(AesMode.GCM, key), aad);
-    facts.addColumns(tail.path(), footer, keys);
+    facts.addSchema(tail, footer, keys);
     return facts;
   }
 
@@ -99,7 +100,7 @@ final class FooterFacts {
     if (signed) {
       facts.footerKeyMetadata = keys.note(footer.getFooter_signing_key_metadata(), null);
     }
-    facts.addColumns(tail.path(), footer, keys);
+    facts.addSchema(tail, footer, keys);
     if (!signed && facts.columns.values().stream().anyMatch(column -> column.encrypted)) {
       throw Refusal.of(
           "VerificationError", tail.path() + ": has encrypted columns, but its footer's algorithm and signature were taken away");
@@ -114,6 +115,13 @@ final class FooterFacts {
     byte[] joined = Arrays.copyOf(aadPrefix, aadPrefix.length + aadFileUnique.length);
     System.arraycopy(aadFileUnique, 0, joined, aadPrefix.length, aadFileUnique.length);
     return joined;
+  }
+
+  private void addSchema(Tail tail, FileMetaData footer, FileKeys keys) throws IOException {
+    if (!SchemaJson.addFields(fields, footer.getSchema())) {
+      throw tail.formatError("its footer's schema is no tree of fields, or is nested too deeply");
+    }
+    addColumns(tail.path(), footer, keys);
   }
 
   /** Adds the columns; refuses row groups that differ in them, since parquet-mr decrypts each row group by its own metadata. */
@@ -176,6 +184,7 @@ final class FooterFacts {
             .put("aad_file_unique", Wire.base64(aadFileUnique))
             .put("footer_key_metadata", Wire.base64(footerKeyMetadata))
             .put("row_groups", rowGroups);
+    json.set("fields", fields);
     ArrayNode list = json.putArray("columns");
     columns.forEach(
         (name, column) -> {

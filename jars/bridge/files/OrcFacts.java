@@ -4,7 +4,6 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Base64;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -30,6 +29,7 @@ final class OrcFacts {
 
   private final List<Variant> variants = new ArrayList<>();
   private final ArrayNode columns = Wire.object().putArray("columns");
+  private final ArrayNode fields = Wire.object().putArray("fields");
 
   /**
    * A column that is encrypted with all columns below it.
@@ -55,7 +55,7 @@ final class OrcFacts {
     OrcFacts facts = new OrcFacts();
     try (Reader reader = OrcFile.createReader(path, OrcFile.readerOptions(conf).filesystem(path.getFileSystem(conf)))) {
       facts.addVariants(reader);
-      facts.addColumns(reader.getSchema(), List.of(), names(conf, reader.getSchema(), schema));
+      facts.addColumns(reader.getSchema(), List.of(), names(conf, reader.getSchema(), schema), facts.fields);
     }
     for (Variant variant : facts.variants) {
       for (String key : variant.keys()) {
@@ -68,6 +68,7 @@ final class OrcFacts {
   ObjectNode toJson() {
     ObjectNode json = Wire.object().put("mode", variants.isEmpty() ? "plaintext" : "encrypted");
     json.set("columns", columns);
+    json.set("fields", fields);
     return json;
   }
 
@@ -116,7 +117,8 @@ final class OrcFacts {
     return names;
   }
 
-  private void addColumns(TypeDescription type, List<String> path, List<String> names) {
+  /** Adds the columns below a type, and their fields as Parquet would have them. */
+  private void addColumns(TypeDescription type, List<String> path, List<String> names, ArrayNode fields) {
     List<TypeDescription> children = type.getChildren();
     if (children == null || children.isEmpty()) {
       if (!path.isEmpty()) {
@@ -124,18 +126,39 @@ final class OrcFacts {
       }
       return;
     }
+    String group =
+        switch (type.getCategory()) {
+          case LIST -> "list";
+          case MAP -> "key_value";
+          default -> null;
+        };
+    ArrayNode inside = group == null ? fields : SchemaJson.addField(fields, group, null, "repeated", false);
     for (int i = 0; i < children.size(); i++) {
-      List<String> below = new ArrayList<>(path);
       TypeDescription child = children.get(i);
-      below.addAll(
+      String name =
           switch (type.getCategory()) {
-            case STRUCT -> List.of(names.get(i));
-            case LIST -> Arrays.asList("list", "element");
-            case MAP -> Arrays.asList("key_value", i == 0 ? "key" : "value");
-            default -> List.of(String.valueOf(i));
-          });
-      addColumns(child, below, child.getCategory() == TypeDescription.Category.STRUCT ? child.getFieldNames() : List.of());
+            case STRUCT -> names.get(i);
+            case LIST -> "element";
+            case MAP -> i == 0 ? "key" : "value";
+            default -> String.valueOf(i);
+          };
+      List<String> below = new ArrayList<>(path);
+      if (group != null) {
+        below.add(group);
+      }
+      below.add(name);
+      List<String> namesBelow = child.getCategory() == TypeDescription.Category.STRUCT ? child.getFieldNames() : List.of();
+      boolean isLeaf = child.getChildren() == null || child.getChildren().isEmpty();
+      addColumns(child, below, namesBelow, SchemaJson.addField(inside, name, annotation(child), "optional", isLeaf));
     }
+  }
+
+  private static String annotation(TypeDescription type) {
+    return switch (type.getCategory()) {
+      case LIST -> "LIST";
+      case MAP -> "MAP";
+      default -> null;
+    };
   }
 
   private void addLeaf(TypeDescription type, List<String> path) {

@@ -1,30 +1,78 @@
 package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.node.ArrayNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Iterator;
+import java.util.List;
 import java.util.Locale;
+import org.apache.parquet.format.ConvertedType;
+import org.apache.parquet.format.LogicalType;
+import org.apache.parquet.format.SchemaElement;
 import org.apache.parquet.schema.GroupType;
 import org.apache.parquet.schema.LogicalTypeAnnotation;
 import org.apache.parquet.schema.Type;
 
 /** A file's schema as JSON for the helper: name, kind, LIST or MAP annotation, repetition and children of every field. */
 final class SchemaJson {
+  private static final int MAX_DEPTH = 256;
+
   private SchemaJson() {}
+
+  /** Adds a field; returns its children, to be added to. */
+  static ArrayNode addField(ArrayNode fields, String name, String annotation, String repetition, boolean isLeaf) {
+    return fields
+        .addObject()
+        .put("name", name)
+        .put("kind", isLeaf ? "leaf" : "group")
+        .put("annotation", annotation)
+        .put("repetition", repetition)
+        .putArray("children");
+  }
 
   static void addFields(ArrayNode fields, GroupType group) {
     for (Type type : group.getFields()) {
-      ObjectNode field =
-          fields
-              .addObject()
-              .put("name", type.getName())
-              .put("kind", type.isPrimitive() ? "leaf" : "group")
-              .put("annotation", annotation(type.getLogicalTypeAnnotation()))
-              .put("repetition", type.getRepetition().name().toLowerCase(Locale.ROOT));
-      ArrayNode children = field.putArray("children");
+      String repetition = type.getRepetition().name().toLowerCase(Locale.ROOT);
+      ArrayNode children =
+          addField(fields, type.getName(), annotation(type.getLogicalTypeAnnotation()), repetition, type.isPrimitive());
       if (!type.isPrimitive()) {
         addFields(children, type.asGroupType());
       }
     }
+  }
+
+  /** Adds the fields of a footer's schema; returns whether its elements are a tree that is not nested too deeply. */
+  static boolean addFields(ArrayNode fields, List<SchemaElement> schema) {
+    Iterator<SchemaElement> elements = schema.iterator();
+    return elements.hasNext() && addChildren(fields, elements.next(), elements, 0) && !elements.hasNext();
+  }
+
+  private static boolean addChildren(ArrayNode fields, SchemaElement group, Iterator<SchemaElement> elements, int depth) {
+    for (int i = 0; i < group.getNum_children(); i++) {
+      if (depth > MAX_DEPTH || !elements.hasNext()) {
+        return false;
+      }
+      SchemaElement element = elements.next();
+      if (element.getRepetition_type() == null) {
+        return false;
+      }
+      String repetition = element.getRepetition_type().name().toLowerCase(Locale.ROOT);
+      ArrayNode children = addField(fields, element.getName(), annotation(element), repetition, element.isSetType());
+      if (!element.isSetType() && !addChildren(children, element, elements, depth + 1)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** Returns the annotation that parquet-mr reads: the older of two that differ. */
+  private static String annotation(SchemaElement element) {
+    if (element.isSetConverted_type()) {
+      ConvertedType converted = element.getConverted_type();
+      boolean isNested =
+          converted == ConvertedType.LIST || converted == ConvertedType.MAP || converted == ConvertedType.MAP_KEY_VALUE;
+      return isNested ? converted.name() : null;
+    }
+    LogicalType logical = element.getLogicalType();
+    return logical == null ? null : logical.isSetLIST() ? "LIST" : logical.isSetMAP() ? "MAP" : null;
   }
 
   private static String annotation(LogicalTypeAnnotation annotation) {

@@ -19,7 +19,7 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.native.footers import FooterFacts, Found, pack, unpack
 
-VERSION = 6
+VERSION = 7
 
 
 class FooterCache:

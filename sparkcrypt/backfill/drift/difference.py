@@ -30,8 +30,10 @@ DriftKind = Literal[
     "dark",
     "external_material",
     "summary_file",
+    "unknown",
 ]
 EXTERNAL_MATERIAL: DriftKind = "external_material"
+UNKNOWN: DriftKind = "unknown"
 OF_FOLDERS: tuple[DriftKind, ...] = ("missing_folder", "unlisted_folder")
 """Kinds of drift of a unit's folder, of which no file is known."""
 NO_DATA_FILE: frozenset[DriftKind] = frozenset({*OF_FOLDERS, "summary_file"})
@@ -234,6 +236,16 @@ def is_purged(summary: FileSummary, column: Path, key_id: str | None, plan: Encr
     footer_keys = of_plan if summary.format == "orc" else (summary.footer_key,)
     under_footer = (summary.columns or {})[column].key_id in footer_keys
     return under_footer and key_id is not None and summary.purged.get(column) == key_id
+
+
+def drift_of_unknown(summary: FileSummary, matched: FileColumns, plan: EncryptionPlan) -> tuple[Drift, ...]:
+    """Return the plaintext columns of a file that its table lacks, if any of the table's is encrypted.
+
+    An encrypted one is `extra`.
+    """
+    columns, detail = summary.columns or {}, "plaintext, and the table's schema has no such column, so no tag"
+    lost = [path for path in matched.unknown if columns[path].encrypted is False] if plan.encrypted else []
+    return tuple(Drift(UNKNOWN, summary.path, join_dotted(path), detail) for path in lost)
 
 
 def drift_of_unreadable(file: str, error: Exception) -> Drift:

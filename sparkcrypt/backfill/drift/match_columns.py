@@ -1,23 +1,23 @@
-"""Matching of a file's columns with planned columns, whatever case and list names its writer used."""
+"""The total match of a file's leaf columns with a table's, by which each leaf has the table's tags or is refused."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from sparkcrypt.decide.file_schema import schema_of_columns
 from sparkcrypt.errors import PlanError
 from sparkcrypt.parquet import FileSummary
+from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.plan.orc import match_orc_columns
 from sparkcrypt.schema import Path, join_dotted
-from sparkcrypt.tags.find_column import fold
 
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
-    """The columns of one file, by the file's own paths: those in the table's plan, and those not in it."""
+    """The columns of one file, by the file's own paths: those in the table's plan, and those that the table lacks."""
 
     planned: Mapping[Path, ColumnPlan]
     unknown: tuple[Path, ...]
@@ -64,11 +64,11 @@ class ColumnMatcher:
 
     def __init__(self, plan: EncryptionPlan) -> None:
         self._plan = plan
-        self._known: dict[tuple[str, tuple[Path, ...]], FileColumns] = {}
+        self._known: dict[tuple[str, str | None, tuple[Path, ...]], FileColumns] = {}
 
     def match(self, summary: FileSummary) -> FileColumns:
         """Return the same as `match_columns`, from a cache; raises the same errors."""
-        shape = summary.format, tuple(summary.columns or ())
+        shape = summary.format, summary.fields, tuple(summary.columns or ())
         found = self._known.get(shape)
         if found is None:
             found = self._known[shape] = match_columns(summary, self._plan)
@@ -78,56 +78,25 @@ class ColumnMatcher:
 def match_columns(summary: FileSummary, plan: EncryptionPlan) -> FileColumns:
     """Match a file's leaf columns with a table's.
 
-    Spark reads ``EMAIL`` of a file as the table's ``email``, and a list's element whatever its groups are named.  Such
-    a column must be matched, or its values would stay in clear.
+    Spark reads ``EMAIL`` of a file as the table's ``email``, a list's element whatever its groups are named, and a
+    repeated column without any group as a list.  Such a column must be matched, or its values would stay in clear.
 
     Args:
         summary: the file's footer; columns that are not revealed are not matched.
         plan: the plan of the file's table.
 
     Raises:
-        PlanError: a column of the file is nested unlike the table's; the message names the file.
+        PlanError: a column of the file cannot be read into the table's; the message names the file.
     """
-    if summary.format == "orc":
-        try:
-            return FileColumns(*match_orc_columns(summary.columns or (), plan))
-        except PlanError as error:
-            raise PlanError(f"{summary.path}: {error}") from error
-    exact = {column.leaf.logical: column for column in plan.columns}
-    folded = {fold(logical): column for logical, column in exact.items()}
-    planned: dict[Path, ColumnPlan] = {}
-    unknown = []
+    columns = tuple(summary.columns or ())
     try:
-        leaves = schema_of_columns(summary.columns or (), plan.schema).leaves()
+        if summary.format == "orc":
+            return FileColumns(*match_orc_columns(columns, plan))
+        leaves = schema_from_parquet(json.loads(summary.fields or "[]"), plan.schema).leaves()
     except PlanError as error:
         raise PlanError(f"{summary.path}: {error}") from error
-    for leaf in leaves:
-        column = exact.get(leaf.logical) or folded.get(fold(leaf.logical))
-        if column is None:
-            unknown.append(leaf.parquet)
-        else:
-            planned[leaf.parquet] = column
-    return FileColumns(planned, tuple(unknown))
-
-
-def refuse_lost_columns(columns: Mapping[str, FileColumns], plan: EncryptionPlan) -> None:
-    """Refuse files with columns that the table's schema no longer has.
-
-    Such a column has no tag, and Spark's engine, which reads by the schema, would lose it.
-
-    Args:
-        columns: path of a file -> its columns.
-        plan: the plan of the table.
-
-    Raises:
-        PlanError: there is one; the message names file and column.
-    """
-    tops = {fold(column.leaf.logical[:1]) for column in plan.columns}
-    for path, matched in columns.items():
-        for column in matched.unknown:
-            if len(column) > 1 or fold(column) not in tops:  # else it is read as the table's, or reading fails
-                raise PlanError(
-                    f"{path}: holds column {join_dotted(column)}, which the table's schema does not, so that no tag "
-                    "says whether it may be read by all; add the column to the table (ALTER TABLE … ADD COLUMNS) and "
-                    "tag it, or rewrite the file without it"
-                )
+    planned = {column.leaf.logical: column for column in plan.columns}
+    known = {leaf.parquet: planned[leaf.logical] for leaf in leaves if leaf.logical in planned}
+    return FileColumns(
+        {path: known[path] for path in columns if path in known}, tuple(path for path in columns if path not in known)
+    )

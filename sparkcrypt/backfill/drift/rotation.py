@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sparkcrypt.backfill.drift.difference import OF_FOLDERS, Drift, DriftKind
+from sparkcrypt.backfill.drift.difference import OF_FOLDERS, UNKNOWN, Drift, DriftKind
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.datakeys import WrappedKek
 from sparkcrypt.keys.material import Wrapping, wrapping_of_kek
@@ -14,7 +14,7 @@ from sparkcrypt.parquet import FileSummary
 OLD_VERSION: DriftKind = "old_version"
 OTHER_KEK: DriftKind = "other_kek"
 KINDS: tuple[DriftKind, ...] = (OLD_VERSION, OTHER_KEK)
-_TAKES_PART = (*KINDS, "wrong_key", "external_material", "unreadable", *OF_FOLDERS)
+_TAKES_PART = (*KINDS, "wrong_key", "external_material", "unreadable", *OF_FOLDERS, UNKNOWN)
 """Kinds of drift with which a unit may still be rewrapped, or for which another check refuses it."""
 
 

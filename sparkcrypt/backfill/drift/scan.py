@@ -13,6 +13,7 @@ from sparkcrypt.backfill.drift.difference import (
     drift_of_file,
     drift_of_missing_folder,
     drift_of_summary,
+    drift_of_unknown,
     drift_of_unlisted_folder,
     drift_of_unreadable,
 )
@@ -30,7 +31,7 @@ from sparkcrypt.backfill.drift.match_columns import ColumnMatcher, FileColumns
 from sparkcrypt.backfill.drift.rotation import Rotation, select_drift
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Unit, list_unit, partition_of
-from sparkcrypt.errors import SparkcryptError, StorageError, UnsupportedFileError
+from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, UnsupportedFileError
 from sparkcrypt.names import FileFormat
 from sparkcrypt.native.beside_data import Beside
 from sparkcrypt.native.footers import Found
@@ -181,12 +182,10 @@ def scan_footers(
         purge: count columns under shredded keys as drift, since nulls will replace them.
 
     Raises:
-        PlanError: a file's columns are nested unlike the table's, or its partition cannot be used in a key template.
+        PlanError: a partition's value cannot be used in a key template.
     """
-    footers = _part_other_formats(footers, target.format)
+    footers, columns = _match_columns(_part_other_formats(footers, target.format), target.plan)
     summaries = footers.summaries
-    matcher = ColumnMatcher(target.plan)
-    columns = {path: matcher.match(summary) for path, summary in summaries.items()}
     inherited = {
         path: tuple(find_inherited(summary, columns[path], footers.lineage.get(path, ())))
         for path, summary in summaries.items()
@@ -228,6 +227,19 @@ def _part_other_formats(footers: Footers, expected: FileFormat) -> Footers:
     return replace(footers, summaries=summaries, errors={**footers.errors, **errors})
 
 
+def _match_columns(footers: Footers, plan: EncryptionPlan) -> tuple[Footers, dict[str, FileColumns]]:
+    """Match the columns of files with the table's; a file whose columns cannot be read into these has an error."""
+    matcher, columns, errors = ColumnMatcher(plan), {}, dict(footers.errors)
+    for path, summary in footers.summaries.items():
+        try:
+            columns[path] = matcher.match(summary)
+        except PlanError as error:
+            errors[path] = error
+    if len(errors) == len(footers.errors):
+        return footers, columns
+    return replace(footers, summaries={path: footers.summaries[path] for path in columns}, errors=errors), columns
+
+
 def _find_drift(scanned: ScannedUnit, errors: Mapping[str, SparkcryptError], target: Target) -> tuple[Drift, ...]:
     inherited: dict[str, set[Path]] = {}
     for entry in scanned.inherited:
@@ -240,16 +252,17 @@ def _find_drift(scanned: ScannedUnit, errors: Mapping[str, SparkcryptError], tar
             if file.path in errors:
                 drift.append(drift_of_unreadable(file.path, errors[file.path]))
                 continue
-            summary = scanned.summaries[file.path]
+            summary, matched = scanned.summaries[file.path], scanned.columns[file.path]
             differing = drift_of_file(
                 summary,
-                scanned.columns[file.path],
+                matched,
                 target.plan,
                 values,
                 table_uuid=target.uuid,
                 inherited=inherited.get(file.path, ()),
                 dark=scanned.dark.get(file.path, ()),
             )
+            differing = (*differing, *drift_of_unknown(summary, matched, target.plan))
             drift.extend(differing if rotation is None else rotation.drift_of(summary, differing))
     if rotation is not None:
         return select_drift(tuple(drift))

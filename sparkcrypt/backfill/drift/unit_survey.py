@@ -8,15 +8,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sparkcrypt.backfill.drift.dark import keeps_dark
-from sparkcrypt.backfill.drift.difference import OF_FOLDERS, Drift, drift_by_file
+from sparkcrypt.backfill.drift.difference import OF_FOLDERS, UNKNOWN, Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited
+from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.backfill.drift.scan import ScannedUnit, list_summaries
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.target.beside import describe_foreign
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.schema import Path
+from sparkcrypt.schema import Path, join_dotted
 
 FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "purge", "leave out", "quarantine"]
 
@@ -94,8 +95,7 @@ def survey_unit(
         copies: the run writes a copy, so nothing that lies beside the files keeps it from that.
     """
     by_file = drift_by_file(scanned.drift)
-    columns = {column.leaf.dotted: column.tag for column in plan.encrypted if column.tag is not None}
-    tags = tuple(dict.fromkeys(columns.values()))
+    tags = tuple(dict.fromkeys(column.tag for column in plan.encrypted if column.tag is not None))
     actions: Counter[FileAction] = Counter()
     lengths: Counter[FileAction] = Counter()
     coverage = dict.fromkeys(tags, Coverage())
@@ -109,7 +109,7 @@ def survey_unit(
             actions[action] += 1
             lengths[action] += file.length
         whole = any(difference.column is None for difference in found)
-        differing = set(tags) if whole else {columns.get(difference.column or "") for difference in found}
+        differing = set(tags) if whole else _tags_of(found, scanned.columns[file.path])
         for tag in tags:
             coverage[tag] += Coverage(amount, Amount() if tag in differing else amount)
     for entry in list_summaries(scanned.unit, plan):
@@ -140,6 +140,12 @@ def survey_unit(
     )
 
 
+def _tags_of(found: Iterable[Drift], columns: FileColumns) -> set[str | None]:
+    """Return the tags of the columns that differ, which a file may name otherwise than its table."""
+    tags = {join_dotted(path): column.tag for path, column in columns.planned.items()}
+    return {tags.get(difference.column or "") for difference in found}
+
+
 def action_of(drift: Sequence[Drift], *, rewrap: bool) -> FileAction:
     """Return the action for a file that differs from the plan.
 
@@ -150,7 +156,7 @@ def action_of(drift: Sequence[Drift], *, rewrap: bool) -> FileAction:
     kinds = {difference.kind for difference in drift}
     if rewrap and all(difference.only_keys for difference in drift):
         return "re-wrap"
-    if "unreadable" in kinds:
+    if kinds & {"unreadable", UNKNOWN}:
         return "quarantine"
     if "dark" in kinds:
         return "purge"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited, is_untold
-from sparkcrypt.backfill.drift.match_columns import refuse_lost_columns
+from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.backfill.drift.rotation import refuse_other_drift
 from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.target.beside import refuse_foreign
 from sparkcrypt.backfill.target.target import Target
-from sparkcrypt.errors import SparkcryptError, StorageError, VerificationError
+from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, VerificationError
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import PLAINTEXT, Policy
@@ -33,7 +33,7 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
         VerificationError: a file cannot be read, is under an algorithm that is not allowed, has a column that would be
             decrypted since its tags are lost, or may be a forgery; or something lies beside the files that the run
             would move; or a rotation would have to do more than rewrap.
-        PlanError: a file has columns that the schema lacks.
+        PlanError: a file has columns that the table lacks.
     """
     refuse_unreadable(scanned)
     if not copies:
@@ -44,7 +44,7 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
         refuse_forgeries(scanned, target.plan, policy)
     if scanned.rotation is not None:
         refuse_other_drift(scanned.unit.name, scanned.drift, scanned.rotation)
-    refuse_lost_columns(scanned.columns, target.plan)
+    refuse_unknown_columns(scanned.columns)
 
 
 def refuse_unreadable(scanned: ScannedUnit) -> None:
@@ -119,6 +119,26 @@ def _untagged_text(path: str, column: Path, key_id: str | None, inherited: Inher
         f"{what}: its tags may be lost, and a run would decrypt it; set them again with `sparkcrypt tags set`, and "
         "then unset them if they should go"
     )
+
+
+def refuse_unknown_columns(columns: Mapping[str, FileColumns]) -> None:
+    """Refuse files with columns that the table's schema does not have.
+
+    Such a column has no tag, and Spark's engine, which reads by the schema, would lose it.
+
+    Args:
+        columns: path of a file -> its columns.
+
+    Raises:
+        PlanError: there is one; the message names file and column.
+    """
+    for path, matched in columns.items():
+        for column in matched.unknown:
+            raise PlanError(
+                f"{path}: holds column {join_dotted(column)}, which the table's schema does not, so that no tag says "
+                "whether it may be read by all; add the column to the table (ALTER TABLE … ADD COLUMNS) and tag it, or "
+                "move the file out of the table"
+            )
 
 
 def refuse_forgeries(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy) -> None:

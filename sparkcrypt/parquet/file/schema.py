@@ -19,6 +19,7 @@ PATHS_SIZE = 8_000_000
 """The most that all leaf paths of a file may have together, in characters plus `NAME_SIZE` for each name; the file's
 size in bytes if that is more.  Every column chunk contains its leaf's path, so only a forged file has longer ones."""
 _REPETITIONS = ("required", "optional", "repeated")
+_ALL_CONVERTED = range(22)
 _CONVERTED: dict[int, Annotation] = {
     ConvertedType.MAP: "MAP",
     ConvertedType.MAP_KEY_VALUE: "MAP_KEY_VALUE",
@@ -160,11 +161,14 @@ def _field(element: SchemaElement) -> Field:
 
 
 def _annotation(element: SchemaElement) -> Annotation | None:
-    logical = element.logical_type
-    if logical is not None:
-        return "LIST" if logical.list is not None else "MAP" if logical.map is not None else None
-    converted = element.converted_type
-    return None if converted is None else _CONVERTED.get(converted)
+    converted, logical = element.converted_type, element.logical_type
+    if (
+        converted is not None and converted in _ALL_CONVERTED
+    ):  # where the two differ, parquet-mr, and so Spark, believes this one
+        return _CONVERTED.get(converted)
+    if logical is None:
+        return None
+    return "LIST" if logical.list is not None else "MAP" if logical.map is not None else None
 
 
 def _child_count(group: SchemaElement) -> int:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sparkcrypt.backfill.drift.dark import find_dark, find_dark_drift, refuse_dark, tell_none
-from sparkcrypt.backfill.drift.difference import Drift, drift_in_short, drift_of_file
+from sparkcrypt.backfill.drift.difference import Drift, drift_in_short, drift_of_file, drift_of_unknown
 from sparkcrypt.backfill.drift.inherited import find_inherited, sum_up_inherited
-from sparkcrypt.backfill.drift.match_columns import ColumnMatcher, match_columns, refuse_lost_columns
+from sparkcrypt.backfill.drift.match_columns import ColumnMatcher, match_columns
 from sparkcrypt.backfill.drift.unit_survey import action_of
+from sparkcrypt.backfill.drift.untouchable import refuse_unknown_columns
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError, UnsupportedFileError
 from sparkcrypt.native.footers import FooterFacts, pack, unpack
 from sparkcrypt.parquet import ColumnSummary, FileSummary
 from sparkcrypt.tags.lineage_note import ColumnLineage
 from tests.unit.backfill.plans import planned
+from tests.unit.schema.message_types import fields_of
 
 
 def test_each_kind_is_one_line_with_its_count_and_first_files() -> None:
@@ -45,7 +48,7 @@ def test_columns_that_inherited_their_tags_are_no_drift_and_are_listed_once() ->
     noted = ColumnLineage("ID", ("pii",), (("a.b", "ssn"),), inherited=("pii",))
     columns: dict[tuple[str, ...], ColumnSummary] = {(name,): ColumnSummary(True, "pii") for name in ("id", "email")}
     plan = planned()
-    file = replace(plain_file(), footer="encrypted", footer_key="footer", algorithm="AES_GCM_V1", columns=columns)
+    file = replace(dark_file(id="pii", email="pii"), columns=columns)
     matched = match_columns(file, plan)
     (inherited,) = find_inherited(file, matched, [noted])
     assert (inherited.path, inherited.key_id, inherited.origins) == (("id",), "pii", "a.b.ssn")
@@ -70,6 +73,7 @@ def plain_file(*columns: tuple[str, ...]) -> FileSummary:
         rows=1,
         row_groups=1,
         columns={column: ColumnSummary(False, None) for column in columns},
+        fields=json.dumps(fields_of(columns)),
     )
 
 
@@ -88,18 +92,32 @@ def test_a_column_by_another_writers_name_is_drift(columns: tuple[tuple[str, ...
     assert [difference.kind for difference in found] == ["plaintext"]
 
 
-@pytest.mark.parametrize("lost", [("other",), ("id", "element"), ("id", "key_value", "value")])
-def test_a_column_that_the_schema_lacks_is_refused_whatever_groups_it_is_in(lost: tuple[str, ...]) -> None:
-    """Names of groups do not make a column the table's: what has no tag would stay in clear."""
-    file = plain_file(("email",), lost)
-    with pytest.raises(PlanError, match=rf"{file.path}: holds column {'.'.join(lost)}, which the table's schema"):
-        refuse_lost_columns({file.path: match_columns(file, planned())}, planned())
+def test_a_column_that_the_table_lacks_is_refused_and_told() -> None:
+    """What has no tag would stay in clear."""
+    file, plan = plain_file(("email",), ("other",)), planned()
+    matched = match_columns(file, plan)
+    with pytest.raises(PlanError, match=rf"{file.path}: holds column other, which the table's schema"):
+        refuse_unknown_columns({file.path: matched})
+    found = drift_of_unknown(file, matched, plan)
+    assert [(drift.kind, drift.column) for drift in found] == [("unknown", "other")]
+    assert action_of(found, rewrap=True) == action_of([*found, *drift_in(file, None)], rewrap=False) == "quarantine"
+    assert not drift_of_unknown(dark_file(other="pii"), match_columns(dark_file(other="pii"), plan), plan)
+    nothing = replace(plan, columns=plan.columns[:1])  # without any tag
+    assert not drift_of_unknown(file, match_columns(file, nothing), nothing)
+
+
+@pytest.mark.parametrize("nested", [("id", "element"), ("id", "key_value", "value"), ("email", "list", "element")])
+def test_a_column_that_is_a_group_in_the_file_is_refused(nested: tuple[str, ...]) -> None:
+    """Names of groups do not make a column the table's."""
+    file = plain_file(nested)
+    with pytest.raises(PlanError, match=rf"{file.path}: column {nested[0]} is read as a column of single values, but"):
+        match_columns(file, planned())
 
 
 def test_a_column_that_is_the_tables_by_another_writers_name_is_not_lost() -> None:
     """Case and the names of a list's groups are the writer's."""
     file = plain_file(("ID",), ("phones", "bag", "array_element"))
-    refuse_lost_columns({file.path: match_columns(file, planned())}, planned())
+    refuse_unknown_columns({file.path: match_columns(file, planned())})
 
 
 def test_files_of_equal_columns_are_matched_once_and_others_for_themselves() -> None:
@@ -146,6 +164,7 @@ def encrypted_file(
         footer_key=footer,
         aad_prefix=prefix,
         columns=columns,
+        fields=json.dumps(fields_of(columns)),
     )
 
 
@@ -177,9 +196,11 @@ def test_only_keys_differ_where_data_keys_can_stay(file: FileSummary, kinds: lis
 def dark_file(**columns: str | None) -> FileSummary:
     """Return the summary of an encrypted file, with a key or plaintext for each column."""
     made: dict[tuple[str, ...], ColumnSummary] = {
-        (name,): ColumnSummary(key is not None, key) for name, key in columns.items()
+        (name,) if name != "phones" else (name, "list", "element"): ColumnSummary(key is not None, key)
+        for name, key in columns.items()
     }
-    return replace(plain_file(), footer="encrypted", footer_key="footer", algorithm="AES_GCM_V1", columns=made)
+    plain = plain_file(*made)
+    return replace(plain, footer="encrypted", footer_key="footer", algorithm="AES_GCM_V1", columns=made)
 
 
 def test_dark_columns_are_those_of_shredded_keys_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.tags.model import tags_of_schema
+from tests.unit.schema.message_types import fields_of
 
 UUID = "1" * 32
 PATH = "/t/p=1/f.parquet"
@@ -72,6 +74,7 @@ def file(columns: Columns | None = None, **changed: Any) -> FileSummary:
         rows=1,
         row_groups=1,
         columns={**OWN, **(columns or {})},
+        fields=json.dumps(fields_of(OWN)),
     )
     return replace(summary, **changed)
 

@@ -12,9 +12,10 @@ import pytest
 from sparkcrypt.backfill.audit.evidence import DigestSecret
 from sparkcrypt.backfill.drift.dark import keeps_dark
 from sparkcrypt.backfill.drift.difference import Drift, _keeps_roots, drift_of_file
-from sparkcrypt.backfill.drift.match_columns import match_columns, refuse_lost_columns
+from sparkcrypt.backfill.drift.match_columns import match_columns
 from sparkcrypt.backfill.drift.rotation import Rotation
 from sparkcrypt.backfill.drift.unit_survey import action_of
+from sparkcrypt.backfill.drift.untouchable import refuse_unknown_columns
 from sparkcrypt.backfill.engine.orc_orders import find_move, order_orc_file
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import FormatError, PlanError
@@ -105,7 +106,7 @@ def test_column_that_the_table_lacks_is_refused() -> None:
     """What has no tag would stay in clear; so would what is nested otherwise than the table's."""
     file = orc_file(names="email former")
     with pytest.raises(PlanError, match=r"f\.orc: holds column former, which the table's schema"):
-        refuse_lost_columns({FILE: match_columns(file, planned())}, planned())
+        refuse_unknown_columns({FILE: match_columns(file, planned())})
     with pytest.raises(PlanError, match=r"f\.orc: column phones\.element is read as a list"):
         match_columns(orc_file(names="phones.element"), planned())
 

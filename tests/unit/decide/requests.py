@@ -9,6 +9,7 @@ from typing import Any
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import KeyMaterial
 from sparkcrypt.policy import policy_from_document
+from tests.unit.schema.message_types import fields_of
 
 UUID = "11111111-2222-3333-4444-555555555555"
 OTHER_UUID = "99999999-2222-3333-4444-555555555555"
@@ -105,7 +106,9 @@ def column(path: tuple[str, ...], keys: dict[tuple[str, ...], str | None]) -> di
 
 
 def read(path: str, footer: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Return a request to read a file."""
+    """Return a request to read a file, whose message type is that of its columns unless the footer has another."""
+    if "fields" not in footer:
+        footer = {**footer, "fields": fields_of(column["path"] for column in footer["columns"])}
     return {
         "policy": policy(),
         "path": path,

@@ -16,6 +16,7 @@ from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import KeyMaterial
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.decide.requests import JOB, PREFIX, TABLE, policy, schema
+from tests.unit.schema.message_types import fields_of
 
 FILE = "part-00000-0c7ebd5e-90f2-4b0e-a1a1-6f7f9a2b4c3d-c000.snappy.orc"
 FORMATS = {"formats": ["parquet", "orc"]}
@@ -146,7 +147,7 @@ def read(*columns: dict[str, Any], path: str = "file:/w/t/f.orc", **more: Any) -
     told = {PREFIX + "table.name": "a.b", PREFIX + "table.uuid": UUID, PREFIX + "tags.ssn": "pii"}
     required = {PREFIX + "require_encryption": "true"} if more.pop("required", True) else {}
     mode = "encrypted" if any(column["encrypted"] for column in columns) else "plaintext"
-    footer = {"mode": mode, "columns": list(columns)}
+    footer = {"mode": mode, "columns": list(columns), "fields": fields_of(column["path"] for column in columns)}
     said = {"policy": policy(**{**FORMATS, **more.pop("policy", {})}), "path": path, "footer": footer}
     return {**said, "properties": {**told, **required, **more}}
 

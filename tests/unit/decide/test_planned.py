@@ -11,6 +11,7 @@ from sparkcrypt.decide.file import resolve_read, resolve_write
 from sparkcrypt.decide.planned_writes import check_format, check_partitioning, check_sink, table_tags
 from sparkcrypt.errors import BridgeError, ConfigError, PlanError, VerificationError
 from tests.unit.decide.requests import JOB, NAME, PREFIX, policy, schema, write
+from tests.unit.schema.message_types import fields_of
 
 LOG = "file:/w/d/_delta_log"
 
@@ -141,7 +142,8 @@ def test_schema_with_the_escapes_of_hive() -> None:
 def test_reader_of_the_log() -> None:
     """A checkpoint in clear is read in the place of a table that requires encryption; a data file is not."""
     rules = policy(tables={"c": {"location": "file:/w", "require_encryption": True}})
-    plain = {"mode": "plaintext", "columns": [{"path": ["ssn"], "encrypted": False}]}
+    columns = [{"path": ["ssn"], "encrypted": False}]
+    plain = {"mode": "plaintext", "columns": columns, "fields": fields_of([("ssn",)])}
     request = {"policy": rules, "properties": {}, "footer": plain}
     assert resolve_read({**request, "path": f"{LOG}/1.checkpoint.parquet"})["aad_prefix"] is None
     with pytest.raises(VerificationError, match="requires encryption"):

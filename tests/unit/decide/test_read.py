@@ -30,7 +30,7 @@ from tests.unit.decide.requests import (
     schema,
     write,
 )
-from tests.unit.schema.message_types import message_type
+from tests.unit.schema.message_types import group, leaf, message_type, repeated
 from tests.unit.schema.strategies import spark_schemas
 
 PLACE = f"file:/w/t/p=0/{NAME}"
@@ -395,10 +395,10 @@ def test_what_was_written_is_read_and_no_column_less(document: dict[str, Any], d
     if not answer["encrypt"]:
         return
     keys = {tuple(column["path"]): column["key"] for column in answer["columns"]}
-    footer = footer_of(answer, ())
-    for leaf in _leaves(message_type(document), ()):
-        metadata = material(keys[leaf].replace("%3A", ":")) if keys.get(leaf) else None
-        footer["columns"].append({"path": list(leaf), "encrypted": leaf in keys, "key_metadata": metadata})
+    footer = footer_of(answer, (), fields=message_type(document))
+    for path in _leaves(message_type(document), ()):
+        metadata = material(keys[path].replace("%3A", ":")) if keys.get(path) else None
+        footer["columns"].append({"path": list(path), "encrypted": path in keys, "key_metadata": metadata})
     request = read(
         PLACE, footer, requested_schema=json.dumps(document), properties={**STRICT_ONLY, PREFIX + "table.uuid": UUID}
     )
@@ -439,7 +439,7 @@ LEGACY = [
 @pytest.mark.parametrize(("tagged", "path", "other"), LEGACY)
 def test_tag_is_found_in_every_writers_form(tagged: str, path: list[str], other: list[str]) -> None:
     """A plaintext leaf is refused whichever form its writer gave its lists and maps."""
-    columns = [{"path": leaf, "encrypted": False, "key_metadata": None} for leaf in (other, path)]
+    columns = [{"path": place, "encrypted": False, "key_metadata": None} for place in (other, path)]
     columns.append({"path": ["anything"], "encrypted": True, "key_metadata": None})
     properties = {**STRICT_ONLY, PREFIX + "table.uuid": UUID, PREFIX + f"tags.{tagged}": "pii"}
     footer = {**written(), "columns": columns}
@@ -475,11 +475,13 @@ def test_other_names_of_a_list_s_groups_hide_no_column(groups: tuple[str, ...]) 
     paths = [["people", *groups, "ssn"], ["people", *groups, "n"]]
     columns = [{"path": path, "encrypted": False, "key_metadata": None} for path in paths]
     columns.append({"path": ["anything"], "encrypted": True, "key_metadata": None})
+    inside = [leaf("ssn"), leaf("n")]
+    repeats = repeated(groups[0], *(inside if len(groups) == 1 else [group(groups[1], *inside)]))
+    fields = [group("people", repeats, annotation="LIST"), leaf("anything")]
     properties = {**STRICT_ONLY, PREFIX + "table.uuid": UUID}
+    footer = {**written(), "columns": columns, "fields": fields}
     with pytest.raises(VerificationError, match=r"ssn is plaintext"):
-        resolve_read(
-            read(PLACE, {**written(), "columns": columns}, properties=properties, requested_schema=json.dumps(PEOPLE))
-        )
+        resolve_read(read(PLACE, footer, properties=properties, requested_schema=json.dumps(PEOPLE)))
 
 
 def test_column_that_is_no_list_is_refused_where_a_list_is_read() -> None:

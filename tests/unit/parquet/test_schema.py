@@ -93,13 +93,16 @@ def test_leaf_paths_are_those_of_pyarrow(tmp_path: Path) -> None:
         (2, None, "MAP_KEY_VALUE"),
         (None, 3, "LIST"),
         (None, 2, "MAP"),
-        (1, 3, "LIST"),
+        (1, 3, "MAP"),
+        (2, 40, "MAP_KEY_VALUE"),
+        (0, 3, None),
+        (99, 3, "LIST"),
         (99, None, None),
         (None, 40, None),
     ],
 )
 def test_old_and_new_annotations_are_understood(converted: int | None, logical: int | None, annotation: str) -> None:
-    """LIST and MAP are known by either annotation, the logical type going first; unknown ones are none."""
+    """LIST and MAP are known by either annotation, the old one going first, as for Spark; unknown ones are none."""
     group = element("g", children=1, converted=converted, logical=logical)
     (found,) = message_type(metadata(ROOT, group, LEAF))
     assert found["annotation"] == annotation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -55,7 +56,7 @@ FORMS = {
     ),
     "two levels of structs with a repeated field": (
         group("a", repeated("list", leaf("x", "repeated")), annotation="LIST"),
-        [("a.element.x", "a.list.x")],
+        [("a.element.x.element", "a.list.x")],
     ),
     "two levels of lists": (
         group("a", repeated("array", leaf("array", "repeated"), annotation="LIST"), annotation="LIST"),
@@ -103,10 +104,18 @@ FORMS = {
     ),
     "annotation on a group that is no map": (
         group("s", repeated("key_value", leaf("key")), annotation="MAP"),
-        [("s.key_value.key", "s.key_value.key")],
+        [("s.key_value.element.key", "s.key_value.key")],
     ),
-    "repeated without annotation": (repeated("r", leaf("x")), [("r.x", "r.x")]),
-    "repeated leaf": (leaf("r", "repeated"), [("r", "r")]),
+    "repeated without annotation": (repeated("r", leaf("x")), [("r.element.x", "r.x")]),
+    "repeated leaf": (leaf("r", "repeated"), [("r.element", "r")]),
+    "repeated leaf in a repeated group": (
+        repeated("r", leaf("x", "repeated"), leaf("y")),
+        [("r.element.x.element", "r.x"), ("r.element.y", "r.y")],
+    ),
+    "repeated list": (
+        repeated("r", repeated("list", leaf("element")), annotation="LIST"),
+        [("r.element.element", "r.list.element")],
+    ),
     "hard names": (group("a.b", leaf("c,d")), [("a%2Eb.c,d", "a%2Eb.c,d")]),
 }
 
@@ -125,3 +134,33 @@ def _field(name: str, kind: Any) -> dict[str, Any]:
         pair = (_field("key", kind["keyType"]), _field("value", kind["valueType"]))
         return group(name, repeated("key_value", *pair), annotation="MAP")
     return group(name, *message_type(kind))
+
+
+def fields_of(paths: Iterable[Sequence[str]]) -> list[dict[str, Any]]:
+    """Return the message type of these leaves, in which groups with names of lists and maps are such."""
+    tree: dict[str, Any] = {}
+    for path in paths:
+        below = tree
+        for name in path:
+            below = below.setdefault(name, {})
+    return [_field_of(name, below) for name, below in tree.items()]
+
+
+def _field_of(name: str, below: Mapping[str, Any]) -> dict[str, Any]:
+    if not below:
+        return leaf(name)
+    annotation = _annotation(name, below)
+    if annotation is None:
+        return group(name, *(_field_of(inner, rest) for inner, rest in below.items()))
+    ((inner, inside),) = below.items()
+    inner_fields = [_field_of(name, rest) for name, rest in inside.items()]
+    return group(name, repeated(inner, *inner_fields) if inside else leaf(inner, "repeated"), annotation=annotation)
+
+
+def _annotation(name: str, below: Mapping[str, Any]) -> str | None:
+    if len(below) != 1:
+        return None
+    ((inner, inside),) = below.items()
+    if inner in ("array", f"{name}_tuple") or (inner in ("list", "bag") and len(inside) == 1):
+        return "LIST"
+    return "MAP" if inner in ("key_value", "map") and len(inside) == len(("key", "value")) else None
