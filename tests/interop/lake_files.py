@@ -44,6 +44,10 @@ class TableWriter:
         """
         plain = io.BytesIO()
         pq.write_table(rows, plain, compression="none", row_group_size=2)
+        return self.encrypt(plain.getvalue(), name, keys, partition)
+
+    def encrypt(self, plain: bytes, name: str, keys: Mapping[str, str], partition: str = "") -> Path:
+        """Write an encrypted file with the content of a plaintext one; the other arguments are those of `write`."""
         target = self.folder / partition / name
         target.parent.mkdir(parents=True, exist_ok=True)
         encryption = FileEncryption(
@@ -53,7 +57,7 @@ class TableWriter:
             columns={tuple(path.split(".")): self._key(key_id) for path, key_id in keys.items()},
             aad_prefix=FileIdentity(self._uuid, partition, name).to_aad_prefix(),
         )
-        rewrite_file(plain.getvalue(), str(target), encryption=encryption)
+        rewrite_file(plain, str(target), encryption=encryption)
         return target
 
     def _key(self, key_id: str, *, is_footer_key: bool = False) -> DataKey:

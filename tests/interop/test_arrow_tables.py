@@ -34,12 +34,15 @@ from sparkcrypt.errors import (
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.names import REQUIRE_ENCRYPTION, TABLE_UUID
 from sparkcrypt.native.open_places import place
+from sparkcrypt.parquet import inspect_file
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import join_dotted
 from tests.interop.lake_files import UUID, TableWriter
 from tests.services.installed import ROOT
 from tests.spark.fresh_scripts import calls
 from tests.spark.support import make_policy, with_keys, without_keys
+from tests.unit.schema.writers import REPEATED, canary, write_as
 
 pytestmark = pytest.mark.sparks
 TAGS = """
@@ -608,3 +611,25 @@ def test_arguments_are_checked(folder: Path, policy: Policy) -> None:
         open_t(folder, policy, tags={"email": "pii"})
     with pytest.raises(SparkcryptError, match="is not known, and a misspelt option"):
         open_table(str(folder), policy, properties={REQUIRE_ENCRYPTION + "d": "true"})
+
+
+@pytest.mark.parametrize("form", [REPEATED, "new", "Hive", "Avro", "Thrift"])
+def test_lists_of_any_writer_are_read_and_demanded(tmp_path: Path, policy: Policy, form: str) -> None:
+    """The keys of their leaves are opened, denied and demanded whatever groups are around what repeats, if any is."""
+    person = {"type": "struct", "fields": [{"name": name, "type": "string"} for name in ("name", "ssn")]}
+    lists = {"phones": "string", "people": person}
+    fields = [{"name": name, "type": {"type": "array", "elementType": kind}} for name, kind in lists.items()]
+    plain = write_as(
+        tmp_path / "plain", {"type": "struct", "fields": fields}, lambda forms: form if form in forms else forms[0]
+    )
+    phones, _, ssn = map(join_dotted, inspect_file(plain).columns or ())
+    writer, told = TableWriter(tmp_path / "t", policy), {"phones": ["pii"], "people.element.ssn": ["fin"]}
+    writer.encrypt(plain.read_bytes(), "a.parquet", {phones: "pii", ssn: "fin"})
+    expected = {"phones": [canary(0)], "people": [{"name": canary(1), "ssn": canary(2)}]}
+    assert open_t(tmp_path / "t", policy, tags=told).to_table().to_pylist() == [expected]
+    denied = open_t(tmp_path / "t", lacking(policy, tmp_path, "fin"), tags=told, on_denied="null")
+    assert denied.to_table().to_pylist() == [{**expected, "people": [{"name": canary(1), "ssn": None}]}]
+    (tmp_path / "t" / "a.parquet").unlink()
+    writer.encrypt(plain.read_bytes(), "a.parquet", {ssn: "fin"})
+    with pytest.raises(VerificationError, match=f"column {phones} is plaintext, and the tag 'pii'"):
+        open_t(tmp_path / "t", policy, tags=told).to_table()

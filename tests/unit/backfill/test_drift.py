@@ -10,17 +10,21 @@ import pytest
 
 from sparkcrypt.backfill.drift.dark import find_dark, find_dark_drift, refuse_dark, tell_none
 from sparkcrypt.backfill.drift.difference import Drift, drift_in_short, drift_of_file, drift_of_unknown
+from sparkcrypt.backfill.drift.footers import Footers
 from sparkcrypt.backfill.drift.inherited import find_inherited, sum_up_inherited
 from sparkcrypt.backfill.drift.match_columns import ColumnMatcher, match_columns
-from sparkcrypt.backfill.drift.unit_survey import action_of
-from sparkcrypt.backfill.drift.untouchable import refuse_unknown_columns
+from sparkcrypt.backfill.drift.scan import scan_footers
+from sparkcrypt.backfill.drift.unit_survey import action_of, survey_unit
+from sparkcrypt.backfill.drift.untouchable import refuse_unknown_columns, refuse_unreadable
+from sparkcrypt.backfill.target.target import Target
+from sparkcrypt.backfill.target.unit import Folder, SourceFile, Unit
 from sparkcrypt.decide.identity import FileIdentity
-from sparkcrypt.errors import PlanError, UnsupportedFileError
+from sparkcrypt.errors import PlanError, UnsupportedFileError, VerificationError
 from sparkcrypt.native.footers import FooterFacts, pack, unpack
 from sparkcrypt.parquet import ColumnSummary, FileSummary
 from sparkcrypt.tags.lineage_note import ColumnLineage
 from tests.unit.backfill.plans import planned
-from tests.unit.schema.message_types import fields_of
+from tests.unit.schema.message_types import fields_of, leaf
 
 
 def test_each_kind_is_one_line_with_its_count_and_first_files() -> None:
@@ -112,6 +116,31 @@ def test_a_column_that_is_a_group_in_the_file_is_refused(nested: tuple[str, ...]
     file = plain_file(nested)
     with pytest.raises(PlanError, match=rf"{file.path}: column {nested[0]} is read as a column of single values, but"):
         match_columns(file, planned())
+
+
+def test_unit_is_surveyed_whatever_its_files_columns_are() -> None:
+    """What cannot be read is named for itself, and a tag is not counted as done where a file's name for it differs."""
+    half = replace(
+        dark_file(id=None, email="pii", phones=None),
+        path="/t/half",
+        columns={("email",): ColumnSummary(True, "pii"), ("phones",): ColumnSummary(False, None)},
+        fields=json.dumps([leaf("email"), leaf("phones", "repeated")]),
+    )
+    files = [half, replace(plain_file(("phones",)), path="/t/single")]
+    plan = planned()
+    target: Target = type("Planned", (), {"plan": plan, "format": "parquet", "uuid": None})()
+    folder = Folder("", tuple(SourceFile(file.path, 100, 0) for file in files))
+    unit = Unit("t", "/t", None, "", {}, (folder,))
+    scanned = scan_footers(unit, Footers({file.path: file for file in files}, {}, {}, {}), target)
+    survey = survey_unit(scanned, plan)
+    assert {(drift.kind, drift.file, drift.column) for drift in scanned.drift} == {
+        ("missing", "/t/half", "phones"),
+        ("unreadable", "/t/single", None),
+    }
+    assert {action: amount.files for action, amount in survey.actions.items()} == {"encrypt": 1, "quarantine": 1}
+    assert survey.coverage["pii"].matching.files == 0
+    with pytest.raises(VerificationError, match="/t/single: column phones is read as a list, but"):
+        refuse_unreadable(scanned)
 
 
 def test_a_column_that_is_the_tables_by_another_writers_name_is_not_lost() -> None:

@@ -72,6 +72,112 @@ def test_a_list_has_two_names_for_one_level() -> None:
     assert schema_from_parquet([field]).leaves() == spark.leaves()
 
 
+def array(element: Any) -> dict[str, Any]:
+    """Return Spark's type of an array."""
+    return {"type": "array", "elementType": element, "containsNull": True}
+
+
+def struct(**fields: Any) -> dict[str, Any]:
+    """Return Spark's type of a struct."""
+    return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+MAP = {"type": "map", "keyType": "string", "valueType": "string"}
+SHREDDED = group(
+    "V",
+    leaf("metadata", "required"),
+    leaf("value"),
+    group("typed_value", group("list", leaf("value"), group("typed_value", leaf("metadata")))),
+)
+OF_SHREDDED = [
+    ("metadata", "metadata"),
+    ("value", "value"),
+    ("value", "typed_value.list.value"),
+    ("value", "typed_value.list.typed_value.metadata"),
+]
+READ: dict[str, tuple[Any, dict[str, Any], list[tuple[str, str]]]] = {
+    "another case": (struct(X="long"), group("A", leaf("x")), [("a.X", "A.x")]),
+    "a repeated leaf": (array("string"), leaf("a", "repeated"), [("a.element", "a")]),
+    "a repeated group": (array(struct(x="long")), repeated("a", leaf("x")), [("a.element.x", "a.x")]),
+    "a struct that repeats by its type alone": (
+        array(struct(x="long")),
+        group("a", repeated("list", leaf("x")), annotation="LIST"),
+        [("a.element.x", "a.list.x")],
+    ),
+    "a struct in three levels of its own name": (
+        array(struct(element="long")),
+        group("a", repeated("list", group("element", leaf("element"))), annotation="LIST"),
+        [("a.element.element", "a.list.element.element")],
+    ),
+    "three levels by a name of two": (
+        array("string"),
+        group("a", repeated("array", leaf("x")), annotation="LIST"),
+        [("a.element", "a.array.x")],
+    ),
+    "a struct of two levels that got a field later": (
+        array(struct(x="long", y="long")),
+        group("a", repeated("array", leaf("x")), annotation="LIST"),
+        [("a.element.x", "a.array.x")],
+    ),
+    "a map without annotation": (
+        MAP,
+        group("a", repeated("pairs", leaf("k"), leaf("v"))),
+        [("a.key", "a.pairs.k"), ("a.value", "a.pairs.v")],
+    ),
+    "a shredded VARIANT": (
+        "variant",
+        {**SHREDDED, "name": "a"},
+        [(f"a.{name}", f"a.{at}") for name, at in OF_SHREDDED],
+    ),
+    "a shredded VARIANT in a list": (
+        array(struct(v="variant")),
+        group("a", repeated("list", group("element", SHREDDED)), annotation="LIST"),
+        [(f"a.element.v.{name}", f"a.list.element.V.{at}") for name, at in OF_SHREDDED],
+    ),
+    "what the table lacks": (struct(x="long"), group("a", leaf("r", "repeated")), [("a.r.element", "a.r")]),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_form_is_read_into_the_tables_column(name: str) -> None:
+    """Where a form has several readings, or another case, it is the table's column."""
+    kind, field, expected = READ[name]
+    columns = schema_from_spark(struct(a=kind))
+    assert [(dotted(at.logical), at.dotted) for at in schema_from_parquet([field], columns).leaves()] == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "message"),
+    [
+        (array("string"), leaf("a"), "column a is read as a list, but"),
+        (array("string"), group("a", repeated("list", leaf("element"))), "column a is read as a list, but"),
+        (array("string"), FORMS["map"][0] | {"name": "a"}, "column a is read as a list, but"),
+        ("string", leaf("a", "repeated"), "column a is read as a column of single values, but"),
+        ("string", FORMS["three levels"][0], "column a is read as a column of single values, but"),
+        (array(array("string")), FORMS["two levels"][0], r"column a\.array is read as a list, but"),
+        (struct(x="long"), leaf("a"), "column a is read as a struct, but"),
+        (struct(x="long"), repeated("a", leaf("x")), "column a is read as a struct, but"),
+        (struct(x=array("long")), group("a", leaf("X")), r"column a\.X is read as a list, but"),
+        (MAP, FORMS["three levels"][0], "column a is read as a map, but"),
+        (MAP, group("a", repeated("key_value", leaf("key")), annotation="MAP"), "column a is read as a map, but"),
+        ("variant", leaf("a"), "column a is read as a VARIANT, but"),
+    ],
+)
+def test_form_that_cannot_be_read_into_the_tables_column_is_refused(
+    kind: Any, field: dict[str, Any], message: str
+) -> None:
+    """The message names the column of the file, and what the table has."""
+    with pytest.raises(PlanError, match=message):
+        schema_from_parquet([field], schema_from_spark(struct(a=kind)))
+
+
+def test_names_that_differ_by_case_are_columns_of_their_own() -> None:
+    """The exact name is read; where several differ by case alone, none is, as Spark refuses them."""
+    columns = schema_from_spark(struct(Ab=array("long"), aB="long", x="long"))
+    found = schema_from_parquet([leaf("aB"), leaf("AB"), leaf("x"), leaf("X")], columns).leaves()
+    assert [at.logical for at in found] == [("aB",), ("AB",), ("x",), ("x",)]
+
+
 ARROW = {
     "string": pa.string(), "integer": pa.int32(), "long": pa.int64(), "double": pa.float64(), "boolean": pa.bool_(),
     "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "decimal(10,2)": pa.decimal128(10, 2),  # noqa: E501  # one message, one line

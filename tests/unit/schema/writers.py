@@ -15,7 +15,7 @@ from tests.unit.parquet.rewriting import clear_metadata, column_chunks, patch_fo
 
 Choose = Callable[[Sequence[str]], str]
 """Returns one of several forms."""
-_REQUIRED, _REPEATED, _BYTES = 0, 2, 6
+_REQUIRED, _REPEATED, _BYTES, _UTF8 = 0, 2, 6, 0
 LISTS = ("new", "Hive", "Spark legacy", "Avro", "Thrift", "of several fields")
 REPEATED = "repeated"
 """The form of Protocol Buffers: no group is around what repeats."""
@@ -106,6 +106,7 @@ Made = tuple[list[Struct], list[tuple[str, ...]]]
 def _element(name: str, repetition: int, children: int = 0, converted: int | None = None) -> Struct:
     made = Struct({SchemaElement.repetition_type.key: repetition, SchemaElement.name.key: name.encode()})
     made[SchemaElement.num_children.key if children else SchemaElement.type.key] = children or _BYTES
+    converted = converted if children else _UTF8
     if converted is not None:
         made[SchemaElement.converted_type.key] = converted
     return made
@@ -117,7 +118,7 @@ def _fields(struct: Any, above: tuple[str, ...], choose: Choose) -> Made:
     for field in struct["fields"]:
         kind, name = field["type"], field["name"]
         name = name.upper() if choose(("as in the table", "upper case")) == "upper case" else name
-        repeats = not isinstance(kind, str) and kind["type"] == "array" and choose((REPEATED, "annotated")) == REPEATED
+        repeats = not isinstance(kind, str) and kind["type"] == "array" and choose(("annotated", REPEATED)) == REPEATED
         inner = kind["elementType"] if repeats else kind
         made = _field(name, inner, above, choose, _REPEATED if repeats else _REQUIRED)
         elements += made[0]

@@ -84,3 +84,12 @@ def test_every_field_of_any_schema_is_found(document: dict[str, Any]) -> None:
         ((*place,),) = index.find(leaf.parquet)  # of a repeated leaf the list, which has the same name
         assert tuple(place) == leaf.logical or (*place, "element") == leaf.logical
         assert all(index.find(logical) == (logical,) for logical, _, _ in chain)
+
+
+def test_names_below_a_variant_are_the_variants() -> None:
+    """Its values may be in any of its leaves, so a tag cannot be on one of them."""
+    fields = [{"name": "s", "type": {"type": "struct", "fields": [{"name": "v", "type": "variant"}]}}]
+    index = ColumnIndex(schema_from_spark({"type": "struct", "fields": fields}))
+    for path in (("s", "v"), ("s", "v", "value"), ("S", "V", "METADATA")):
+        assert index.find(path) == (("s", "v"),)
+    assert index.find(("s",)) == (("s",),) and index.find(("s", "v", "typed_value")) == ()
