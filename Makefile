@@ -20,6 +20,7 @@ SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 ARGS ?=
 SECONDS ?= 600
 SEED ?= 1
+NIGHTS ?= 10
 
 # Every verb that runs Spark runs on this JDK; installs one where it can, else ends with 69 and the command to run.
 WITH_JAVA = JAVA_HOME="$$(tools/ensure_jdk.sh)" && export JAVA_HOME PATH="$$JAVA_HOME/bin:$$PATH"
@@ -33,7 +34,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint audit sbom jar bench chaos clean
+.PHONY: help demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint audit sbom jar bench chaos nights clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -109,6 +110,10 @@ bench: $(JAR)  ## run the benchmarks and record their results
 chaos: $(JAR)  ## rounds of writers, passes, kills and faults, judged by a model (SECONDS=600 SEED=1)
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 	@echo "make chaos: no row was lost, doubled or left in clear"
+
+nights: $(JAR)  ## nights of people, killed passes, expires and rotations on an estate of tables (SEED=1 NIGHTS=10)
+	@$(WITH_JAVA) && $(BIN)/python -m tests.everyday --seed $(SEED) --nights $(NIGHTS) $(ARGS)
+	@echo "make nights: no row was lost, doubled or left in clear, and no command was stuck"
 
 clean:  ## remove everything that the verbs made here, environments included
 	@rm -rf $(VENV) .venv-audit .venv-spark-* sparkcrypt/_jar build dist *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache \

@@ -128,30 +128,35 @@ def spark(java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Ite
     It stays unconfigured. Its JVM, and so Parquet's static caches, are shared: a test that configures encryption, or
     reads its files with other keys, uses ``fresh_jvm``.
     """
-    from pyspark.sql import SparkSession
-
-    home = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in java.items():
             patch.setenv(name, value)
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("sparkcrypt tests")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.warehouse.dir", (home / "warehouse").as_uri())
-            # The database is not needed after its process ends, so Derby does not sync to disk.
-            .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} -Dderby.system.durability=test")
-            .config(
-                "spark.hadoop.javax.jdo.option.ConnectionURL",
-                f"jdbc:derby:;databaseName={home / 'metastore_db'};create=true",
-            )
-            .enableHiveSupport()
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("ERROR")
+        session = start_session(tmp_path_factory.mktemp("spark"))
         yield session
         session.stop()
+
+
+def start_session(home: Path) -> SparkSession:
+    """Start a classic session as `spark` describes it, whose warehouse and database are in a folder."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("sparkcrypt tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", (home / "warehouse").as_uri())
+        # The database is not needed after its process ends, so Derby does not sync to disk.
+        .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} -Dderby.system.durability=test")
+        .config(
+            "spark.hadoop.javax.jdo.option.ConnectionURL",
+            f"jdbc:derby:;databaseName={home / 'metastore_db'};create=true",
+        )
+        .enableHiveSupport()
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
 
 
 @pytest.fixture(scope="session")

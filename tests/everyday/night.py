@@ -1,0 +1,224 @@
+"""One night: people, passes, expires and a rotation come one after the other, drivers are killed, all is judged."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from sparkcrypt.errors import SparkcryptError
+from tests.everyday.estate import Estate
+from tests.everyday.model import Table, Wrong
+from tests.everyday.seam import POINTS, Ending, Kill
+from tests.everyday.verbs import VERBS, Verb, run_stream
+from tests.spark.support import Lake
+
+_FARTHEST = {
+    "files rename": 4,
+    "files delete": 6,
+    "files mkdir": 12,
+    "state put": 40,
+    "state delete": 12,
+    "metastore": 4,
+}
+"""Up to which call of a kind a driver may be killed; most commands make about so many of it."""
+_BACKFILL, _EXPIRE, _ROTATE = ("backfill",), ("backfill", "expire", "--older-than", "0s"), ("rotate", "--key", "pii")
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a night is made of; a seed and this repeat it.
+
+    Attributes:
+        seed: of all that is drawn.
+        tables: how many.
+        verbs: names of those that are drawn.
+        points: where drivers are killed.
+        turns: how often people and commands come before the second night.
+        rotates: whether the key is rotated, and its older version retired.
+    """
+
+    seed: int
+    tables: int = 4
+    verbs: Sequence[str] = tuple(VERBS)
+    points: Sequence[str] = POINTS
+    turns: int = 2
+    rotates: bool = True
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a night.
+
+    Attributes:
+        seed: which repeats it.
+        wrong: what was wrong, with the last line of the log before it; nothing where all held.
+        log: what happened.
+        reached: verb and point -> how many drivers were killed there after the verb, on the way to its next pass.
+        done: verb -> how often it was done, and how often refused.
+        seconds: how long it took.
+    """
+
+    seed: int
+    wrong: list[tuple[Wrong, str]] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    reached: Counter[tuple[str, str]] = field(default_factory=Counter)
+    done: Counter[tuple[str, str]] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+
+def play(lake: Lake, outside: Path, plan: Plan, tell: Callable[[str], None] | None = None) -> Result:
+    """Play a night.
+
+    Args:
+        lake: a new database.
+        outside: a folder that does not exist yet.
+        plan: of the night.
+        tell: gets each line of the log.
+    """
+    began = time.monotonic()
+    night = Night(Estate(lake, outside, Random(plan.seed)), plan, tell)
+    night.run()
+    night.result.seconds = time.monotonic() - began
+    return night.result
+
+
+class Night:
+    """A night as it is played; it ends with the first thing that is wrong, since what follows says nothing new.
+
+    Args:
+        estate: without tables.
+        plan: of the night.
+        tell: gets each line of the log.
+    """
+
+    def __init__(self, estate: Estate, plan: Plan, tell: Callable[[str], None] | None = None) -> None:
+        self._estate, self._plan, self._random = estate, plan, estate.random
+        self.result = Result(plan.seed)
+        self._since_pass: set[str] = set()
+        self._half_done = False
+        self._began, self._tell = time.monotonic(), tell
+
+    def run(self) -> None:
+        """Play it."""
+        tables = [self._estate.make(number) for number in range(self._plan.tables)]
+        self._judge("the beginning")
+        for number in range(self._plan.turns):
+            self._turn(tables, [] if number == 0 else tables)
+        self._second_night(tables)
+        if self._plan.rotates:
+            self._rotate(tables)
+
+    def _turn(self, tables: list[Table], plain: list[Table]) -> None:
+        """Let people work before and after a killed pass, and between a pass and a killed expire.
+
+        Args:
+            tables: on which they work.
+            plain: those to which something plain is added first, so that there is something to do for the pass.
+        """
+        self._let_people_work(tables)
+        for table in plain:
+            self._perform(VERBS["insert_plain"], table)
+        self._command(_BACKFILL, self._kill())
+        self._let_people_work(self._random.sample(tables, 2))
+        self._command(_BACKFILL)
+        self._let_people_work(self._random.sample(tables, 2))
+        self._command(_EXPIRE, self._kill())
+        self._command(_BACKFILL)
+        self._command(_EXPIRE, settles=True)
+
+    def _second_night(self, tables: list[Table]) -> None:
+        """Let everybody write once more under the policy, and streams start again that have nothing new."""
+        for table in tables:
+            self._perform(VERBS["insert"], table)
+        for source, (table, checkpoint) in self._estate.streams.items():
+            if not self.result.wrong:
+                run_stream(self._estate, table, source, checkpoint)
+                self._judge(f"the stream into {table.name} runs again")
+        self._command(_BACKFILL)
+        self._command(_EXPIRE, settles=True)
+
+    def _rotate(self, tables: list[Table]) -> None:
+        """Rotate a key and retire its older version, when every session that had it has ended."""
+        if "derive" in self._plan.verbs:
+            self._perform(VERBS["derive"], tables[0])
+        self._command(_ROTATE, self._kill())
+        self._command((*_ROTATE, "--keep-version"))
+        self._command(_EXPIRE)
+        self._estate.forget_keys()
+        self._command(("keys", "retire", "pii", "--below", "2"), may_refuse=True)
+
+    def _let_people_work(self, tables: list[Table]) -> None:
+        for table in tables:
+            self._perform(self._draw(table), table)
+
+    def _draw(self, table: Table) -> Verb:
+        fitting = [name for name in self._plan.verbs if VERBS[name].fits(table) and name != "derive"]
+        return VERBS[self._random.choice(fitting or ["insert"])]
+
+    def _kill(self) -> Kill:
+        point = self._random.choice(self._plan.points)
+        return Kill(point, self._random.randint(1, _FARTHEST[point]))
+
+    def _perform(self, verb: Verb, table: Table) -> None:
+        if self.result.wrong or table.name in self._estate.away:
+            return
+        self._since_pass.add(verb.name)
+        try:
+            verb.act(self._estate, table)
+            outcome = "done"
+        except (PySparkException, Py4JError, SparkcryptError) as error:
+            outcome = "refused"
+            self._note(f"{verb.name} {table.name} is refused: {' '.join(str(error).split())[:300]}")
+            if not verb.may_refuse and not (self._half_done and table.swaps_folder):
+                self._wrong(Wrong("people cannot work", self.result.log[-1]))
+        table.questionable |= verb.may_report
+        self.result.done[verb.name, outcome] += 1
+        self._judge(f"{verb.name} {table.name}: {outcome}", [table])
+
+    def _command(
+        self, words: Sequence[str], kill: Kill | None = None, *, settles: bool = False, may_refuse: bool = False
+    ) -> Ending:
+        if self.result.wrong:
+            return Ending(0, "")
+        chosen = ("--database", self._estate.lake.database) if words[0] == "backfill" else ()
+        ending = self._estate.command(*words, *chosen, kill=kill)
+        if words == _BACKFILL and ending.code is not None:
+            self._since_pass.clear()
+            self._estate.model.forget_reports()
+        what = f"{' '.join(words)}: {'killed before ' + ending.killed_at if ending.code is None else ending.code}"
+        self._half_done = (ending.code is None and words != _EXPIRE) or (self._half_done and words == _EXPIRE)
+        if ending.code is None:
+            assert kill is not None
+            self.result.reached.update((verb, kill.point) for verb in self._since_pass)
+        elif ending.code and not (may_refuse and ending.code == 74):
+            justified = self._estate.model.report(ending.text)
+            if ending.code == 1 or not justified:
+                self._note(what)
+                self._wrong(Wrong("a command fails", f"{what}: {ending.text[-1500:]}"))
+        self._judge(what, settled=settles)
+        return ending
+
+    def _judge(self, after: str, tables: Sequence[Table] | None = None, *, settled: bool = False) -> None:
+        """Judge all bytes, and the rows of some tables or all; of a folder between two renames nobody reads."""
+        self._note(after)
+        if self.result.wrong:
+            return
+        judged = list(self._estate.model.tables.values()) if tables is None else tables
+        judged = [table for table in judged if not (self._half_done and table.swaps_folder)]
+        for finding in self._estate.judge(judged, settled=settled):
+            self._wrong(finding)
+
+    def _note(self, what: str) -> None:
+        self.result.log.append(f"{time.monotonic() - self._began:5.1f} s  {what}")
+        if self._tell:
+            self._tell(self.result.log[-1])
+
+    def _wrong(self, finding: Wrong) -> None:
+        self.result.wrong.append((finding, self.result.log[-1]))

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.everyday.night import Plan, play
+from tests.everyday.seam import POINTS, RENAME
+from tests.spark.fixtures import new_lake, private_jar
+
+__all__ = ["private_jar"]
+
+HOLDS_TODAY = ("insert", "insert_frame", "insert_plain", "overwrite", "drop_partition", "erase", "retag", "add_column")
+"""Verbs after which everything is as it must be, whatever comes of passes; the rest of `VERBS` waits for mends."""
+
+
+@pytest.mark.spark
+def test_a_night_loses_doubles_and_betrays_nothing(spark: SparkSession, private_jar: Path, tmp_path: Path) -> None:
+    """After what people do, killed passes and expires every row is there once, and no tagged value in clear."""
+    plan = Plan(1, verbs=HOLDS_TODAY, points=[point for point in POINTS if point != RENAME], turns=1, rotates=False)
+    with new_lake(spark, tmp_path / "estate") as lake:
+        result = play(lake, tmp_path / "outside", plan)
+    assert [finding for finding, _ in result.wrong] == [], "\n".join(result.log)
+    assert result.reached, "no driver was killed"
