@@ -15,20 +15,17 @@ from pyspark.errors import PySparkException
 from sparkcrypt.errors import SparkcryptError
 from tests.everyday.estate import Estate
 from tests.everyday.model import Table, Wrong
-from tests.everyday.seam import POINTS, Ending, Kill
+from tests.everyday.seam import DELETE, FORGET, METASTORE, MKDIR, POINTS, PUT, RENAME, Ending, Kill
 from tests.everyday.verbs import VERBS, Verb, run_stream
 from tests.spark.support import Lake
 
-_FARTHEST = {
-    "files rename": 4,
-    "files delete": 6,
-    "files mkdir": 12,
-    "state put": 40,
-    "state delete": 12,
-    "metastore": 4,
-}
-"""Up to which call of a kind a driver may be killed; most commands make about so many of it."""
 _BACKFILL, _EXPIRE, _ROTATE = ("backfill",), ("backfill", "expire", "--older-than", "0s"), ("rotate", "--key", "pii")
+_CALLS: dict[tuple[str, ...], dict[str, int]] = {
+    _BACKFILL: {RENAME: 1, MKDIR: 8, PUT: 12, FORGET: 2, METASTORE: 1},
+    _EXPIRE: {RENAME: 2, DELETE: 3, MKDIR: 3, PUT: 4, FORGET: 10},
+    _ROTATE: {RENAME: 1, MKDIR: 5, PUT: 12, FORGET: 2, METASTORE: 1},
+}
+"""About how many calls of each kind a command makes for a table; up to there drivers are killed."""
 
 
 @dataclass(slots=True)
@@ -125,11 +122,11 @@ class Night:
         self._let_people_work(tables)
         for table in plain:
             self._perform(VERBS["insert_plain"], table)
-        self._command(_BACKFILL, self._kill())
+        self._command(_BACKFILL, self._kill(_BACKFILL))
         self._let_people_work(self._random.sample(tables, 2))
         self._command(_BACKFILL)
-        self._let_people_work(self._random.sample(tables, 2))
-        self._command(_EXPIRE, self._kill())
+        self._let_people_work(tables)
+        self._command(_EXPIRE, self._kill(_EXPIRE))
         self._command(_BACKFILL)
         self._command(_EXPIRE, settles=True)
 
@@ -148,8 +145,8 @@ class Night:
         """Rotate a key and retire its older version, when every session that had it has ended."""
         if "derive" in self._plan.verbs:
             self._perform(VERBS["derive"], tables[0])
-        self._command(_ROTATE, self._kill())
-        self._command((*_ROTATE, "--keep-version"))
+        self._command(_ROTATE, self._kill(_ROTATE))
+        self._command(_ROTATE)
         self._command(_EXPIRE)
         self._estate.forget_keys()
         self._command(("keys", "retire", "pii", "--below", "2"), may_refuse=True)
@@ -162,9 +159,13 @@ class Night:
         fitting = [name for name in self._plan.verbs if VERBS[name].fits(table) and name != "derive"]
         return VERBS[self._random.choice(fitting or ["insert"])]
 
-    def _kill(self) -> Kill:
-        point = self._random.choice(self._plan.points)
-        return Kill(point, self._random.randint(1, _FARTHEST[point]))
+    def _kill(self, words: tuple[str, ...]) -> Kill | None:
+        """Draw the end of a driver among the calls that its command makes."""
+        calls = {point: number for point, number in _CALLS[words].items() if point in self._plan.points}
+        if not calls:
+            return None
+        point = self._random.choice(sorted(calls))
+        return Kill(point, self._random.randint(1, max(2, calls[point] * self._plan.tables)))
 
     def _perform(self, verb: Verb, table: Table) -> None:
         if self.result.wrong or table.name in self._estate.away:

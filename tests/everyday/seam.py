@@ -89,7 +89,7 @@ class Seam:
         self.calls = Counter[str]()
         self._mutex = threading.Lock()
 
-    def watch(self, client: Any) -> None:
+    def watch(self) -> None:
         """Let every call from now on pass here."""
         from py4j.clientserver import ClientServerConnection
 
@@ -176,7 +176,7 @@ def _drive(spark: SparkSession, seam: Seam, sink: int, arguments: Sequence[str],
         machine.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
         from sparkcrypt.cli.main import cli
 
-        seam.watch(spark)
+        seam.watch()
         done = CliRunner().invoke(cli, list(arguments))
         text = done.output
         if done.exception is not None and not isinstance(done.exception, SystemExit):

@@ -16,10 +16,11 @@ HOLDS_TODAY = ("insert", "insert_frame", "insert_plain", "overwrite", "drop_part
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(900)  # a minute, on a machine that does nothing else
 def test_a_night_loses_doubles_and_betrays_nothing(spark: SparkSession, private_jar: Path, tmp_path: Path) -> None:
     """After what people do, killed passes and expires every row is there once, and no tagged value in clear."""
     plan = Plan(1, verbs=HOLDS_TODAY, points=[point for point in POINTS if point != RENAME], turns=1, rotates=False)
     with new_lake(spark, tmp_path / "estate") as lake:
-        result = play(lake, tmp_path / "outside", plan)
+        result = play(lake, tmp_path / "outside", plan, print)
     assert [finding for finding, _ in result.wrong] == [], "\n".join(result.log)
     assert result.reached, "no driver was killed"
