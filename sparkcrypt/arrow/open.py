@@ -24,7 +24,15 @@ from sparkcrypt.schema import property_name, split_dotted
 
 OnDenied = Literal["error", "null", "drop"]
 _MODES: dict[OnDenied | None, PolicyMode | None] = {None: None, "error": "error", "null": "mask", "drop": "mask"}
-_NEVER = (names.POLICY, names.KEY_SERVICE, names.SESSION_TOKEN, names.TABLE, names.LOCATIONS, names.ALLOW_MASKED)
+_NEVER = (
+    names.POLICY,
+    names.KEY_SERVICE,
+    names.SESSION_TOKEN,
+    names.TABLE,
+    names.LOCATIONS,
+    names.OWNER_SCHEMAS,
+    names.ALLOW_MASKED,
+)
 
 
 def open_table(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from urllib.parse import unquote
 
 from sparkcrypt import names
 from sparkcrypt.errors import ConfigError, show
-from sparkcrypt.paths import is_partition_folder, is_within, split_path
+from sparkcrypt.paths import Place, PlaceIndex, is_partition_folder
 from sparkcrypt.policy.build import policy_from_canonical
 from sparkcrypt.policy.model import Policy, TableRule, normalized_table
 from sparkcrypt.schema import Path, Schema, schema_from_spark
@@ -31,10 +32,13 @@ _KNOWN = (
     names.TABLE_UUID,
     names.TABLE_SCHEMA,
     names.QUERY_SCHEMA,
+    names.OWNER_SCHEMAS,
     names.REQUIRE_ENCRYPTION,
     names.PARTITION,
     names.ALLOW_MASKED,
 )
+LINKS_SECONDS = 60
+"""How long it is kept to what the links of known locations lead."""
 _BY_COLUMN = (names.TAGS_PREFIX, names.HISTORY_PREFIX)
 _BY_HAND = (
     "parquet.encryption.footer.key",
@@ -58,6 +62,7 @@ _UPSTREAM = (
 )
 
 
+T = TypeVar("T")
 RouteKeys: TypeAlias = Callable[[Collection[str]], Mapping[str, str]]
 """Called with the key ids that a write needs; returns key id of a bucket whose key is gone -> key id of late data."""
 
@@ -101,7 +106,7 @@ def table_context(policy_text: str, path: str, properties: Mapping[str, str]) ->
     """
     refuse_unknown(properties)
     policy = parse_policy(policy_text)
-    located = _find_location(path, policy, properties.get(names.LOCATIONS))
+    located = _find_location(path, policy_text, properties.get(names.LOCATIONS))
     name = _table_name(properties.get(names.TABLE), located.get("table"), path)
     name = _name_in_catalog(policy, properties.get(names.TABLE_NAME), name, path)
     rule = policy.table(name)
@@ -120,12 +125,13 @@ def table_context(policy_text: str, path: str, properties: Mapping[str, str]) ->
 
 def _schemas_of_table(properties: Mapping[str, str]) -> tuple[Schema, ...]:
     texts = (properties.get(names.TABLE_SCHEMA), properties.get(names.QUERY_SCHEMA))
-    return tuple(schema_from_spark(text) for text in map(unescape_json, texts) if text)
+    others = _parse_json(unescape_json(properties.get(names.OWNER_SCHEMAS)), names.OWNER_SCHEMAS, list)
+    return tuple(map(schema_from_spark, (*(text for text in map(unescape_json, texts) if text), *others)))
 
 
 def unescape_json(text: str | None) -> str | None:
     """Return JSON without Java's escapes, which Hive's SerDe may have added and which are all JSON's as well."""
-    return str(json.loads(f'"{text}"')) if text and text.startswith('{\\"') else text
+    return str(json.loads(f'"{text}"')) if text and text.startswith(('{\\"', '[{\\"')) else text
 
 
 def _table_name(stated: str | None, located: str | None, path: str) -> str | None:
@@ -212,14 +218,26 @@ def _flag(properties: Mapping[str, str]) -> bool:
     return value == "true"
 
 
-def _find_location(path: str, policy: Policy, locations_json: str | None) -> dict[str, str | None]:
-    """Find the table whose location is the nearest above a path."""
-    known = _locations(locations_json)
+def _find_location(path: str, policy_text: str, locations_json: str | None) -> Mapping[str, str | None]:
+    """Find the table whose location is the nearest above a path, or above where its links lead to."""
+    known = _known_locations(policy_text, locations_json, int(time.monotonic() // LINKS_SECONDS))
+    place = Place.of(path, parse_policy(policy_text).aliases)
+    named, real = (next((entry for _, entry in known.find_above(at)), {}) for at in (place, place.without_links()))
+    if named and real and normalized_table(named.get("table") or "") != normalized_table(real.get("table") or ""):
+        raise ConfigError(
+            f"{path} belongs to {named.get('table')}, and leads by links to {real.get('table')}; use the real path"
+        )
+    return real or named
+
+
+@lru_cache(maxsize=64)
+def _known_locations(policy_text: str, locations_json: str | None, _: int) -> PlaceIndex[Mapping[str, str | None]]:
+    policy, known = parse_policy(policy_text), _locations(locations_json)
     known += [(rule.location, {"table": rule.name}) for rule in policy.tables if rule.location]
     known += [(unquote(location), entry) for location, entry in known if "%" in location]
     known += [(_folder_of_runs(location), entry) for location, entry in known]
-    above = [(len(split_path(location)[2]), entry) for location, entry in known if is_within(path, location)]
-    return max(above, key=lambda pair: pair[0])[1] if above else {}
+    places = [(Place.of(location, policy.aliases), entry) for location, entry in known]
+    return PlaceIndex([*places, *((place.without_links(), entry) for place, entry in places)])
 
 
 def _folder_of_runs(location: str) -> str:
@@ -229,13 +247,21 @@ def _folder_of_runs(location: str) -> str:
 
 
 def _locations(text: str | None) -> list[tuple[str, dict[str, str | None]]]:
-    try:
-        known = json.loads(text) if text else {}
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{names.LOCATIONS} is not JSON; leave it to sparkcrypt.configure") from error
-    if not isinstance(known, dict) or not all(
+    known = _parse_json(text, names.LOCATIONS, dict)
+    if not all(
         isinstance(entry, dict) and all(value is None or isinstance(value, str) for value in entry.values())
         for entry in known.values()
     ):
         raise ConfigError(f"{names.LOCATIONS} is {show(known)}; leave it to sparkcrypt.configure")
     return list(known.items())
+
+
+def _parse_json(text: str | None, name: str, kind: type[T]) -> T:
+    """Return what a property of the jar says; an empty value of its kind if it is not set."""
+    try:
+        value = json.loads(text) if text else kind()
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name} is not JSON; leave it to sparkcrypt.configure") from error
+    if not isinstance(value, kind):
+        raise ConfigError(f"{name} is {show(value)}; leave it to sparkcrypt.configure")
+    return value

@@ -19,7 +19,13 @@ from sparkcrypt.decide.context import (
     table_context,
     unescape_json,
 )
-from sparkcrypt.decide.identity import check_aad_prefix, identity_of_write, is_temporary, table_location
+from sparkcrypt.decide.identity import (
+    check_aad_prefix,
+    identity_of_write,
+    is_temporary,
+    partition_of,
+    table_location,
+)
 from sparkcrypt.decide.masked_writes import refuse_masked
 from sparkcrypt.decide.planned_writes import format_text
 from sparkcrypt.decide.read_checks import FileRead, check_columns, check_footer
@@ -27,7 +33,7 @@ from sparkcrypt.decide.request import decode_base64, optional_text, require_prop
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.parquet_schema import schema_from_parquet
-from sparkcrypt.paths import partition_values, trailing_partition
+from sparkcrypt.paths import partition_values
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.schema import Schema, schema_from_spark
 from sparkcrypt.tags.model import TaggedColumn
@@ -85,7 +91,7 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
     identity = identity_of_write(
         path, target=optional_text(request, "target"), table_uuid=context.uuid, partition=context.partition
     )
-    around = partition_values(trailing_partition(table_location(path).split("/")))
+    around = partition_values(partition_of(table_location(path).split("/")))
     keys = plan.key_ids({**around, **identity.partition})
     routed = route_keys({key for key in keys.values() if key is not None})
     return {

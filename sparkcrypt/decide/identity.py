@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from sparkcrypt.errors import PlanError, VerificationError, show
-from sparkcrypt.paths import Partition, partition_values, trailing_partition
+from sparkcrypt.paths import Partition, Place, is_partition_folder, partition_values, trailing_partition
 
 UNKNOWN_TABLE = "-"
 UNKNOWN_PARTITION = "*"
@@ -66,7 +66,18 @@ def identity_of_write(path: str, *, target: str | None, table_uuid: str | None, 
         stripped = _UUID_PREFIX.sub("", name, count=1) if _UUID_PREFIX.match(name) else name
         if stripped not in ("", name):  # a custom partition location: the folder shows no partition
             return FileIdentity(table_uuid, partition, stripped)
-    return FileIdentity(table_uuid, trailing_partition(folders) if partition is None else partition, name)
+    return FileIdentity(table_uuid, partition_of(folders) if partition is None else partition, name)
+
+
+def partition_of(folders: list[str]) -> str:
+    """Return the partition path of a folder, which may be a link to one that shows more of it."""
+    shown, real = trailing_partition(folders), trailing_partition(_real_folders(folders))
+    return real if f"/{real}".endswith(f"/{shown}") or not shown else shown
+
+
+def _real_folders(folders: list[str]) -> list[str]:
+    """Return the folders of a path without the links of a local file system."""
+    return Place.of("/".join(folders)).without_links().path.split("/")
 
 
 def table_location(path: str) -> str:
@@ -171,10 +182,20 @@ def _check_partition(stored: FileIdentity, path: str, folders: list[str]) -> str
     if stored.partition_path is None:
         return "partition not known to its writer"
     wanted = stored.partition_path.split("/") if stored.partition_path else []
-    if folders[len(folders) - len(wanted) :] != wanted:
+    if not _ends_with(folders, wanted) and not _is_link_to(folders, wanted):
         raise VerificationError(
             f"{path}: was written for partition {stored.partition_path!r} and moved to another; {_NEXT}"
         )
     if not wanted and trailing_partition(folders):
         return "no partition in its AAD prefix"
     return None
+
+
+def _ends_with(folders: list[str], wanted: list[str]) -> bool:
+    return folders[len(folders) - len(wanted) :] == wanted
+
+
+def _is_link_to(folders: list[str], wanted: list[str]) -> bool:
+    """Return whether a path leads to a partition by links, and shows none that its real place does not have."""
+    real = _real_folders(folders)
+    return _ends_with(real, wanted) and all(name in real for name in folders if is_partition_folder(name))

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkcrypt.decide.context import RouteKeys, keep_keys, refuse_keys_by_hand, table_context
-from sparkcrypt.decide.identity import check_orc_identity, identity_of_write, table_location
+from sparkcrypt.decide.identity import check_orc_identity, identity_of_write, partition_of, table_location
 from sparkcrypt.decide.masked_writes import refuse_masked
 from sparkcrypt.decide.read_checks import FileRead, check_columns, check_footer
 from sparkcrypt.decide.request import decode_base64, optional_text, require_properties, require_text
 from sparkcrypt.errors import FormatError, PlanError, VerificationError
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.paths import partition_values, trailing_partition
+from sparkcrypt.paths import partition_values
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.plan.orc import cover_columns, name_orc_columns, refuse_orc_plan
 from sparkcrypt.schema import Path, schema_from_spark
@@ -67,7 +67,7 @@ def resolve_orc_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_k
     identity = identity_of_write(
         path, target=optional_text(request, "target"), table_uuid=context.uuid, partition=context.partition
     )
-    around = partition_values(trailing_partition(table_location(path).split("/")))
+    around = partition_values(partition_of(table_location(path).split("/")))
     bound = base64.b64encode(identity.to_aad_prefix()).decode()
     options = _options(plan, {**around, **identity.partition}, route_keys)
     return {"encrypt": True, "file_identity": bound, **options}

@@ -44,14 +44,12 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     if (policy != null) {
       new PartitionGuard(policy).check(partitionColumns(query, Calls.call(write, "query")), folder);
     }
-    if (known == null && policy != null) {
-      KnownTables tables = new KnownTables(session, policy);
-      new FormerHomes(tables).refuseWrite(folder, null, false);
-      tables.writerPropertiesByFolder(folder).forEach(job.getConfiguration()::set);
-    }
     if (known != null) {
       Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
       describe(Calls.call(catalog, "getTableMetadata", Calls.call(known, "identifier")), job.getConfiguration());
+    }
+    if (policy != null) {
+      tellTables(new KnownTables(session, policy), query, known, job.getConfiguration());
     }
     Object format = Calls.field(Calls.call(query, "sink"), "fileFormat");
     if (policy != null && policy.encryptsOrc() && OrcWrite.isOrc(format)) {
@@ -65,6 +63,18 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     FactoryCheck.check(job.getConfiguration());
     job.getConfiguration().set(Names.STREAM, "told");
     super.setupJob(job);
+  }
+
+  /** Sets what the tables require in whose folder the stream writes: that of its own table, and others that it is in. */
+  private void tellTables(KnownTables tables, Object query, Object known, Configuration conf) {
+    List<String> columns = Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames")).stream().map(String.class::cast).toList();
+    tables.checkPartitions(folder, columns, known == null ? null : TableEntry.name(known));
+    if (known == null) {
+      new FormerHomes(tables).refuseWrite(folder, null, false);
+    }
+    Map<String, String> told =
+        known == null ? tables.writerPropertiesByFolder(folder) : tables.writerProperties(tables.fresh(Calls.call(known, "identifier")));
+    told.forEach(conf::set);
   }
 
   /** Creates a temporary file for writers of Spark 3.5. */

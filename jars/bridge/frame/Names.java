@@ -18,6 +18,7 @@ final class Names {
   static final String LOCATIONS = PREFIX + "locations";
   static final String TAGS_PREFIX = PREFIX + "tags.";
   static final String TABLE_SCHEMA = PREFIX + "table.schema";
+  static final String OWNER_SCHEMAS = PREFIX + "owner.schemas";
   static final String ALLOW_MASKED = PREFIX + "allow_masked";
   static final String REQUIRE_ENCRYPTION = PREFIX + "require_encryption";
   static final String ENCRYPTION_PREFIX = "parquet.encryption.";

@@ -62,7 +62,7 @@ final class TableTags {
   /** Returns the catalog's facts about a leaf and its columns. */
   Read of(QueryPlan<?> leaf, List<Attribute> columns) {
     Object table = tableOf(leaf);
-    Map<String, String> told = table != null ? TableEntry.writerProperties(forWrite ? tables.fresh(Calls.call(table, "identifier")) : table) : folderOf(leaf);
+    Map<String, String> told = table != null ? ofTable(table) : folderOf(leaf);
     if (told == null) {
       return new Read(null, Map.of());
     }
@@ -101,6 +101,19 @@ final class TableTags {
     requiresEncryption |= Boolean.parseBoolean(told.getOrDefault(Names.REQUIRE_ENCRYPTION, "false").trim());
   }
 
+  /** Returns the properties of a table; in a query that writes also the tags of those in whose folders it lies. */
+  private Map<String, String> ofTable(Object table) {
+    if (!forWrite) {
+      return TableEntry.writerProperties(table);
+    }
+    Object now = tables.fresh(Calls.call(table, "identifier"));
+    Map<String, String> told = new TreeMap<>(tables.propertiesWithTags(now));
+    if (told.containsKey(Names.LOCATIONS)) {
+      told.put("", TableEntry.folder(now));
+    }
+    return told;
+  }
+
   private static Object tableOf(QueryPlan<?> leaf) {
     return switch (leaf.getClass().getSimpleName()) {
       case "LogicalRelation" -> Calls.orNull(Calls.call(leaf, "catalogTable"));
@@ -127,7 +140,7 @@ final class TableTags {
   }
 
   private static boolean carriesTags(String name) {
-    return name.startsWith(Names.TAGS_PREFIX) || name.equals(Names.TABLE_SCHEMA);
+    return name.startsWith(Names.TAGS_PREFIX) || name.equals(Names.TABLE_SCHEMA) || name.equals(Names.OWNER_SCHEMAS);
   }
 
   private JsonNode ask(Map<String, String> told, StructType schema) {

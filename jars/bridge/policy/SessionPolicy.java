@@ -7,6 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -88,6 +89,13 @@ final class SessionPolicy {
     List<String> names = new ArrayList<>();
     document.path("tables").fieldNames().forEachRemaining(names::add);
     return names;
+  }
+
+  /** Returns the policy's aliases: a place by a name of it, and by the name that counts. */
+  Map<String, String> aliases() {
+    Map<String, String> found = new LinkedHashMap<>();
+    document.path("aliases").fieldNames().forEachRemaining(name -> found.put(name, document.path("aliases").path(name).asText()));
+    return found;
   }
 
   /** Refuses a table that names another policy or key service: Hive's SerDe would ignore it silently. */

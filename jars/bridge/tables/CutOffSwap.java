@@ -38,7 +38,7 @@ final class CutOffSwap {
   private static String oldFolder(Path folder, Configuration conf) {
     try {
       FileSystem files = folder.getFileSystem(conf);
-      Path ofRuns = new Path(Folders.ofRuns(folder.toString()));
+      Path ofRuns = new Path(Place.ofRuns(folder.toString()));
       if (files.exists(folder) || !files.exists(ofRuns)) {
         return null;
       }

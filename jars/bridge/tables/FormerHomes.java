@@ -29,7 +29,7 @@ final class FormerHomes {
       }
       String home = found.group("parent") + "/" + found.group("name");
       String below = found.group("below");
-      return new Staged(home, Folders.ofRuns(home), found.group("run"), below == null ? "" : below);
+      return new Staged(home, Place.ofRuns(home), found.group("run"), below == null ? "" : below);
     }
   }
 
@@ -73,8 +73,8 @@ final class FormerHomes {
 
   /** Returns why files that are written into a folder would be in no table; null if nothing is known against it. */
   private String find(String folder, String made, boolean isOfRun) {
-    KnownTables.Place near = tables.near(folder);
-    for (KnownTables.Place place : tables.listPlaces()) {
+    TablePlace near = tables.near(folder);
+    for (TablePlace place : tables.listPlaces()) {
       Staged staged = place.table() == null ? null : Staged.of(place.folder());
       if (staged == null || TableEntry.quote(place.table()).equalsIgnoreCase(made)) {
         continue;
@@ -90,14 +90,14 @@ final class FormerHomes {
   }
 
   /** Returns whether a folder is one that a table has left, or below it, and no other table lives there. */
-  private boolean isLeft(String folder, String home, KnownTables.Place near) {
-    if (!Folders.isWithin(folder, home) || near != null && near.folder().length() >= home.length()) {
+  private boolean isLeft(String folder, String home, TablePlace near) {
+    if (!isWithin(folder, home) || near != null && near.folder().length() >= home.length()) {
       return false;
     }
     return !tables.anyTable(
         table -> {
           String root = TableEntry.folder(table);
-          return root != null && Folders.isWithin(folder, root) && Folders.isWithin(root, home);
+          return root != null && isWithin(folder, root) && isWithin(root, home);
         });
   }
 
@@ -105,17 +105,17 @@ final class FormerHomes {
   private String findPartition(String folder, Object table, boolean isOfRun) {
     String root = TableEntry.folder(table);
     List<Object> columns = Calls.list(Calls.call(table, "partitionColumnNames"));
-    boolean isInRuns = root != null && Folders.isWithin(folder, Folders.ofRuns(root));
-    boolean concerns = isInRuns ? !isOfRun : root != null && Folders.isWithin(folder, root);
+    boolean isInRuns = root != null && isWithin(folder, Place.ofRuns(root));
+    boolean concerns = isInRuns ? !isOfRun : root != null && isWithin(folder, root);
     if (columns.isEmpty() || !concerns || !tables.exists(Calls.call(table, "identifier"))) {
       return null;
     }
     String found = isInRuns ? describe(table, TableEntry.name(table) + " is not in this folder of its runs") : null;
     for (Object partition : tables.partitions(table, isInRuns ? Calls.none(table) : valuesIn(pathBelow(root, folder), Set.copyOf(columns), table))) {
       Object uri = Calls.orNull(Calls.call(Calls.call(partition, "storage"), "locationUri"));
-      String location = uri == null ? root : Folders.text(uri);
+      String location = uri == null ? root : Place.textOf(uri);
       Staged staged = Staged.of(location);
-      if (Folders.isWithin(folder, location) && staged != null) {
+      if (isWithin(folder, location) && staged != null) {
         return null;
       }
       String why = staged == null || isInRuns ? null : whyLeft(folder, root + staged.below, staged, table);
@@ -125,8 +125,8 @@ final class FormerHomes {
   }
 
   private static String whyLeft(String folder, String home, Staged staged, Object table) {
-    boolean isHere = Folders.isWithin(folder, home);
-    if (!isHere && !Folders.isWithin(home, folder)) {
+    boolean isHere = isWithin(folder, home);
+    if (!isHere && !isWithin(home, folder)) {
       return null;
     }
     String partition = "partition " + staged.below.substring(staged.below.indexOf('/') + 1) + " of " + TableEntry.name(table);
@@ -141,8 +141,12 @@ final class FormerHomes {
         + "df.write.insertInto(\"" + TableEntry.name(table) + "\") or INSERT INTO";
   }
 
+  private static boolean isWithin(String folder, String root) {
+    return Place.of(folder).isWithin(Place.of(root));
+  }
+
   private static String pathBelow(String root, String folder) {
-    return Folders.comparable(folder).substring(Folders.comparable(root).length());
+    return Place.of(folder).below(Place.of(root));
   }
 
   /** Returns the values of partition columns that a path names, as an option of a Scala map; none if it names none. */

@@ -2,15 +2,13 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
-import java.util.LinkedHashMap;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.Function;
 import java.util.function.Predicate;
-import java.util.stream.Stream;
 import org.apache.spark.sql.SparkSession;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -18,26 +16,19 @@ import org.slf4j.LoggerFactory;
 /**
  * The table that a path belongs to, found by the nearest folder: the tables' own, those that runs made beside them, and
  * partitions elsewhere.
- *
- * <p>Answers of the catalog are kept for a minute; they are dropped at once if this application changes a table.
  */
 final class KnownTables {
-  private static final long LIFETIME_NANOS = 60_000_000_000L;
   private static final int MOST_ANNOUNCED = 10_000;
   private static final int MOST_NAMED = 100;
   private static final Logger LOG = LoggerFactory.getLogger(KnownTables.class);
-  private static final Map<String, Answer> ANSWERS = new ConcurrentHashMap<>();
   private static final Map<String, Made> ANNOUNCED = new ConcurrentHashMap<>();
   private static final Set<Made> SEEN = ConcurrentHashMap.newKeySet();
 
   private final SparkSession session;
   private final SessionPolicy policy;
   private final Object catalog;
-
-  /** A folder of a table, and the table's entry in the catalog; null for a table that does not exist yet. */
-  record Place(String folder, String name, Object table) {}
-
-  private record Answer(long atNanos, List<Place> places) {}
+  private final RealPlaces real;
+  private final CatalogPlaces folders;
 
   /** A table that is being created: its name quoted for SQL, and the UUID that its command gives it, or null. */
   private record Made(String name, String uuid) {}
@@ -46,15 +37,12 @@ final class KnownTables {
     this.session = session;
     this.policy = policy;
     this.catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
-  }
-
-  /** Returns whether a command of this name may change the catalog's answers. */
-  static boolean isChangedBy(String command) {
-    return command.matches("(Alter|Create|Drop|Rename|Truncate|Repair|Recover|SetTable|UnsetTable|Replace).*");
+    this.real = new RealPlaces(policy);
+    this.folders = new CatalogPlaces(session, policy, real);
   }
 
   static void forget() {
-    ANSWERS.clear();
+    CatalogPlaces.forget();
   }
 
   /** Notes that a table of this name is about to be created in this folder, and with which UUID. */
@@ -65,14 +53,14 @@ final class KnownTables {
     }
     Made made = new Made(name, uuid);
     SEEN.remove(made);
-    ANNOUNCED.put(Folders.comparable(folder), made);
+    ANNOUNCED.put(Place.of(folder).path(), made);
   }
 
   /** Drops the answers that the command creating a table got, once the table in or above this folder exists. */
   private void forgetBefore(String folder) {
     ANNOUNCED.forEach(
         (root, made) -> {
-          if (Folders.isWithin(Folders.comparable(folder), root) && !SEEN.contains(made) && exists(parseName(made.name))) {
+          if ((Place.of(folder).path() + "/").startsWith(root + "/") && !SEEN.contains(made) && exists(parseName(made.name))) {
             SEEN.add(made);
             forget();
           }
@@ -86,12 +74,12 @@ final class KnownTables {
    * own command generated.
    */
   private Made findAnnounced(String folder, String uuid) {
-    Made made = ANNOUNCED.get(Folders.comparable(folder));
+    Made made = ANNOUNCED.get(Place.of(folder).path());
     if (made == null || made.uuid != null && made.uuid.equals(uuid)) {
       return made;
     }
     if (exists(parseName(made.name))) {
-      ANNOUNCED.remove(Folders.comparable(folder));
+      ANNOUNCED.remove(Place.of(folder).path());
       return null;
     }
     return made;
@@ -116,27 +104,27 @@ final class KnownTables {
 
   /** Returns whether a table that a condition accepts is in the catalog; asks for every table of every database. */
   boolean anyTable(Predicate<Object> condition) {
-    return eachTable().anyMatch(condition);
-  }
-
-  private Stream<Object> eachTable() {
     Object external = Calls.call(catalog, "externalCatalog");
     return Calls.list(Calls.call(external, "listDatabases")).stream()
         .flatMap(
             database ->
-                Calls.list(Calls.call(external, "getTablesByName", database, Calls.call(external, "listTables", database))).stream());
+                Calls.list(Calls.call(external, "getTablesByName", database, Calls.call(external, "listTables", database))).stream())
+        .anyMatch(condition);
   }
 
   /** Returns the folders of tables with tags, a rule, or files that a run has made. */
-  List<Place> listPlaces() {
-    List<Place> found = new ArrayList<>(ruledPlaces());
-    found.addAll(taggedPlaces());
-    return found;
+  List<TablePlace> listPlaces() {
+    return allPlaces().stream().flatMap(places -> places.values().stream()).toList();
   }
 
   /** Returns the nearest of these folders that is a given one or above it; null if there is none. */
-  Place near(String folder) {
-    return nearest(folder, ruledPlaces(), taggedPlaces());
+  TablePlace near(String folder) {
+    return nearest(real.of(folder), allPlaces());
+  }
+
+  /** Returns where a folder really is. */
+  Place real(String folder) {
+    return real.of(folder);
   }
 
   /** Returns whether a command is creating its table in this folder; its writes may name a UUID. */
@@ -146,26 +134,98 @@ final class KnownTables {
 
   /** Returns the folder of a table that has no location of its own. */
   String defaultFolder(Object identifier) {
-    return Folders.text(Calls.call(catalog, "defaultTablePath", identifier));
+    return Place.textOf(Calls.call(catalog, "defaultTablePath", identifier));
   }
 
   /** Returns the current entry of the table that owns this folder or one above it; null if there is none. */
   Object owner(String folder) {
     for (int attempt = 0; attempt < 2; attempt++) {
-      Place near = near(folder);
-      if (near == null || near.table == null) {
+      TablePlace near = near(folder);
+      if (near == null || near.table() == null) {
         return null;
       }
-      Object identifier = Calls.call(near.table, "identifier");
-      if (exists(identifier)) {
-        Object now = fresh(identifier);
-        if (Calls.call(now, "storage").equals(Calls.call(near.table, "storage"))) {
-          return now;
-        }
+      Object now = current(near);
+      if (now != null) {
+        return now;
       }
       forget();
     }
     return null;
+  }
+
+  /** Returns a table's entry as the catalog has it now; null if the table is gone or elsewhere. */
+  private Object current(TablePlace known) {
+    Object identifier = Calls.call(known.table(), "identifier");
+    Object now = exists(identifier) ? fresh(identifier) : null;
+    return now != null && Calls.call(now, "storage").equals(Calls.call(known.table(), "storage")) ? now : null;
+  }
+
+  /** Returns the other tables with tags or a rule whose folder this is or lies in, as they are now, the nearest first. */
+  List<TablePlace> others(String folder, String name) {
+    Place place = real.of(folder);
+    for (int attempt = 0; ; attempt++) {
+      List<TablePlace> found = new ArrayList<>();
+      boolean isStale = false;
+      for (TablePlace known : above(place, allPlaces())) {
+        if (!known.isOf(name) && known.table() != null) {
+          Object now = current(known);
+          isStale |= now == null;
+          found.add(known.with(now));
+        }
+      }
+      if (!isStale || attempt == 1) {
+        found.removeIf(known -> known.table() == null);
+        return found;
+      }
+      forget();
+    }
+  }
+
+  /**
+   * Returns the properties for a writer of a table by its name: its own, and what the tables require in whose folders it lies.
+   *
+   * @param table its entry in the catalog
+   */
+  Map<String, String> writerProperties(Object table) {
+    String folder = TableEntry.folder(table);
+    String name = TableEntry.name(table);
+    Map<String, String> own = TableEntry.writerProperties(table);
+    return folder == null ? own : SharedFolder.unite(own, name, folder, real.of(folder), others(folder, name));
+  }
+
+  /** Returns the properties of a table that is read, with the tags of the tables in whose folders it lies. */
+  Map<String, String> propertiesWithTags(Object table) {
+    String folder = TableEntry.folder(table);
+    Map<String, String> own = TableEntry.writerProperties(table);
+    return folder == null ? own : SharedFolder.addTags(own, folder, real.of(folder), others(folder, TableEntry.name(table)));
+  }
+
+  /** Refuses a write by path whose option names another table than one that would list its files. */
+  void checkStated(String folder, String stated) {
+    others(folder, stated).forEach(other -> SharedFolder.refuseStated(other, real.of(folder), stated));
+  }
+
+  /**
+   * Refuses a write whose partitions can be folders of another table.
+   *
+   * @param folder the folder that is written to
+   * @param columns the names of its partition columns
+   * @param name the table that is written to; null for a folder
+   */
+  void checkPartitions(String folder, List<String> columns, String name) {
+    if (!columns.isEmpty()) {
+      Place place = real.of(folder);
+      for (PlaceIndex<TablePlace> known : allPlaces()) {
+        for (PlaceIndex.Entry<TablePlace> below : known.below(place)) {
+          SharedFolder.refuseReached(below.value(), place, columns, name);
+        }
+      }
+    }
+  }
+
+  /** Refuses to make a table by a query in a folder whose files another table would list as its own. */
+  void checkMade(String folder, String name) {
+    others(folder, name).forEach(other -> SharedFolder.refuseListed(other, real.of(folder), name));
   }
 
   /**
@@ -184,16 +244,19 @@ final class KnownTables {
     forgetBefore(folder);
     Made made = findAnnounced(folder, uuid);
     Object owner = made != null && made.uuid == null ? null : owner(folder);
-    if (made == null) {
-      return owner == null ? places() : TableEntry.writerProperties(owner);
+    String name = made != null ? made.name.replace("`", "") : owner == null ? null : TableEntry.name(owner);
+    if (name == null) {
+      return places(List.of(folder));
     }
     Map<String, String> told = new TreeMap<>();
-    if (owner != null && TableEntry.quote(owner).equalsIgnoreCase(made.name)) {
+    if (owner != null && TableEntry.name(owner).equalsIgnoreCase(name)) {
       told.putAll(TableEntry.writerProperties(owner));
-      told.remove(Names.TABLE_UUID);
     }
-    told.put(Names.TABLE_NAME, made.name.replace("`", ""));
-    return told;
+    if (made != null) {
+      told.remove(Names.TABLE_UUID);
+      told.put(Names.TABLE_NAME, name);
+    }
+    return owner == null ? told : SharedFolder.unite(told, name, folder, real.of(folder), others(folder, name));
   }
 
   /** Returns whether files in this folder, of a table of this name, are subject to the tags or the rule of a table. */
@@ -209,19 +272,29 @@ final class KnownTables {
   /**
    * Returns the properties for a reader by path: the locations of tables with rules, and for access events its folders' tables.
    */
-  Map<String, String> places(List<Object> folders) {
+  Map<String, String> places(List<?> read) {
     ObjectNode known = locations();
-    if (AccessLogPlace.of(policy.text()) != null) {
-      folders.stream().limit(MOST_NAMED).forEach(folder -> addOwner(known, folder.toString()));
-    }
+    boolean namesAll = AccessLogPlace.of(policy.text()) != null;
+    read.stream().limit(MOST_NAMED).forEach(folder -> addOwner(known, folder.toString(), namesAll));
     return known.isEmpty() ? Map.of() : Map.of(Names.LOCATIONS, known.toString());
   }
 
-  /** Adds only the name of a table without a rule. If it cannot be found, the read does not fail and is noted by its folder. */
-  private void addOwner(ObjectNode known, String folder) {
+  /**
+   * Adds a folder by the name that a reader or writer has for it, if that is a link or a mount to the folder of a table with a
+   * rule; and, where access events are noted, the name of a table without one. If that cannot be found, the read does not fail and
+   * is noted by its folder.
+   */
+  private void addOwner(ObjectNode known, String folder, boolean namesAll) {
+    TablePlace ruled = nearest(real.of(folder), List.of(folders.ruled()));
+    if (ruled != null) {
+      if (!Place.of(folder).isWithin(Place.of(ruled.folder()))) {
+        known.putObject(folder).put("table", ruled.name()).put("uuid", ruled.uuid());
+      }
+      return;
+    }
     try {
       forgetBefore(folder);
-      Object owner = nearest(folder, ruledPlaces()) == null ? owner(folder) : null;
+      Object owner = namesAll ? owner(folder) : null;
       if (owner != null) {
         known.putObject(folder).put("table", TableEntry.name(owner)).putNull("uuid");
       }
@@ -233,103 +306,27 @@ final class KnownTables {
   /** Returns the locations of tables with rules, as JSON for readers and writers by path. */
   private ObjectNode locations() {
     ObjectNode known = Wire.object();
-    for (Place place : ruledPlaces()) {
-      ObjectNode entry = known.putObject(place.folder).put("table", place.name);
-      String uuid = place.table == null ? null : TableEntry.properties(place.table).get(Names.TABLE_UUID);
-      entry.put("uuid", uuid);
+    for (TablePlace place : folders.ruled().values()) {
+      known.putObject(place.folder()).put("table", place.name()).put("uuid", place.uuid());
     }
     return known;
   }
 
-  @SafeVarargs
-  private static Place nearest(String folder, List<Place>... known) {
-    Place near = null;
-    for (List<Place> places : known) {
-      for (Place place : places) {
-        if (Folders.isWithin(folder, place.folder) && (near == null || place.folder.length() > near.folder.length())) {
-          near = place;
-        }
-      }
-    }
-    return near;
+  private static TablePlace nearest(Place place, List<PlaceIndex<TablePlace>> known) {
+    List<TablePlace> above = above(place, known);
+    return above.isEmpty() ? null : above.get(0);
   }
 
-  private List<Place> ruledPlaces() {
-    return lookUp("ruled", unused -> {
-      List<Place> found = new ArrayList<>();
-      for (String name : policy.ruledTables()) {
-        addRuled(found, name);
-      }
-      return found;
-    });
+  /** Returns the tables at a place and above it, the nearest first; of equally near ones, those of the first index. */
+  private static List<TablePlace> above(Place place, List<PlaceIndex<TablePlace>> known) {
+    return known.stream()
+        .flatMap(places -> places.above(place).stream())
+        .sorted(Comparator.comparing(entry -> -entry.place().path().length()))
+        .map(PlaceIndex.Entry::value)
+        .toList();
   }
 
-  private void addRuled(List<Place> found, String name) {
-    Object identifier;
-    try {
-      identifier = parseName(name);
-    } catch (IllegalStateException e) {
-      return; // the policy's own name for a location
-    }
-    if (!(Boolean) Calls.call(Calls.call(identifier, "database"), "isDefined")) {
-      return;
-    }
-    if (!exists(identifier)) {
-      if ((Boolean) Calls.call(catalog, "databaseExists", Calls.orNull(Calls.call(identifier, "database")))) {
-        found.add(new Place(defaultFolder(identifier), name, null));
-      }
-      return;
-    }
-    Object table = fresh(identifier);
-    addFolders(found, name, table);
-    addPartitionsElsewhere(found, name, table);
-  }
-
-  private void addPartitionsElsewhere(List<Place> found, String name, Object table) {
-    String root = TableEntry.folder(table);
-    if (root == null || Calls.list(Calls.call(table, "partitionColumnNames")).isEmpty()) {
-      return;
-    }
-    Map<String, Place> elsewhere = new LinkedHashMap<>();
-    for (Object partition : partitions(table, Calls.none(session))) {
-      Object uri = Calls.orNull(Calls.call(Calls.call(partition, "storage"), "locationUri"));
-      String folder = uri == null ? root : Folders.text(uri);
-      if (!Folders.isWithin(folder, root) && !Folders.isWithin(folder, Folders.ofRuns(root))) {
-        elsewhere.put(folder, new Place(folder, name, table));
-      }
-    }
-    found.addAll(elsewhere.values());
-  }
-
-  /** Returns the folders of tables that carry tags of their own, or have an identity from a run, in every database. */
-  private List<Place> taggedPlaces() {
-    return lookUp("tagged", unused -> {
-      List<Place> found = new ArrayList<>();
-      eachTable()
-          .filter(table -> TableEntry.isTagged(table) || TableEntry.properties(table).containsKey(Names.TABLE_UUID))
-          .forEach(table -> addFolders(found, TableEntry.name(table), table));
-      return found;
-    });
-  }
-
-  private static void addFolders(List<Place> found, String name, Object table) {
-    String root = TableEntry.folder(table);
-    if (root != null) {
-      found.add(new Place(root, name, table));
-      found.add(new Place(Folders.ofRuns(root), name, table));
-    }
-  }
-
-  private List<Place> lookUp(String kind, Function<String, List<Place>> look) {
-    String key = kind + ":" + session.sparkContext().applicationId() + ":" + policy.text();
-    Answer answer = ANSWERS.get(key);
-    if (answer == null || System.nanoTime() - answer.atNanos > LIFETIME_NANOS) {
-      answer = new Answer(System.nanoTime(), look.apply(key));
-      if (ANSWERS.size() > 100) { // policies that are no longer in use
-        ANSWERS.clear();
-      }
-      ANSWERS.put(key, answer);
-    }
-    return answer.places;
+  private List<PlaceIndex<TablePlace>> allPlaces() {
+    return List.of(folders.ruled(), folders.tagged());
   }
 }

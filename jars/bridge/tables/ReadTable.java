@@ -159,24 +159,9 @@ final class ReadTable {
     for (String folder : path.split("/")) {
       int sign = folder.indexOf('=');
       if (sign > 0) {
-        values.put(unescape(folder.substring(0, sign)), unescape(folder.substring(sign + 1)));
+        values.put(TablePlace.unescape(folder.substring(0, sign)), TablePlace.unescape(folder.substring(sign + 1)));
       }
     }
     return values;
-  }
-
-  /** Removes Hive's escapes of a folder's name: a percent sign and two digits for a character that a name may not contain. */
-  private static String unescape(String text) {
-    StringBuilder plain = new StringBuilder();
-    for (int i = 0; i < text.length(); i++) {
-      boolean isEscape = text.charAt(i) == '%' && i + 2 < text.length() && isHex(text, i + 1) && isHex(text, i + 2);
-      plain.append(isEscape ? (char) Integer.parseInt(text.substring(i + 1, i + 3), 16) : text.charAt(i));
-      i += isEscape ? 2 : 0;
-    }
-    return plain.toString();
-  }
-
-  private static boolean isHex(String text, int place) {
-    return Character.digit(text.charAt(place), 16) >= 0;
   }
 }

@@ -16,7 +16,7 @@ import org.apache.spark.sql.types.StructType;
 /** A table's entry in the catalog, as far as writers and readers of its files use it. */
 final class TableEntry {
   static final String TAGS_KEY = "\"tags\"";
-  private static final Set<String> NEVER = Set.of(Names.POLICY, Names.KEY_SERVICE, Names.TABLE, Names.LOCATIONS, Names.ALLOW_MASKED);
+  private static final Set<String> NEVER = Set.of(Names.POLICY, Names.KEY_SERVICE, Names.TABLE, Names.LOCATIONS, Names.OWNER_SCHEMAS, Names.ALLOW_MASKED);
 
   private static final int MOST = 256;
   private static final Map<Less, Optional<String>> TAGGED = Collections.synchronizedMap(new Newest<>(MOST));
@@ -52,7 +52,7 @@ final class TableEntry {
   /** Returns the folder of its files; null if it has none, like a view. */
   static String folder(Object table) {
     Object uri = Calls.orNull(Calls.call(Calls.call(table, "storage"), "locationUri"));
-    return uri == null ? null : Folders.text(uri);
+    return uri == null ? null : Place.textOf(uri);
   }
 
   /** Returns the properties of sparkcrypt that reach a writer. */

@@ -151,13 +151,18 @@ final class PlanNodes {
     List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
     partitions.check(partitionColumns, folder);
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
+    tables.checkPartitions(folder, columnNames(partitionColumns), table == null ? null : TableEntry.name(table));
     Map<String, String> told;
     if (table != null) {
       CutOffSwap.refuse(table, policy.hadoopConf());
-      told = TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier")));
+      told = tables.writerProperties(tables.fresh(Calls.call(table, "identifier")));
+    } else if (isTold(options)) {
+      tables.checkStated(folder, (String) Calls.orNull(Calls.call(options, "get", Names.TABLE)));
+      homes.refuseWrite(folder, uuidIn(options), true);
+      told = Map.of();
     } else {
-      homes.refuseWrite(folder, uuidIn(options), isTold(options));
-      told = isTold(options) ? Map.of() : tables.writerPropertiesByFolder(folder, uuidIn(options));
+      homes.refuseWrite(folder, uuidIn(options), false);
+      told = tables.writerPropertiesByFolder(folder, uuidIn(options));
     }
     if (isOrc) {
       String schema = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query")).json();
@@ -181,7 +186,10 @@ final class PlanNodes {
     partitions.check(partitionColumns, TableEntry.name(table));
     policy.refuseOther(table);
     CutOffSwap.refuse(table, policy.hadoopConf());
-    Map<String, String> told = TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier")));
+    Map<String, String> told = tables.writerProperties(tables.fresh(Calls.call(table, "identifier")));
+    if (TableEntry.folder(table) != null) {
+      tables.checkPartitions(TableEntry.folder(table), columnNames(partitionColumns), TableEntry.name(table));
+    }
     refuseHivesOrc(Calls.call(table, "storage"), told, node, partitionColumns, TableEntry.folder(table));
     addQuery(told, node, partitionColumns);
     properties.putAll(told);
@@ -194,9 +202,9 @@ final class PlanNodes {
     Map<String, String> told = new TreeMap<>();
     Object uri = Calls.orNull(Calls.call(storage, "locationUri"));
     if (uri != null) {
-      homes.refuseWrite(Folders.text(uri), null, false);
-      told.putAll(tables.writerPropertiesByFolder(Folders.text(uri)));
-      refuseHivesOrc(storage, told, node, List.of(), Folders.text(uri));
+      homes.refuseWrite(Place.textOf(uri), null, false);
+      told.putAll(tables.writerPropertiesByFolder(Place.textOf(uri)));
+      refuseHivesOrc(storage, told, node, List.of(), Place.textOf(uri));
     }
     addQuery(told, node, List.of());
     Object more = Calls.with(properties, told);
@@ -230,6 +238,9 @@ final class PlanNodes {
     Object identifier = Calls.call(table, "identifier");
     boolean isHome = homes.refuseTable(folderOf(table), TableEntry.quote(table));
     boolean makes = Calls.call(node, "mode").toString().equals("Overwrite") || !tables.exists(identifier);
+    if (makes) {
+      tables.checkMade(folderOf(table), TableEntry.name(table));
+    }
     Object identified = makes ? withUuid(table, isHome) : table;
     KnownTables.announce(folderOf(table), TableEntry.quote(table), TableEntry.properties(identified).get(Names.TABLE_UUID));
     return identified == table ? node : replace(node, table, identified);
@@ -251,7 +262,7 @@ final class PlanNodes {
   private LogicalPlan createLike(LogicalPlan node) {
     Object uri = Calls.orNull(Calls.call(Calls.call(node, "fileFormat"), "locationUri"));
     if (uri != null) {
-      homes.refuseTable(Folders.text(uri), (String) Calls.call(Calls.call(node, "targetTable"), "quotedString"));
+      homes.refuseTable(Place.textOf(uri), (String) Calls.call(Calls.call(node, "targetTable"), "quotedString"));
     }
     return node;
   }
@@ -291,6 +302,10 @@ final class PlanNodes {
 
   private static Set<String> names(List<Object> columns) {
     return Trees.lowerCase(columns.stream().map(column -> Calls.call(column, "name")).toList());
+  }
+
+  private static List<String> columnNames(List<Object> columns) {
+    return columns.stream().map(column -> (String) Calls.call(column, "name")).toList();
   }
 
   private static String text(Object path) {

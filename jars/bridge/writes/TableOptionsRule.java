@@ -14,9 +14,7 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 final class TableOptionsRule extends Rule<LogicalPlan> {
   @Override
   public LogicalPlan apply(LogicalPlan plan) {
-    if (KnownTables.isChangedBy(plan.getClass().getSimpleName())) {
-      KnownTables.forget();
-    }
+    CatalogPlaces.forgetChangedBy(plan);
     SparkSession session = SparkSession.active();
     SessionPolicy policy = SessionPolicy.of(session);
     if (policy == null) {

@@ -9,7 +9,7 @@ from typing import Any
 from sparkcrypt.backfill.journal.record import Record
 from sparkcrypt.backfill.target.unit import staging_folder
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.paths import Place, comparable_path
 
 _PLACES = ("location", "staged", "from", "to", "base")
 _OF_OUTCOME = ("old_location", "new_location")
@@ -109,8 +109,7 @@ def _is_plain(path: str) -> bool:
 
 
 def _is_normal(path: str) -> bool:
-    below = comparable_path(path).partition(":")[2]
-    return below.startswith("/") and "\0" not in below and not {".", ".."} & set(below.split("/"))
+    return Place.of(path).path.startswith("/") and "\0" not in path and not {".", ".."} & set(path.split("/"))
 
 
 def _refuse_path(record: Record, path: str, why: str) -> VerificationError:

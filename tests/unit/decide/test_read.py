@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,6 +126,21 @@ def test_weaker_identity_is_taken_where_encryption_is_not_required(name: str) ->
     """Files by other writers, or by path, are read on tables that do not require encryption."""
     prefix = PREFIXES[name]
     assert accepted(PLACE, {**written(), "aad_prefix": None if prefix is None else b64(prefix)}, properties=LOOSE)
+
+
+def test_file_is_read_by_links_that_show_no_other_partition(tmp_path: Path) -> None:
+    """A link hides a file's partition, and the file is read; one that claims another partition is refused."""
+    (tmp_path / "t" / "p=0" / "q=1").mkdir(parents=True)
+    (tmp_path / "x=1").mkdir()
+    links = {"hidden": "t/p=0/q=1", "above": "t", "upper": "t/p=0", "p=1": "t/p=0", "x=1/link": "t/p=0/q=1"}
+    for link, folder in links.items():
+        (tmp_path / link).symlink_to(tmp_path / folder)
+    footer = written(f"file:{tmp_path}/t/{JOB}/p=0/q=1/{NAME}")
+    for place in ("hidden", "above/p=0/q=1", "upper/q=1"):
+        assert accepted(f"file:{tmp_path}/{place}/{NAME}", footer)
+    for place in ("p=1/q=1", "x=1/link", "above/p=0", "upper"):
+        assert not accepted(f"file:{tmp_path}/{place}/{NAME}", footer)
+    assert not accepted(f"file:{tmp_path}/hidden/x{NAME}", footer)
 
 
 MOVES = {

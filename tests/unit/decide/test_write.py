@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,6 +169,7 @@ REFUSED = {
     "partition unknown": ({PREFIX + "partition": "*"}, ConfigError, "allowed: folders such as p=0/q=1"),
     "locations no JSON": ({PREFIX + "locations": "{"}, ConfigError, "locations is not JSON"),
     "locations no mapping": ({PREFIX + "locations": "[]"}, ConfigError, r"locations is \[\]"),
+    "tags of other tables no list": ({PREFIX + "owner.schemas": "7"}, ConfigError, r"owner.schemas is 7"),
     "locations of texts": ({PREFIX + "locations": '{"/w/t": "a.b"}'}, ConfigError, "leave it to sparkcrypt.configure"),
     "tags with an empty name": ({PREFIX + "tags.ssn": "pii,,x"}, PlanError, r"table property parquet\.sparkcrypt\.tags\.ssn"),  # noqa: E501  # one message, one line
 }  # fmt: skip
@@ -215,6 +217,7 @@ LOCATED = {
     "path on any file system": ("/w/t", "hdfs://nn:8020/w/t/x", True),
     "path for a URI": ("hdfs://nn/w/t", "/w/t/x", True),
     "default authority": ("hdfs:///w/t", "hdfs://nn/w/t/x", True),
+    "default port": ("hdfs://NN/w/t", "hdfs://nn:8020/w/t/x", True),
     "object store's names": ("s3://b/t", "s3a://b/t/x", True),
     "double slashes": ("/w//t//", "file:/w/t/x", True),
     "root": ("/", "file:/w/t/x", True),
@@ -242,6 +245,50 @@ def test_table_is_known_by_location(name: str) -> None:
             resolve_write(request)
     else:
         assert resolve_write(request)["encrypt"] is False
+
+
+@pytest.mark.parametrize("location", ["hdfs://nn1:8020/w/t", "hdfs://prod/w/t", "hdfs://router/t"])
+@pytest.mark.parametrize("path", ["hdfs://NN1/w/t", "hdfs://prod/w/t/", "hdfs://router/t"])
+def test_table_is_known_by_aliases(location: str, path: str) -> None:
+    """A file belongs to the table in whose location it is by the policy's aliases, whichever of them names it."""
+    aliases = {"hdfs://nn1:8020": "hdfs://prod", "hdfs://router/t": "hdfs://prod/w/t"}
+    rules = {"a.b": {"location": location, "tags": {"ssn": "pii"}}}
+    request = write(f"{path}/{JOB}/{NAME}", properties={}, policy=policy(tables=rules, aliases=aliases))
+    assert resolve_write(request)["encrypt"] is True
+    assert resolve_write({**request, "path": f"hdfs://nn2/w/t/{NAME}"})["encrypt"] is False
+
+
+def test_table_is_known_by_links(tmp_path: Path) -> None:
+    """A file belongs to the table of the folder to which links lead, and to no second one by the links' own folder."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for location, folder in (("real", "link"), ("link", "real"), ("link", "link")):
+        rules = {"a.b": {"location": str(tmp_path / location), "tags": {"ssn": "pii"}}}
+        path = f"file:{tmp_path}/{folder}/{JOB}/{NAME}"
+        assert resolve_write(write(path, properties={}, policy=policy(tables=rules)))["encrypt"] is True
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "link").symlink_to(tmp_path / "real")
+    both = {"a.b": {"location": str(tmp_path / "in")}, "c": {"location": str(tmp_path / "real")}}
+    with pytest.raises(ConfigError, match=r"belongs to a\.b, and leads by links to c"):
+        resolve_write(write(f"file:{tmp_path}/in/link/{NAME}", properties={}, policy=policy(tables=both)))
+
+
+def test_tags_of_other_tables_count() -> None:
+    """What tables require in whose folders another lies is encrypted, also where Hive's SerDe escaped their schemas."""
+    others = f"[{schema(ssn=['pii'])},{schema(pay=['finance'])}]"
+    for text in (others, others.replace('"', '\\"')):
+        answer = resolve_write(write(f"file:/w/u/{NAME}", properties={PREFIX + "owner.schemas": text}))
+        assert [column["path"] for column in answer["columns"]] == [["ssn"], ["pay"]]
+
+
+def test_partition_of_a_link_is_that_of_its_folder(tmp_path: Path) -> None:
+    """A file that is written through a link is bound to the partition in which it is, or which the link names."""
+    (tmp_path / "t" / "p=0").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    for link, folder in (("hidden", "t/p=0"), ("t/p=1", "other")):
+        (tmp_path / link).symlink_to(tmp_path / folder)
+    for place, partition in (("hidden", "p=0/"), ("hidden/q=2", "p=0/q=2/"), ("t/p=1", "p=1/"), ("other", "")):
+        assert prefix(write(f"file:{tmp_path}/{place}/{NAME}")) == f"{UUID}/{partition}{NAME}\0"
 
 
 def test_nearest_location_wins() -> None:

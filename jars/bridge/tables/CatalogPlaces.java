@@ -1,0 +1,214 @@
+package io.sparkcrypt;
+
+import java.util.HashSet;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Supplier;
+import java.util.regex.Pattern;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The folders of tables with tags or a rule, as the catalog has them.
+ *
+ * <p>Answers are kept for a minute. They are dropped at once if this application changes a table of their database.
+ */
+final class CatalogPlaces {
+  private static final long LIFETIME_NANOS = 60_000_000_000L;
+  private static final int MOST = 10_000;
+  private static final Logger LOG = LoggerFactory.getLogger(CatalogPlaces.class);
+  private static final Pattern CHANGING =
+      Pattern.compile("(Alter|Create|Drop|Rename|Truncate|Repair|Recover|SetTable|UnsetTable|Replace).*");
+  private static final String RULED = "ruled";
+  private static final String ALL_TAGGED = "tagged";
+  private static final String TAGGED_IN = "tagged in ";
+  private static final Map<Asked, Answer> ANSWERS = new ConcurrentHashMap<>();
+
+  private final SparkSession session;
+  private final SessionPolicy policy;
+  private final Object catalog;
+  private final RealPlaces real;
+
+  /** What the catalog was asked for, by which application and under which policy. */
+  private record Asked(String kind, String application, String policy) {}
+
+  private record Answer(long atNanos, PlaceIndex<TablePlace> places) {}
+
+  CatalogPlaces(SparkSession session, SessionPolicy policy, RealPlaces real) {
+    this.session = session;
+    this.policy = policy;
+    this.catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
+    this.real = real;
+  }
+
+  static void forget() {
+    ANSWERS.clear();
+  }
+
+  /** Drops the answers that a command may change: those of the databases that it names, or all. */
+  static void forgetChangedBy(LogicalPlan command) {
+    if (!CHANGING.matcher(command.getClass().getSimpleName()).matches()) {
+      return;
+    }
+    Set<String> databases = new HashSet<>();
+    for (Object part : Calls.values(command, null, null)) {
+      Object named = part == null ? null : part instanceof TableIdentifier ? part : Calls.callIfPresent(part, "identifier");
+      if (named instanceof TableIdentifier) {
+        Object database = Calls.orNull(Calls.call(named, "database"));
+        databases.add(database == null ? null : ((String) database).toLowerCase(Locale.ROOT));
+      }
+    }
+    if (databases.isEmpty() || databases.contains(null)) {
+      forget();
+    } else {
+      databases.forEach(CatalogPlaces::forgetIn);
+    }
+  }
+
+  private static void forgetIn(String database) {
+    ANSWERS.keySet().removeIf(asked -> Set.of(RULED, ALL_TAGGED, TAGGED_IN + database).contains(asked.kind));
+  }
+
+  /** Returns the folders of tables that have a rule by their name. */
+  PlaceIndex<TablePlace> ruled() {
+    return lookUp(RULED, () -> {
+      Map<String, Map<String, String>> byDatabase = new TreeMap<>();
+      for (String name : policy.ruledTables()) {
+        addName(byDatabase, name);
+      }
+      PlaceIndex<TablePlace> found = new PlaceIndex<>();
+      byDatabase.forEach((database, names) -> addRuled(found, database, names));
+      return now(found);
+    });
+  }
+
+  private Object parse(String name) {
+    return Calls.call(Calls.call(Calls.call(session, "sessionState"), "sqlParser"), "parseTableIdentifier", name);
+  }
+
+  private void addName(Map<String, Map<String, String>> byDatabase, String name) {
+    try {
+      Object identifier = parse(name);
+      Object database = Calls.orNull(Calls.call(identifier, "database"));
+      if (database != null) {
+        String table = ((String) Calls.call(identifier, "table")).toLowerCase(Locale.ROOT);
+        byDatabase.computeIfAbsent(((String) database).toLowerCase(Locale.ROOT), unused -> new TreeMap<>()).put(table, name);
+      }
+    } catch (IllegalStateException e) {
+      LOG.debug("{} is the policy's own name for a location", name);
+    }
+  }
+
+  /** Adds the places of the tables of one database that have a rule; of a table that is not there yet, its default folder. */
+  private void addRuled(PlaceIndex<TablePlace> found, String database, Map<String, String> names) {
+    Object external = Calls.call(catalog, "externalCatalog");
+    if (!(Boolean) Calls.call(external, "databaseExists", database)) {
+      return;
+    }
+    Map<String, String> missing = new TreeMap<>(names);
+    for (Object table : Calls.list(Calls.call(external, "getTablesByName", database, Calls.scalaList(List.copyOf(names.keySet()))))) {
+      String name = missing.remove(((String) Calls.call(Calls.call(table, "identifier"), "table")).toLowerCase(Locale.ROOT));
+      if (name != null) {
+        addFolders(found, name, table, true);
+        addPartitionsElsewhere(found, name, table);
+      }
+    }
+    if (!missing.isEmpty()) {
+      String root = Place.textOf(Calls.call(Calls.call(external, "getDatabase", database), "locationUri"));
+      missing.forEach((table, name) -> {
+        String folder = new Path(root, table).toString();
+        add(found, new TablePlace(folder, real.of(folder), name, null, true));
+      });
+    }
+  }
+
+  private void addPartitionsElsewhere(PlaceIndex<TablePlace> found, String name, Object table) {
+    String root = TableEntry.folder(table);
+    if (root == null || Calls.list(Calls.call(table, "partitionColumnNames")).isEmpty()) {
+      return;
+    }
+    Set<String> elsewhere = new LinkedHashSet<>();
+    Place own = Place.of(root);
+    Place ofRuns = Place.of(Place.ofRuns(root));
+    for (Object partition : Calls.list(Calls.call(catalog, "listPartitions", Calls.call(table, "identifier"), Calls.none(session)))) {
+      Object uri = Calls.orNull(Calls.call(Calls.call(partition, "storage"), "locationUri"));
+      String folder = uri == null ? root : Place.textOf(uri);
+      if (!Place.of(folder).isWithin(own) && !Place.of(folder).isWithin(ofRuns)) {
+        elsewhere.add(folder);
+      }
+    }
+    elsewhere.forEach(folder -> add(found, new TablePlace(folder, real.of(folder), name, table, true)));
+  }
+
+  /**
+   * Returns the folders of tables that carry tags of their own, or have an identity from a run, in every database; the answer is as
+   * old as its oldest part.
+   */
+  PlaceIndex<TablePlace> tagged() {
+    return lookUp(ALL_TAGGED, () -> {
+      PlaceIndex<TablePlace> found = new PlaceIndex<>();
+      long oldest = System.nanoTime();
+      for (Object database : Calls.list(Calls.call(Calls.call(catalog, "externalCatalog"), "listDatabases"))) {
+        Answer part = answer(TAGGED_IN + ((String) database).toLowerCase(Locale.ROOT), () -> now(taggedIn((String) database)));
+        part.places.values().forEach(place -> add(found, place));
+        oldest = Math.min(oldest, part.atNanos);
+      }
+      return new Answer(oldest, found);
+    });
+  }
+
+  private PlaceIndex<TablePlace> taggedIn(String database) {
+    PlaceIndex<TablePlace> found = new PlaceIndex<>();
+    Object external = Calls.call(catalog, "externalCatalog");
+    Object names = Calls.call(external, "listTables", database);
+    for (Object table : Calls.list(Calls.call(external, "getTablesByName", database, names))) {
+      if (TableEntry.isTagged(table) || TableEntry.properties(table).containsKey(Names.TABLE_UUID)) {
+        addFolders(found, TableEntry.name(table), table, false);
+      }
+    }
+    return found;
+  }
+
+  private void addFolders(PlaceIndex<TablePlace> found, String name, Object table, boolean isRuled) {
+    String root = TableEntry.folder(table);
+    if (root != null) {
+      add(found, new TablePlace(root, real.of(root), name, table, isRuled));
+      String ofRuns = Place.ofRuns(root);
+      add(found, new TablePlace(ofRuns, real.of(ofRuns), name, table, isRuled));
+    }
+  }
+
+  private static void add(PlaceIndex<TablePlace> found, TablePlace place) {
+    found.add(place.place(), place);
+  }
+
+  private static Answer now(PlaceIndex<TablePlace> places) {
+    return new Answer(System.nanoTime(), places);
+  }
+
+  private PlaceIndex<TablePlace> lookUp(String kind, Supplier<Answer> look) {
+    return answer(kind, look).places;
+  }
+
+  private Answer answer(String kind, Supplier<Answer> look) {
+    Asked asked = new Asked(kind, session.sparkContext().applicationId(), policy.text());
+    Answer answer = ANSWERS.get(asked);
+    if (answer == null || System.nanoTime() - answer.atNanos > LIFETIME_NANOS) {
+      answer = look.get();
+      if (ANSWERS.size() > MOST) { // policies that are no longer in use
+        ANSWERS.clear();
+      }
+      ANSWERS.put(asked, answer);
+    }
+    return answer;
+  }
+}
