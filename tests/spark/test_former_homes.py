@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,51 @@ def test_former_home_is_known_without_the_state_directory(lake: Lake) -> None:
     assert len(problem["came"]) == len(data_files(lake.root / "external"))
     resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="kept until May")
     assert the_pass(lake, policy).exit_code == 0
+
+
+@contextlib.contextmanager
+def warnings_of(lake: Lake) -> Iterator[Any]:
+    """Yield a Java writer of what is logged about former homes."""
+    said, log4j = lake.jvm.java.io.StringWriter(), lake.jvm.org.apache.logging.log4j
+    appender = log4j.core.appender.WriterAppender.createAppender(None, None, said, "former homes", False, True)
+    appender.start()
+    name = "io.sparkcrypt.FormerHomes"
+    log4j.core.config.Configurator.setLevel(name, log4j.Level.WARN)
+    logger = log4j.LogManager.getLogger(name)
+    logger.addAppender(appender)
+    try:
+        yield said
+    finally:
+        logger.removeAppender(appender)
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
+
+
+def test_reads_by_path_of_a_folder_that_a_table_has_left(lake: Lake) -> None:
+    """They are warned of while files are there, and refused once those are gone, instead of finding no rows."""
+    policy, run_id = moved(lake)
+    home, table = lake.root / "external", lake.spark.table("t")
+    with warnings_of(lake) as said:
+        assert rows_of(lake.spark.read.parquet(str(home))) == rows_of(table)
+    told = str(said.toString())
+    assert f"{lake.name('t')} lived here until run {run_id}" in told
+    assert f'read the table itself, as by spark.table("{lake.name("t")}")' in told
+    expire_run(lake.spark, "t", policy)
+    home.mkdir(exist_ok=True)
+    empty = lake.spark.read.schema(table.schema).parquet(str(home))
+    assert "its files are gone from here, so this read would miss its rows" in refusal(empty.collect)
+    leave(lake, home, 77)
+    assert lake.spark.read.parquet(str(home)).count() == 1
+
+
+def test_reads_by_path_of_a_folder_that_a_partition_has_left(lake: Lake) -> None:
+    """A read of the table's folder is refused once a partition's files are gone; one of what is in place is not."""
+    fill(lake, PARTITIONED["using"])
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    run_id = encrypt_table(lake.spark, "t", policy, where="p = 0").run_id
+    with warnings_of(lake) as said:
+        assert lake.spark.read.parquet(str(lake.path("t"))).count() == 4
+    assert f"partition p=0 of {lake.name('t')} lived below this folder until run {run_id}" in str(said.toString())
+    expire_run(lake.spark, "t", policy)
+    assert "this read would miss its rows" in refusal(lake.spark.read.parquet(str(lake.path("t"))).count)
+    assert lake.spark.read.parquet(str(lake.path("t") / "p=1")).count() == 2

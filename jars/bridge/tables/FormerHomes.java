@@ -1,20 +1,38 @@
 package io.sparkcrypt;
 
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
- * Folders in which a table or a partition lived until a run put it elsewhere: what is written there by path would be in no table.
+ * Folders in which a table or a partition lived until a run put it elsewhere: what is written there by path would be in no table,
+ * and what is read there is not the table.
  *
  * <p>They are known from the catalog alone: whatever lies in {@code .sparkcrypt/<folder>/<run>} lived in the folder beside that.
  * Writes that were planned before are not judged; passes bring their files into the table.
  */
 final class FormerHomes {
+  private static final Logger LOG = LoggerFactory.getLogger(FormerHomes.class);
+  private static final String OR_NEW = ", or name the folder of a new partition itself, and add it to the table";
+  private static final int MOST_TOLD = 1_000;
+  private static final int MOST_NAMED = 100;
+  private static final Map<String, Boolean> TOLD = Collections.synchronizedMap(new Newest<>(MOST_TOLD));
+
   private final KnownTables tables;
+
+  /** What has left a folder: a table's name, where it or its partition was, and texts for people. */
+  private record Left(String table, String home, String what, String also) {}
 
   /** A location of a table or partition in a folder of its table's runs. */
   private record Staged(String home, String runs, String run, String below) {
@@ -57,41 +75,101 @@ final class FormerHomes {
    */
   boolean refuseTable(String folder, String quotedName) {
     refuse(folder, quotedName, false);
-    return find(folder, null, false) != null;
+    return !list(folder, null, false).isEmpty();
+  }
+
+  /**
+   * Warns of a read by path of a folder that a table or a partition has left; refuses it if the files of one are gone from there,
+   * since its rows would be missing without a word. The catalog is only asked where a folder of runs is beside what is read.
+   *
+   * @param index Spark's listing of what is read
+   * @param conf the session's settings of file systems
+   */
+  void judgeRead(Object index, Configuration conf) {
+    for (Object root : Calls.list(Calls.call(index, "rootPaths")).stream().limit(MOST_NAMED).toList()) {
+      String real = tables.real(root.toString()).text();
+      Path beside = new Path(Place.ofRuns(withoutPartitions(new Path(real)).toString()));
+      if (exists(beside, conf)) {
+        list(real, null, true).forEach(left -> judgeRead(root.toString(), real, left, index));
+      }
+    }
+  }
+
+  private static void judgeRead(String folder, String real, Left left, Object index) {
+    Object files = Calls.callIfPresent(index, "allFiles"); // a listing without it is made of one that was judged
+    String told = folder + ": " + left.what + "; ";
+    String read = "; read the table itself, as by spark.table(\"" + left.table + "\")";
+    if (files != null && Calls.list(files).stream().noneMatch(file -> isWithin(follow(file, folder, real), left.home))) {
+      throw Refusal.of("PlanError", told + "its files are gone from here, so this read would miss its rows" + read);
+    }
+    if (TOLD.put(told, true) == null) {
+      LOG.warn("{}what is here are its old files, until they expire, and files that are in no table{}", told, read);
+    }
+  }
+
+  private static Path withoutPartitions(Path path) {
+    Path at = path;
+    while (at.getName().contains("=") && at.getParent() != null) {
+      at = at.getParent();
+    }
+    return at;
+  }
+
+  /** Returns whether a folder is there; one that cannot be asked for may be. */
+  private static boolean exists(Path folder, Configuration conf) {
+    try {
+      return folder.getFileSystem(conf).exists(folder);
+    } catch (IOException e) {
+      return true;
+    }
+  }
+
+  /** Returns where a listed file really is, by where the folder of the listing is. */
+  private static String follow(Object status, String folder, String real) {
+    Place file = Place.of(((FileStatus) status).getPath().toString());
+    return file.isWithin(Place.of(folder)) ? real + file.below(Place.of(folder)) : file.text();
   }
 
   private void refuse(String folder, String made, boolean isOfRun) {
-    if (find(folder, made, isOfRun) == null) {
+    if (list(folder, made, isOfRun).isEmpty()) {
       return;
     }
     KnownTables.forget(); // another application may have moved the table since
-    String why = find(folder, made, isOfRun);
-    if (why != null) {
-      throw Refusal.of("PlanError", folder + ": " + why);
+    for (Left left : list(folder, made, isOfRun)) {
+      throw Refusal.of(
+          "PlanError",
+          folder + ": " + left.what + ", so files written here would be in no table; nothing was written; write to the table itself, "
+              + "as by df.write.insertInto(\"" + left.table + "\") or INSERT INTO" + left.also);
     }
   }
 
-  /** Returns why files that are written into a folder would be in no table; null if nothing is known against it. */
-  private String find(String folder, String made, boolean isOfRun) {
+  /** Returns the tables and partitions that have left a folder, or folders of partitions below it. */
+  private List<Left> list(String named, String made, boolean isOfRun) {
+    String folder = tables.real(named).text();
     TablePlace near = tables.near(folder);
+    List<Left> found = new ArrayList<>();
     for (TablePlace place : tables.listPlaces()) {
-      Staged staged = place.table() == null ? null : Staged.of(place.folder());
+      Staged staged = place.table() == null ? null : Staged.of(place.place().text());
       if (staged == null || TableEntry.quote(place.table()).equalsIgnoreCase(made)) {
         continue;
       }
+      String name = TableEntry.name(place.table());
       if (isLeft(folder, staged.home, near)) {
-        return describe(place.table(), place.name() + " lived here until run " + staged.run + " put it into " + place.folder());
-      }
-      if (!isOfRun && isLeft(folder, staged.runs, near)) {
-        return describe(place.table(), place.name() + " is not in this folder of its runs but in " + place.folder());
+        String what = name + " lived here until run " + staged.run + " put it into " + place.folder();
+        found.add(new Left(name, staged.home, what, ""));
+      } else if (!isOfRun && isLeft(folder, staged.runs, near)) {
+        found.add(new Left(name, staged.runs, name + " is not in this folder of its runs but in " + place.folder(), ""));
       }
     }
-    return near == null || near.table() == null ? null : findPartition(folder, near.table(), isOfRun);
+    if (found.isEmpty() && near != null && near.table() != null) {
+      addPartitions(found, folder, near.table(), isOfRun);
+    }
+    return found;
   }
 
   /** Returns whether a folder is one that a table has left, or below it, and no other table lives there. */
   private boolean isLeft(String folder, String home, TablePlace near) {
-    if (!isWithin(folder, home) || near != null && near.folder().length() >= home.length()) {
+    if (!isWithin(folder, home) || near != null && near.place().text().length() >= home.length()) {
       return false;
     }
     return !tables.anyTable(
@@ -101,44 +179,45 @@ final class FormerHomes {
         });
   }
 
-  /** Returns the same for the partitions of the table whose folder, or folder of runs, is nearest. */
-  private String findPartition(String folder, Object table, boolean isOfRun) {
+  /** Adds the partitions of the table whose folder, or folder of runs, is nearest. */
+  private void addPartitions(List<Left> found, String folder, Object table, boolean isOfRun) {
     String root = TableEntry.folder(table);
     List<Object> columns = Calls.list(Calls.call(table, "partitionColumnNames"));
     boolean isInRuns = root != null && isWithin(folder, Place.ofRuns(root));
     boolean concerns = isInRuns ? !isOfRun : root != null && isWithin(folder, root);
     if (columns.isEmpty() || !concerns || !tables.exists(Calls.call(table, "identifier"))) {
-      return null;
+      return;
     }
-    String found = isInRuns ? describe(table, TableEntry.name(table) + " is not in this folder of its runs") : null;
-    for (Object partition : tables.partitions(table, isInRuns ? Calls.none(table) : valuesIn(pathBelow(root, folder), Set.copyOf(columns), table))) {
+    String name = TableEntry.name(table);
+    Object values = isInRuns ? Calls.none(table) : valuesIn(pathBelow(root, folder), Set.copyOf(columns), table);
+    for (Object partition : tables.partitions(table, values)) {
       Object uri = Calls.orNull(Calls.call(Calls.call(partition, "storage"), "locationUri"));
       String location = uri == null ? root : Place.textOf(uri);
       Staged staged = Staged.of(location);
-      if (isWithin(folder, location) && staged != null) {
-        return null;
+      if (staged != null && isWithin(folder, location)) {
+        found.clear();
+        return;
       }
-      String why = staged == null || isInRuns ? null : whyLeft(folder, root + staged.below, staged, table);
-      found = why == null ? found : why;
+      Left left = staged == null || isInRuns ? null : leftBy(name, folder, root + staged.below, staged);
+      if (left != null) {
+        found.add(left);
+      }
     }
-    return found;
+    if (isInRuns) {
+      found.add(new Left(name, folder, "no partition of " + name + " is in this folder of its runs", ""));
+    }
   }
 
-  private static String whyLeft(String folder, String home, Staged staged, Object table) {
+  /** Returns a partition that left its folder, if that is a given one, above it or below it. */
+  private static Left leftBy(String table, String folder, String home, Staged staged) {
     boolean isHere = isWithin(folder, home);
     if (!isHere && !isWithin(home, folder)) {
       return null;
     }
-    String partition = "partition " + staged.below.substring(staged.below.indexOf('/') + 1) + " of " + TableEntry.name(table);
+    String partition = "partition " + staged.below.substring(staged.below.indexOf('/') + 1) + " of " + table;
     return isHere
-        ? describe(table, partition + " lived here until run " + staged.run)
-        : describe(table, partition + " lived below this folder until run " + staged.run)
-            + ", or name the folder of a new partition itself, and add it to the table";
-  }
-
-  private static String describe(Object table, String what) {
-    return what + ", so files written here would be in no table; nothing was written; write to the table itself, as by "
-        + "df.write.insertInto(\"" + TableEntry.name(table) + "\") or INSERT INTO";
+        ? new Left(table, home, partition + " lived here until run " + staged.run, "")
+        : new Left(table, home, partition + " lived below this folder until run " + staged.run, OR_NEW);
   }
 
   private static boolean isWithin(String folder, String root) {

@@ -40,7 +40,11 @@ final class TableEntry {
 
   /** Returns its name quoted for SQL. */
   static String quote(Object table) {
-    Object identifier = Calls.call(table, "identifier");
+    return quoteIdentifier(Calls.call(table, "identifier"));
+  }
+
+  /** Returns the same for the identifier of a table, without its catalog. */
+  static String quoteIdentifier(Object identifier) {
     Object database = Calls.orNull(Calls.call(identifier, "database"));
     return (database == null ? "" : quote((String) database) + ".") + quote((String) Calls.call(identifier, "table"));
   }

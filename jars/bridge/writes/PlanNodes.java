@@ -87,7 +87,9 @@ final class PlanNodes {
       CutOffSwap.refuse(table, policy.hadoopConf());
       told.put(Names.TABLE_NAME, TableEntry.name(table));
     } else if (!isTold(options)) {
-      told.putAll(tables.places(Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths"))));
+      Object index = Calls.call(relation, "location");
+      homes.judgeRead(index, policy.hadoopConf());
+      told.putAll(tables.places(Calls.list(Calls.call(index, "rootPaths"))));
     }
     Object now = relation;
     if (isHives) {
@@ -249,9 +251,12 @@ final class PlanNodes {
   /** Prepares a table that is created without rows; existing files, of an external table, may have an identity. */
   private LogicalPlan createEmpty(LogicalPlan node) {
     Object table = Calls.call(node, "table");
-    homes.refuseTable(folderOf(table), TableEntry.quote(table));
+    String folder = TableEntry.folder(table);
+    if (folder != null) {
+      homes.refuseTable(folder, TableEntry.quote(table));
+    }
     boolean fits =
-        TableEntry.folder(table) == null
+        folder == null
             && (policy.encryptsOrc() ? "parquet,hive,orc" : "parquet,hive")
                 .contains(String.valueOf(Calls.orNull(Calls.call(table, "provider"))).toLowerCase(Locale.ROOT))
             && !tables.exists(Calls.call(table, "identifier"));
@@ -262,7 +267,7 @@ final class PlanNodes {
   private LogicalPlan createLike(LogicalPlan node) {
     Object uri = Calls.orNull(Calls.call(Calls.call(node, "fileFormat"), "locationUri"));
     if (uri != null) {
-      homes.refuseTable(Place.textOf(uri), (String) Calls.call(Calls.call(node, "targetTable"), "quotedString"));
+      homes.refuseTable(Place.textOf(uri), TableEntry.quoteIdentifier(Calls.call(node, "targetTable")));
     }
     return node;
   }
