@@ -47,6 +47,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
    * @param session a SparkSession
    */
   public static void install(Object session) {
+    EarlierTables.of((SparkSession) session); // some writers drop a table before TagRule sees a plan
     LiveRules.addPostHoc(session, new TagRule((SparkSession) session));
     LiveRules.addColumnar(session, new SkipMetrics());
     Declassify.register(session);

@@ -20,6 +20,8 @@ final class Names {
   static final String TABLE_SCHEMA = PREFIX + "table.schema";
   static final String OWNER_SCHEMAS = PREFIX + "owner.schemas";
   static final String ALLOW_MASKED = PREFIX + "allow_masked";
+  static final String RULE_MARK = "sparkcrypt.rule";
+  static final String PREDECESSOR = "sparkcrypt.predecessor";
   static final String REQUIRE_ENCRYPTION = PREFIX + "require_encryption";
   static final String ENCRYPTION_PREFIX = "parquet.encryption.";
   static final String ORC_SCHEMA = PREFIX + "orc.schema";

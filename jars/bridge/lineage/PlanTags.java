@@ -90,6 +90,16 @@ final class PlanTags {
     return found;
   }
 
+  /** Adds tags that a column of a visited plan has for another reason than what it is made of. */
+  void add(Attribute column, Set<String> tags) {
+    if (!tags.isEmpty()) {
+      Carried all = of(column);
+      all.addAll(tags);
+      byId.put(column.exprId(), all);
+      anyTags = true;
+    }
+  }
+
   /** Visits a plan, from its leaves up. */
   void visit(QueryPlan<?> plan) {
     if (plan instanceof WithCTE) {

@@ -14,9 +14,7 @@ import java.util.TreeSet;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
-import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -92,6 +90,11 @@ final class TableTags {
    */
   boolean requiresEncryption() {
     return requiresEncryption;
+  }
+
+  /** Notes what the table requires that takes the rows. */
+  void noteRequired(TableRequirements required) {
+    requiresEncryption |= required.encryption();
   }
 
   private void note(Map<String, String> told) {
@@ -181,7 +184,7 @@ final class TableTags {
     DataType at = type;
     for (int i = 1; i < path.size(); i++) {
       String name = path.path(i).asText();
-      DataType inner = inner(at, name);
+      DataType inner = FieldTags.inner(at, name);
       if (inner != null) {
         tags = Set.of(); // elements, keys and values have no metadata
         at = inner;
@@ -200,16 +203,5 @@ final class TableTags {
       at = below.dataType();
     }
     return tags;
-  }
-
-  /** Returns the type of an array's elements, or a map's keys or values; null for any other step of a path. */
-  private static DataType inner(DataType type, String name) {
-    if (type instanceof ArrayType) {
-      return name.equals("element") ? ((ArrayType) type).elementType() : null;
-    }
-    if (type instanceof MapType) {
-      return name.equals("key") ? ((MapType) type).keyType() : name.equals("value") ? ((MapType) type).valueType() : null;
-    }
-    return null;
   }
 }

@@ -63,6 +63,43 @@ final class FieldTags {
     return tags.isEmpty() ? metadata : changed.putStringArray(KEY, tags.toArray(String[]::new)).build();
   }
 
+  /**
+   * Returns a schema whose fields also carry the tags of the paths to them; elements, keys and values have no metadata.
+   *
+   * @param tags the names of a column and of the fields down to the tagged one -> tags
+   */
+  static StructType with(StructType schema, Map<List<String>, Set<String>> tags) {
+    return (StructType) with(schema, List.of(), tags);
+  }
+
+  private static DataType with(DataType type, List<String> path, Map<List<String>, Set<String>> tags) {
+    if (type instanceof ArrayType array) {
+      return new ArrayType(with(array.elementType(), longer(path, "element"), tags), array.containsNull());
+    }
+    if (type instanceof MapType map) {
+      DataType key = with(map.keyType(), longer(path, "key"), tags);
+      return new MapType(key, with(map.valueType(), longer(path, "value"), tags), map.valueContainsNull());
+    }
+    if (!(type instanceof StructType struct)) {
+      return type;
+    }
+    StructField[] fields = struct.fields().clone();
+    for (int i = 0; i < fields.length; i++) {
+      List<String> below = longer(path, fields[i].name());
+      Set<String> all = new LinkedHashSet<>(of(fields[i].metadata()));
+      all.addAll(tags.getOrDefault(below, Set.of()));
+      fields[i] = new StructField(fields[i].name(), with(fields[i].dataType(), below, tags), fields[i].nullable(), with(fields[i].metadata(), all));
+    }
+    return new StructType(fields);
+  }
+
+  /** Returns a path with one more name. */
+  static List<String> longer(List<String> path, String name) {
+    List<String> all = new ArrayList<>(path);
+    all.add(name);
+    return all;
+  }
+
   /** Returns whether a type, or anything below it, has metadata; without metadata there is no tag. */
   static boolean hasMetadata(DataType type) {
     if (type instanceof StructType struct) {
@@ -100,6 +137,17 @@ final class FieldTags {
       addNested(found, ((MapType) type).keyType());
       addNested(found, ((MapType) type).valueType());
     }
+  }
+
+  /** Returns the type of an array's elements, or a map's keys or values; null for any other step of a path. */
+  static DataType inner(DataType type, String name) {
+    if (type instanceof ArrayType) {
+      return name.equals("element") ? ((ArrayType) type).elementType() : null;
+    }
+    if (type instanceof MapType) {
+      return name.equals("key") ? ((MapType) type).keyType() : name.equals("value") ? ((MapType) type).valueType() : null;
+    }
+    return null;
   }
 
   static boolean isNested(DataType type) {

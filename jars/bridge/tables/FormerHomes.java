@@ -63,7 +63,7 @@ final class FormerHomes {
    * @param isOfRun whether its options name its table, like those of runs, which write into folders that no table has yet
    */
   void refuseWrite(String folder, String uuid, boolean isOfRun) {
-    if (!tables.isBeingMade(folder, uuid)) {
+    if (!tables.isBeingCreated(folder, uuid)) {
       refuse(folder, null, isOfRun);
     }
   }

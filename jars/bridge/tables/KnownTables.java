@@ -6,7 +6,6 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Predicate;
 import org.apache.spark.sql.SparkSession;
@@ -85,6 +84,12 @@ final class KnownTables {
     return made;
   }
 
+  /** Returns whether a table is being created in this folder, by a writer whose options name this UUID. */
+  boolean isBeingCreated(String folder, String uuid) {
+    forgetBefore(folder);
+    return findAnnounced(folder, uuid) != null;
+  }
+
   private Object parseName(String name) {
     return Calls.call(Calls.call(Calls.call(session, "sessionState"), "sqlParser"), "parseTableIdentifier", name);
   }
@@ -125,11 +130,6 @@ final class KnownTables {
   /** Returns where a folder really is. */
   Place real(String folder) {
     return real.of(folder);
-  }
-
-  /** Returns whether a command is creating its table in this folder; its writes may name a UUID. */
-  boolean isBeingMade(String folder, String uuid) {
-    return findAnnounced(folder, uuid) != null;
   }
 
   /** Returns the folder of a table that has no location of its own. */
@@ -238,7 +238,7 @@ final class KnownTables {
   /**
    * Returns the properties for a writer by path whose options name a UUID.
    *
-   * <p>A table that is created in place of another has its own identity, and the other's tags as long as that exists.
+   * <p>A table that is being created has its own identity and its own tags, which its command put into the writer's options.
    */
   Map<String, String> writerPropertiesByFolder(String folder, String uuid) {
     forgetBefore(folder);
@@ -248,14 +248,7 @@ final class KnownTables {
     if (name == null) {
       return places(List.of(folder));
     }
-    Map<String, String> told = new TreeMap<>();
-    if (owner != null && TableEntry.name(owner).equalsIgnoreCase(name)) {
-      told.putAll(TableEntry.writerProperties(owner));
-    }
-    if (made != null) {
-      told.remove(Names.TABLE_UUID);
-      told.put(Names.TABLE_NAME, name);
-    }
+    Map<String, String> told = made != null ? Map.of(Names.TABLE_NAME, name) : TableEntry.writerProperties(owner);
     return owner == null ? told : SharedFolder.unite(told, name, folder, real.of(folder), others(folder, name));
   }
 

@@ -4,13 +4,17 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
+import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.Collections;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.types.StructType;
 
 /** A table's entry in the catalog, as far as writers and readers of its files use it. */
@@ -101,19 +105,42 @@ final class TableEntry {
    */
   static Object withTags(Object table, Map<String, Set<String>> tags) {
     Map<String, String> more = new TreeMap<>();
-    tags.forEach((name, ofColumn) -> more.put(Names.TAGS_PREFIX + encode(name), String.join(",", ofColumn)));
+    tags.forEach((name, ofColumn) -> more.put(tagProperty(List.of(name)), String.join(",", ofColumn)));
     return with(table, more);
   }
 
   /** Returns an entry with more of the properties that reach writers. */
   static Object with(Object table, Map<String, String> more) {
     if ("hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))))) {
-      Object properties = Calls.call(table, "properties");
-      return Calls.copy(table, properties, Calls.with(properties, more));
+      return withMarks(table, more);
     }
     Object storage = Calls.call(table, "storage");
     Object properties = Calls.call(storage, "properties");
     return Calls.copy(table, storage, Calls.copy(storage, properties, Calls.with(properties, more)));
+  }
+
+  /** Returns an entry with more properties that reach no writer. */
+  static Object withMarks(Object table, Map<String, String> more) {
+    Object properties = Calls.call(table, "properties");
+    return Calls.copy(table, properties, Calls.with(properties, more));
+  }
+
+  static Object withSchema(Object table, StructType schema) {
+    return Calls.copy(table, Calls.call(table, "schema"), schema);
+  }
+
+  /** Returns the UUID that the options of a write or read name; null if they name none. */
+  static String uuidIn(Object options) {
+    return (String) Calls.orNull(Calls.call(options, "get", Names.TABLE_UUID));
+  }
+
+  static StructType schema(Object table) {
+    return (StructType) Calls.call(table, "schema");
+  }
+
+  /** Returns the name of the property that has the tags of a column, or of a field inside it. */
+  static String tagProperty(List<String> path) {
+    return Names.TAGS_PREFIX + path.stream().map(TableEntry::encode).collect(Collectors.joining("."));
   }
 
   /** Returns a column's name encoded for a property's name (property_name in sparkcrypt/schema.py). */
@@ -124,6 +151,11 @@ final class TableEntry {
       text.append(plain ? String.valueOf((char) octet) : String.format("%%%02X", octet));
     }
     return text.toString();
+  }
+
+  /** Returns the names of a path that a property's name encodes. */
+  static List<String> decode(String path) {
+    return Arrays.stream(path.split("\\.")).map(name -> URLDecoder.decode(name.replace("+", "%2B"), StandardCharsets.UTF_8)).toList();
   }
 
   /** Returns a schema's JSON without some columns, named in lower case; null if no other column carries a tag. */

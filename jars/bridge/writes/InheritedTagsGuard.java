@@ -67,7 +67,10 @@ final class InheritedTagsGuard {
     return found;
   }
 
-  /** Returns the entry of the table that a command writes to, by its name or its folder; null if there is none yet. */
+  /**
+   * Returns the entry of the table that a command writes to, by its name or its folder; null if there is none yet, or only the
+   * one that it replaces.
+   */
   Object tableOf(LogicalPlan command) {
     String part = TABLES.get(command.getClass().getSimpleName());
     if (part == null) {
@@ -80,7 +83,8 @@ final class InheritedTagsGuard {
       return tables.exists(identifier) ? tables.fresh(identifier) : null;
     }
     Object folder = Calls.callIfPresent(command, "outputPath");
-    return folder == null ? null : tables.owner(folder.toString());
+    boolean isNew = folder != null && tables.isBeingCreated(folder.toString(), TableEntry.uuidIn(Calls.call(command, "options")));
+    return folder == null || isNew ? null : tables.owner(folder.toString());
   }
 
   private void add(Object table, JsonNode columns) {

@@ -68,6 +68,10 @@ final class LostTagsGuard {
       return new Target(folder == null ? tables.defaultFolder(identifier) : folder, told);
     }
     Object folder = Calls.callIfPresent(command, "outputPath");
-    return folder == null ? null : new Target(folder.toString(), tables.writerPropertiesByFolder(folder.toString()));
+    if (folder == null) {
+      return null;
+    }
+    String uuid = TableEntry.uuidIn(Calls.call(command, "options"));
+    return new Target(folder.toString(), tables.writerPropertiesByFolder(folder.toString(), uuid));
   }
 }

@@ -26,8 +26,10 @@ final class PlanNodes {
   private static final String CREATE_EMPTY = "org.apache.spark.sql.execution.command.CreateDataSourceTableCommand";
   private static final String HIVE_CREATE_EMPTY = "org.apache.spark.sql.execution.command.CreateTableCommand";
   private static final String CREATE_LIKE = "org.apache.spark.sql.execution.command.CreateTableLikeCommand";
+  private static final String RENAME = "org.apache.spark.sql.execution.command.AlterTableRenameCommand";
   private static final Set<String> JUDGED =
-      Set.of(READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE, CREATE_EMPTY, HIVE_CREATE_EMPTY, CREATE_LIKE);
+      Set.of(
+          READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE, CREATE_EMPTY, HIVE_CREATE_EMPTY, CREATE_LIKE, RENAME);
   private static final String PARQUET = DATASOURCES + "parquet.ParquetFileFormat";
   private static final String COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass";
   private static final String ORC_SERDE = ".orcserde";
@@ -39,6 +41,7 @@ final class PlanNodes {
   private final FormerHomes homes;
   private final PartitionGuard partitions;
   private final FormatGuard formats;
+  private final SucceedingTables succeeding;
 
   PlanNodes(SparkSession session, SessionPolicy policy) {
     this.policy = policy;
@@ -46,6 +49,7 @@ final class PlanNodes {
     homes = new FormerHomes(tables);
     partitions = new PartitionGuard(policy);
     formats = new FormatGuard(session, policy);
+    succeeding = new SucceedingTables(session, tables);
   }
 
   boolean isJudged(LogicalPlan node) {
@@ -61,7 +65,14 @@ final class PlanNodes {
       case HIVE_FOLDER -> writeHiveFolder(node);
       case CREATE, HIVE_CREATE -> create(node);
       case CREATE_EMPTY, HIVE_CREATE_EMPTY -> createEmpty(node);
-      case CREATE_LIKE -> createLike(node);
+      case CREATE_LIKE -> {
+        succeeding.refuseLike(node);
+        yield createLike(node);
+      }
+      case RENAME -> {
+        succeeding.refuseRename(node);
+        yield node;
+      }
       default -> {
         formats.check(node);
         yield node;
@@ -160,11 +171,11 @@ final class PlanNodes {
       told = tables.writerProperties(tables.fresh(Calls.call(table, "identifier")));
     } else if (isTold(options)) {
       tables.checkStated(folder, (String) Calls.orNull(Calls.call(options, "get", Names.TABLE)));
-      homes.refuseWrite(folder, uuidIn(options), true);
+      homes.refuseWrite(folder, TableEntry.uuidIn(options), true);
       told = Map.of();
     } else {
-      homes.refuseWrite(folder, uuidIn(options), false);
-      told = tables.writerPropertiesByFolder(folder, uuidIn(options));
+      homes.refuseWrite(folder, TableEntry.uuidIn(options), false);
+      told = tables.writerPropertiesByFolder(folder, TableEntry.uuidIn(options));
     }
     if (isOrc) {
       String schema = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query")).json();
@@ -239,7 +250,7 @@ final class PlanNodes {
     partitions.check(Trees.columnsNamed(names, Calls.call(node, "query")), TableEntry.name(table));
     Object identifier = Calls.call(table, "identifier");
     boolean isHome = homes.refuseTable(folderOf(table), TableEntry.quote(table));
-    boolean makes = Calls.call(node, "mode").toString().equals("Overwrite") || !tables.exists(identifier);
+    boolean makes = WriteQueries.overwrites(node) || !tables.exists(identifier);
     if (makes) {
       tables.checkMade(folderOf(table), TableEntry.name(table));
     }
@@ -251,16 +262,22 @@ final class PlanNodes {
   /** Prepares a table that is created without rows; existing files, of an external table, may have an identity. */
   private LogicalPlan createEmpty(LogicalPlan node) {
     Object table = Calls.call(node, "table");
+    if (tables.exists(Calls.call(table, "identifier"))) {
+      return node;
+    }
     String folder = TableEntry.folder(table);
     if (folder != null) {
       homes.refuseTable(folder, TableEntry.quote(table));
     }
+    Object complete = succeeding.complete(table, TableEntry.schema(table), false);
+    if (complete != table) {
+      SinkGuard.checkEmpty(policy, complete);
+    }
     boolean fits =
         folder == null
             && (policy.encryptsOrc() ? "parquet,hive,orc" : "parquet,hive")
-                .contains(String.valueOf(Calls.orNull(Calls.call(table, "provider"))).toLowerCase(Locale.ROOT))
-            && !tables.exists(Calls.call(table, "identifier"));
-    Object identified = fits ? withUuid(table, false) : table;
+                .contains(String.valueOf(Calls.orNull(Calls.call(table, "provider"))).toLowerCase(Locale.ROOT));
+    Object identified = fits ? withUuid(complete, false) : complete;
     return identified == table ? node : replace(node, table, identified);
   }
 
@@ -290,10 +307,6 @@ final class PlanNodes {
   private String folderOf(Object table) {
     String folder = TableEntry.folder(table);
     return folder == null ? tables.defaultFolder(Calls.call(table, "identifier")) : folder;
-  }
-
-  private static String uuidIn(Object options) {
-    return (String) Calls.orNull(Calls.call(options, "get", Names.TABLE_UUID));
   }
 
   /** Returns whether the options name the table already, like those of runs. */

@@ -62,6 +62,21 @@ final class SinkGuard {
     Helper.ask(request).path("warnings").forEach(warning -> LOG.warn("{}", warning.asText()));
   }
 
+  /** Judges a table that is created without rows, whose columns have tags. */
+  static void checkEmpty(SessionPolicy policy, Object table) {
+    String schema = TableEntry.schema(table).json();
+    Object provider = Calls.call(table, "provider");
+    boolean isHive = "hive".equalsIgnoreCase(String.valueOf(Calls.orNull(provider)));
+    String sink = !schema.contains(TableEntry.TAGS_KEY) ? null : isHive ? ofStorage(Calls.call(table, "storage")) : ofProvider(provider);
+    if (sink == null || policy.encryptsOrc() && (sink.equalsIgnoreCase("orc") || sink.endsWith(" OrcSerde"))) {
+      return;
+    }
+    ObjectNode request = policy.request("check_sink", "/").put("sink", sink).put("schema", schema);
+    String required = TableEntry.properties(table).getOrDefault(Names.REQUIRE_ENCRYPTION, "false");
+    request.put("requires_encryption", Boolean.parseBoolean(required.trim())).putArray("sources");
+    Helper.ask(request).path("warnings").forEach(warning -> LOG.warn("{}", warning.asText()));
+  }
+
   /** Returns the sink's name; null if it encrypts by tags, if another guard judges it, or if its own plan is judged. */
   private static String sinkOf(LogicalPlan node) {
     String name = node.getClass().getSimpleName();

@@ -2,6 +2,8 @@ package io.sparkcrypt;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.Set;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
@@ -30,6 +32,7 @@ final class TagRule extends Rule<LogicalPlan> {
     if (policy == null || !plan.resolved()) {
       return plan;
     }
+    EarlierTables.of(session); // before the first DROP
     try {
       return addTags(plan, policy);
     } catch (ParquetCryptoRuntimeException e) {
@@ -43,10 +46,12 @@ final class TagRule extends Rule<LogicalPlan> {
     }
   }
 
-  private LogicalPlan addTags(LogicalPlan plan, SessionPolicy policy) {
-    if (plan instanceof DeserializeToObject) {
-      return plan; // rows that leave the plan; a Scala encoder expects this node at the top
+  private LogicalPlan addTags(LogicalPlan given, SessionPolicy policy) {
+    if (given instanceof DeserializeToObject) {
+      return given; // rows that leave the plan; a Scala encoder expects this node at the top
     }
+    boolean creates = WriteQueries.createdTable(given) != null;
+    LogicalPlan plan = creates ? new SucceedingTables(session, new KnownTables(session, policy)).complete(given) : given;
     if (plan instanceof Union && Trees.children(plan).stream().allMatch(child -> child instanceof Command)) {
       return taggedEach(plan, policy);
     }
@@ -58,6 +63,7 @@ final class TagRule extends Rule<LogicalPlan> {
     TableTags tables = new TableTags(session, policy, query != null);
     PlanTags tags = new PlanTags(tables, policy.safeAggregates());
     tags.visit(query != null ? query : ofVariables != null ? ofVariables : plan);
+    addDescribed(plan, tags, tables);
     if (!tags.anyTags()) {
       return plan;
     }
@@ -75,6 +81,18 @@ final class TagRule extends Rule<LogicalPlan> {
     Object table = inherited.tableOf(plan);
     new LostTagsGuard(session, policy).check(plan, query, tags, written, table);
     return WriteQueries.addTags(plan, query, tags, inherited.lacking(table, written, tables));
+  }
+
+  /** Adds the tags that a table which is being made of a query has by its description to the columns of the query. */
+  private static void addDescribed(LogicalPlan plan, PlanTags tags, TableTags read) {
+    Object table = WriteQueries.createdTable(plan);
+    if (table != null) {
+      LogicalPlan query = WriteQueries.query(plan);
+      TableRequirements required = TableRequirements.of(table);
+      Map<String, Set<String>> ofColumns = required.tagsOfColumns(query.schema());
+      Trees.output(query).forEach(column -> tags.add(column, ofColumns.getOrDefault(column.name(), Set.of())));
+      read.noteRequired(required);
+    }
   }
 
   /**

@@ -17,6 +17,8 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.V2CreateTableAsSelectPlan;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 
 /** Commands that write the rows of a query, and the same commands with the tags of its columns in the columns' metadata. */
 final class WriteQueries {
@@ -64,6 +66,21 @@ final class WriteQueries {
   static Object createdTable(LogicalPlan command) {
     String described = CREATING.get(command.getClass().getSimpleName());
     return described == null ? null : Calls.call(command, described);
+  }
+
+  /** Returns whether a command that creates a table takes the place of one that is there. */
+  static boolean overwrites(LogicalPlan command) {
+    return Calls.call(command, "mode").toString().equals("Overwrite");
+  }
+
+  /** Returns the columns of the table that a command makes of a query. */
+  static StructType createdColumns(LogicalPlan command) {
+    List<Object> names = Calls.list(Calls.call(command, "outputColumnNames"));
+    StructField[] fields = query(command).schema().fields().clone();
+    for (int i = 0; i < fields.length; i++) {
+      fields[i] = new StructField((String) names.get(i), fields[i].dataType(), fields[i].nullable(), fields[i].metadata());
+    }
+    return new StructType(fields);
   }
 
   /**

@@ -11,6 +11,7 @@ from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.target.record import path_below
 from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.backfill.work.context import RunContext
+from sparkcrypt.names import PREDECESSOR
 
 
 def record_swap(run: RunContext, unit: Unit, staged: str, outcome: UnitOutcome, evidence: Mapping[str, Any]) -> None:
@@ -35,6 +36,7 @@ def append_audit(
         changes: which new files were made from which old files.
     """
     last = run.journal.records[-1]
+    predecessor = None if run.target.table is None else run.target.table.properties.get(PREDECESSOR)
     entry = make_entry(
         what,
         run.policy.digest(),
@@ -45,6 +47,7 @@ def append_audit(
         unit=dict(unit),
         digests=digests,
         changes=changes,
+        **({} if predecessor is None else {"predecessor": predecessor}),
     )
     with run.one_at_a_time:
         return run.audit.append(entry)

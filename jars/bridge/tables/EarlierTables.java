@@ -1,0 +1,77 @@
+package io.sparkcrypt;
+
+import java.util.Collections;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEvent;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEventListener;
+
+/**
+ * What those tables required whose names this application frees: by DROP, RENAME, DROP DATABASE or an overwrite that makes a
+ * table anew. The next table of such a name must have it too.
+ *
+ * <p>Spark tells listeners of its catalog of each such step right before it is done, in each session and whatever the command:
+ * some writers of frames drop a table before any plan of theirs is resolved.
+ */
+final class EarlierTables implements ExternalCatalogEventListener {
+  private static final int MOST = 100_000;
+  private static final Map<String, EarlierTables> BY_APPLICATION = new ConcurrentHashMap<>();
+
+  private final Map<String, TableRequirements> byName = Collections.synchronizedMap(new Newest<>(MOST));
+  private final Object catalog;
+
+  private EarlierTables(Object catalog) {
+    this.catalog = catalog;
+  }
+
+  /** Returns those of a session's application, which are recorded from the first call on. */
+  static EarlierTables of(SparkSession session) {
+    return BY_APPLICATION.computeIfAbsent(
+        session.sparkContext().applicationId(),
+        unused -> {
+          Object catalog = Calls.call(Calls.call(session, "sharedState"), "externalCatalog");
+          EarlierTables made = new EarlierTables(catalog);
+          Calls.call(catalog, "addListener", made);
+          return made;
+        });
+  }
+
+  /** Returns what the last table of a name required; null if it required nothing, or there was none. */
+  TableRequirements find(String database, String table) {
+    return byName.get(key(database, table));
+  }
+
+  @Override
+  public void onEvent(ExternalCatalogEvent event) {
+    switch (event.getClass().getSimpleName()) {
+      case "DropTablePreEvent", "RenameTablePreEvent" ->
+          note((String) Calls.call(event, "database"), List.of(Calls.call(event, "name")));
+      case "DropDatabasePreEvent" -> {
+        String database = (String) Calls.call(event, "database");
+        if ((Boolean) Calls.call(catalog, "databaseExists", database)) {
+          note(database, Calls.list(Calls.call(catalog, "listTables", database)));
+        }
+      }
+      default -> {}
+    }
+  }
+
+  private void note(String database, List<Object> names) {
+    for (Object table : Calls.list(Calls.call(catalog, "getTablesByName", database, Calls.scalaList(names)))) {
+      if (TableEntry.folder(table) != null) {
+        String key = key(database, (String) Calls.call(Calls.call(table, "identifier"), "table"));
+        TableRequirements now = TableRequirements.of(table).withAbsent(byName.remove(key), TableEntry.schema(table));
+        if (!now.isEmpty()) {
+          byName.put(key, now);
+        }
+      }
+    }
+  }
+
+  private static String key(String database, String table) {
+    return (database + "." + table).toLowerCase(Locale.ROOT);
+  }
+}

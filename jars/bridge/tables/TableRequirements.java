@@ -1,0 +1,174 @@
+package io.sparkcrypt;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * What a table requires of its files by its own entry in the catalog.
+ *
+ * @param uuid the table's; null if it has none
+ * @param tags the names of a column and of the fields down to the tagged one -> tags
+ * @param encryption whether it requires encryption
+ * @param ruleMark the property that records which of these a policy's rule put there; null if there is none
+ */
+record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boolean encryption, String ruleMark) {
+  private static final Set<String> STEPS_OF_FILES = Set.of("list", "key_value");
+
+  /** Returns what a table of the catalog requires. */
+  static TableRequirements of(Object table) {
+    Map<List<String>, Set<String>> tags = new LinkedHashMap<>();
+    addTags(tags, List.of(), TableEntry.schema(table));
+    Map<String, String> properties = TableEntry.properties(table);
+    properties.forEach(
+        (name, value) -> {
+          if (name.startsWith(Names.TAGS_PREFIX) && !value.isBlank()) {
+            add(tags, TableEntry.decode(name.substring(Names.TAGS_PREFIX.length())), List.of(value.split(",")));
+          }
+        });
+    boolean encryption = Boolean.parseBoolean(properties.getOrDefault(Names.REQUIRE_ENCRYPTION, "").trim());
+    Object mark = Calls.orNull(Calls.call(Calls.call(table, "properties"), "get", Names.RULE_MARK));
+    return new TableRequirements(properties.get(Names.TABLE_UUID), tags, encryption, (String) mark);
+  }
+
+  boolean isEmpty() {
+    return tags.isEmpty() && !encryption;
+  }
+
+  /** Returns the properties of the next table of the name that reach no writer. */
+  Map<String, String> marks() {
+    Map<String, String> marks = new TreeMap<>();
+    if (uuid != null) {
+      marks.put(Names.PREDECESSOR, uuid);
+    }
+    if (ruleMark != null) {
+      marks.put(Names.RULE_MARK, ruleMark);
+    }
+    return marks;
+  }
+
+  /**
+   * Returns these, and the tags that an earlier table had for columns that this one's schema lacks.
+   *
+   * @param earlier null if there was none
+   */
+  TableRequirements withAbsent(TableRequirements earlier, StructType schema) {
+    if (earlier == null) {
+      return this;
+    }
+    Map<List<String>, Set<String>> all = new LinkedHashMap<>(tags);
+    earlier.tags.forEach(
+        (path, ofColumn) -> {
+          if (!isIn(schema, path)) {
+            add(all, path, ofColumn);
+          }
+        });
+    return new TableRequirements(uuid, all, encryption, ruleMark);
+  }
+
+  /**
+   * Returns the tags for a table of another schema, by the names that this has: a field that it lacks hands its tags to the
+   * nearest one above it, and a column that it lacks has none.
+   */
+  Map<List<String>, Set<String>> tagsIn(StructType schema) {
+    Map<List<String>, Set<String>> found = new LinkedHashMap<>();
+    tags.forEach(
+        (path, ofColumn) -> {
+          List<String> there = within(schema, path);
+          if (!there.isEmpty()) {
+            add(found, there, ofColumn);
+          }
+        });
+    return found;
+  }
+
+  /** Returns the tags of whole columns of another schema, by their names in it. */
+  Map<String, Set<String>> tagsOfColumns(StructType schema) {
+    Map<String, Set<String>> found = new LinkedHashMap<>();
+    tagsIn(schema).forEach((path, ofColumn) -> {
+      if (path.size() == 1) {
+        found.put(path.get(0), ofColumn);
+      }
+    });
+    return found;
+  }
+
+  /** Returns whether a schema has a tagged field, or at least one above it. */
+  static boolean isIn(StructType schema, List<String> path) {
+    return !within(schema, path).isEmpty();
+  }
+
+  /** Returns the tags of another table that this one's columns lack, by the names in its schema. */
+  Map<List<String>, Set<String>> missingTags(TableRequirements other, StructType schema) {
+    Map<List<String>, Set<String>> has = tagsIn(schema);
+    Map<List<String>, Set<String>> lacked = other.tagsIn(schema);
+    lacked.forEach((path, ofColumn) -> ofColumn.removeAll(has.getOrDefault(path, Set.of())));
+    lacked.values().removeIf(Set::isEmpty);
+    return lacked;
+  }
+
+  private static void add(Map<List<String>, Set<String>> tags, List<String> path, Iterable<String> more) {
+    Set<String> all = tags.computeIfAbsent(path, unused -> new LinkedHashSet<>());
+    more.forEach(tag -> all.add(tag.strip()));
+  }
+
+  private static void addTags(Map<List<String>, Set<String>> tags, List<String> path, DataType type) {
+    if (type instanceof StructType struct) {
+      for (StructField field : struct.fields()) {
+        List<String> below = FieldTags.longer(path, field.name());
+        if (!FieldTags.of(field.metadata()).isEmpty()) {
+          add(tags, below, FieldTags.of(field.metadata()));
+        }
+        addTags(tags, below, field.dataType());
+      }
+    } else if (type instanceof ArrayType array) {
+      addTags(tags, FieldTags.longer(path, "element"), array.elementType());
+    } else if (type instanceof MapType map) {
+      addTags(tags, FieldTags.longer(path, "key"), map.keyType());
+      addTags(tags, FieldTags.longer(path, "value"), map.valueType());
+    }
+  }
+
+  /** Returns the longest beginning of a path that a schema has, with the schema's own names. */
+  private static List<String> within(StructType schema, List<String> path) {
+    List<String> found = new ArrayList<>();
+    DataType at = schema;
+    for (String name : path) {
+      if (STEPS_OF_FILES.contains(name) && !(at instanceof StructType)) {
+        continue; // a path of Parquet
+      }
+      StructField below = step(at, name);
+      if (below == null) {
+        break;
+      }
+      found.add(below.name());
+      at = below.dataType();
+    }
+    return found;
+  }
+
+  /** Returns the field, element, key or value of a type, by its name in any case; null if there is none. */
+  private static StructField step(DataType type, String name) {
+    if (type instanceof StructType struct) {
+      StructField found = null;
+      for (StructField field : struct.fields()) {
+        boolean same = field.name().toLowerCase(Locale.ROOT).equals(name.toLowerCase(Locale.ROOT));
+        found = field.name().equals(name) || same && found == null ? field : found;
+      }
+      return found;
+    }
+    DataType inner = FieldTags.inner(type, name);
+    return inner == null ? null : new StructField(name, inner, true, Metadata.empty());
+  }
+}

@@ -1,0 +1,140 @@
+package io.sparkcrypt;
+
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.stream.Collectors;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.types.StructType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Tables that take the name of an earlier one: they get what it required, or the command is refused if it cannot give them that.
+ */
+final class SucceedingTables {
+  private static final Logger LOG = LoggerFactory.getLogger(SucceedingTables.class);
+
+  private final EarlierTables earlier;
+  private final KnownTables tables;
+  private final Object catalog;
+
+  SucceedingTables(SparkSession session, KnownTables tables) {
+    this.earlier = EarlierTables.of(session);
+    this.tables = tables;
+    this.catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
+  }
+
+  /** Returns a command with the description of the table that it makes of a query completed. */
+  LogicalPlan complete(LogicalPlan command) {
+    Object table = WriteQueries.createdTable(command);
+    Object complete = complete(table, WriteQueries.createdColumns(command), WriteQueries.overwrites(command));
+    return complete == table ? command : command.makeCopy(Calls.values(command, table, complete));
+  }
+
+  /**
+   * Returns what the next table of a name must require; null if it is nothing.
+   *
+   * @param overwrites whether it takes the place of the table that has the name, which otherwise stays
+   */
+  private TableRequirements find(Object name, boolean overwrites) {
+    boolean exists = tables.exists(name);
+    if (exists && !overwrites) {
+      return null;
+    }
+    String database = database(name);
+    String table = (String) Calls.call(name, "table");
+    TableRequirements last = earlier.find(database, table);
+    if (exists) {
+      Object replaced = tables.fresh(name);
+      last = TableRequirements.of(replaced).withAbsent(last, TableEntry.schema(replaced));
+    }
+    return last == null || last.isEmpty() ? null : last;
+  }
+
+  /**
+   * Returns the description of a table that is being created, with all that it must require.
+   *
+   * @param schema its columns, which a table that is made of a query does not describe
+   */
+  Object complete(Object table, StructType schema, boolean overwrites) {
+    TableRequirements required = find(Calls.call(table, "identifier"), overwrites);
+    if (required == null) {
+      return table;
+    }
+    Map<List<String>, Set<String>> tags = required.tagsIn(schema);
+    TableRequirements.of(table).tags().forEach((path, own) -> tags.computeIfPresent(path, (unused, more) -> union(own, more)));
+    Map<String, String> properties = new TreeMap<>();
+    tags.forEach((path, ofColumn) -> properties.put(TableEntry.tagProperty(path), String.join(",", ofColumn)));
+    if (required.encryption()) {
+      properties.put(Names.REQUIRE_ENCRYPTION, "true");
+    }
+    List<String> lost = required.tags().keySet().stream().filter(path -> !TableRequirements.isIn(schema, path)).map(SucceedingTables::pathText).toList();
+    if (!lost.isEmpty()) {
+      LOG.warn("{} is made anew without columns that had tags: {}; they get these again when they are back", name(table), lost);
+    }
+    Object complete = TableEntry.withMarks(TableEntry.with(table, properties), required.marks());
+    return TableEntry.withSchema(complete, FieldTags.with(TableEntry.schema(table), tags));
+  }
+
+  /** Refuses a RENAME into a name whose earlier table had tags that the renamed table lacks. */
+  void refuseRename(LogicalPlan command) {
+    Object from = Calls.call(command, "oldName");
+    if (!(Boolean) Calls.call(command, "isView") && tables.exists(from)) {
+      refuseLacking(tables.fresh(from), database(from), (String) Calls.call(Calls.call(command, "newName"), "table"), "renamed to");
+    }
+  }
+
+  /** Refuses a table that is made like one which lacks tags that the earlier table of its name had. */
+  void refuseLike(LogicalPlan command) {
+    Object like = Calls.call(command, "sourceTable");
+    Object name = Calls.call(command, "targetTable");
+    if (!tables.exists(name) && tables.exists(like)) {
+      refuseLacking(tables.fresh(like), database(name), (String) Calls.call(name, "table"), "the model of");
+    }
+  }
+
+  private void refuseLacking(Object table, String database, String name, String role) {
+    TableRequirements required = earlier.find(database, name);
+    TableRequirements own = TableRequirements.of(table);
+    if (required == null || required.uuid() != null && required.uuid().equals(own.uuid())) {
+      return;
+    }
+    Map<List<String>, Set<String>> lacked = own.missingTags(required, TableEntry.schema(table));
+    if (lacked.isEmpty()) {
+      return;
+    }
+    String taken = database + "." + name;
+    String commands =
+        lacked.entrySet().stream()
+            .map(entry -> "sparkcrypt tags set " + name(table) + " " + pathText(entry.getKey()) + " " + String.join(",", entry.getValue()))
+            .collect(Collectors.joining("`, `"));
+    throw Refusal.of(
+        "PlanError",
+        name(table) + " is not " + role + " " + taken + ", since the earlier " + taken + " had tags that it lacks, and rows would be "
+            + "in clear under that name; nothing was changed. Give it the tags: `" + commands + "`, and encrypt its files: "
+            + "`sparkcrypt encrypt --table " + name(table) + "`; then do this again");
+  }
+
+  private static Set<String> union(Set<String> first, Set<String> more) {
+    Set<String> all = new LinkedHashSet<>(first);
+    all.addAll(more);
+    return all;
+  }
+
+  private String database(Object identifier) {
+    Object database = Calls.orNull(Calls.call(identifier, "database"));
+    return (String) (database == null ? Calls.call(catalog, "getCurrentDatabase") : database);
+  }
+
+  private String name(Object table) {
+    return TableEntry.name(table, (String) Calls.call(catalog, "getCurrentDatabase"));
+  }
+
+  private static String pathText(List<String> path) {
+    return path.stream().map(name -> name.replace("%", "%25").replace(".", "%2E")).collect(Collectors.joining("."));
+  }
+}
