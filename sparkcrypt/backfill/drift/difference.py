@@ -243,7 +243,7 @@ def drift_of_unknown(summary: FileSummary, matched: FileColumns, plan: Encryptio
 
     An encrypted one is `extra`.
     """
-    columns, detail = summary.columns or {}, "plaintext, and the table's schema has no such column, so no tag"
+    columns, detail = summary.columns or {}, "plaintext, and no column of the table, so that it has no tag"
     lost = [path for path in matched.unknown if columns[path].encrypted is False] if plan.encrypted else []
     return tuple(Drift(UNKNOWN, summary.path, join_dotted(path), detail) for path in lost)
 
