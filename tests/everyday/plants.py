@@ -63,6 +63,11 @@ def _rename_once(patches: pytest.MonkeyPatch) -> None:
     patches.setattr(HadoopFiles, "rename", renamed)
 
 
+def _store_no_tags(patches: pytest.MonkeyPatch) -> None:
+    for name in ("set_options", "set_schema_metadata"):  # each place has them, and they are united
+        _instead(Catalog, name, None)(patches)
+
+
 def _instead(kind: Any, name: str, value: Any) -> Patch:
     """Return a patch by which something returns a value and does nothing."""
     return lambda patches: patches.setattr(kind, name, lambda *_, **__: value)
@@ -78,7 +83,7 @@ _PATCHES: dict[str, Patch] = {
     "the second rename is left out": _rename_once,
     "half a swap is taken for whole": _instead(FolderSwap, "in_effect", True),
     "the dead keep their locks": _instead(lock, "is_dead", False),
-    "tags are not stored": _instead(Catalog, "set_options", None),
+    "tags are not stored": _store_no_tags,
     "what is needed is retired": _instead(retire, "find_needs", iter(())),
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql.functions import lit
 
 from sparkcrypt import names
+from sparkcrypt.spark.tables.tagging import unset_tags
 from tests.everyday.estate import Batch, Estate, values
 from tests.everyday.model import Table, canary
 
@@ -349,9 +350,10 @@ def old_writer_of_lists(estate: Estate, table: Table) -> None:
 
 @_verb(may_refuse=True, may_report=True)
 def untag(estate: Estate, table: Table) -> None:
-    """Take the tags of a column away, with which nobody has consented to decrypt it."""
-    from sparkcrypt.spark.tables.tagging import unset_tags
-
+    """Take the tags of a column away, with which nobody has consented to decrypt it; or put them back."""
+    if "e" not in table.tagged:
+        estate.tag(table, "email", "pii")
+        return
     unset_tags(estate.lake.spark, table.name, ["email"])
     table.tagged.discard("e")
 
