@@ -187,7 +187,7 @@ def test_change_of_tag_and_of_key_is_followed(lake: Lake) -> None:
     encrypt_table(lake.spark, "t", policy)
     assert_encrypted(lake.path("t"), policy, {"email": "fin", "note": "pii"}, visible=())
     set_tags(lake.spark, "t", {"email": ["public"], "note": ["public"]}, policy)
-    encrypt_table(lake.spark, "t", policy)
+    encrypt_table(lake.spark, "t", policy, allow_decrypt=True)
     assert_plaintext(lake.path("t"))
 
 

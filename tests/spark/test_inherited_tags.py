@@ -121,7 +121,7 @@ def test_owner_may_say_that_it_is_plaintext(site: Site) -> None:
     name = site.make_table()
     site.fill(name)
     set_tags(site.lake.spark, name, {"word": ["public"]}, policy)
-    encrypt_table(site.lake.spark, name, policy)
+    encrypt_table(site.lake.spark, name, policy, allow_decrypt=True)
     assert_plaintext(site.lake.path(name))
 
 

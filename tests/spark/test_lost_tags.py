@@ -1,4 +1,4 @@
-"""Tags that are lost do not decrypt anything; tags that were taken off do."""
+"""Tags that are lost do not decrypt anything; tags that were taken off do, where that is allowed."""
 
 from __future__ import annotations
 
@@ -71,14 +71,15 @@ def test_tags_that_were_taken_off_decrypt(lake: Lake, kind: str, by_run: bool) -
         assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
     unset_tags(lake.spark, "t", ["email"])
     assert Catalog(lake.spark).table("t").options[history_property(("email",))] == "plaintext"
-    report = backfill(lake.spark, policy, tables=["t"])
+    allowed = PassOptions(run=RunOptions(keep_going=True, allow_decrypt=True))
+    report = backfill(lake.spark, policy, tables=["t"], options=allowed)
     assert (report.outcome, report.tables[0].columns) == ("done", {"note": "fin"})
     assert rows_of(lake.spark.table("t")) == before
     assert not Catalog(lake.spark).table("t").options.get(history_property(("email",)))
     again = backfill(lake.spark, policy, tables=["t"])
     assert (again.outcome, again.refused) == ("nothing to do", {})
     unset_tags(lake.spark, "t", ["note"])
-    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    assert backfill(lake.spark, policy, tables=["t"], options=allowed).outcome == "done"
     assert_plaintext(lake.path("t"))
     assert rows_of(lake.spark.table("t")) == before
 
@@ -97,6 +98,8 @@ def test_what_is_under_the_footer_key_may_become_plaintext(lake: Lake) -> None:
     set_tags(lake.spark, "t", {"email": ["pii"]}, everything)
     lake.sql(f"INSERT INTO t VALUES (1, '{SECRET}-1', 'a note')")
     policy = lake.changed("untagged: footer_key", "untagged: plaintext")
-    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+    with pytest.raises(VerificationError, match="column id, encrypted with 'footer', would be decrypted"):
+        encrypt_table(lake.spark, "t", policy)
+    assert encrypt_table(lake.spark, "t", policy, allow_decrypt=True).outcome == "done"
     assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=["a note"])
     assert verify_table(lake.spark, "t", policy).ok

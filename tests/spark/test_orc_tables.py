@@ -148,7 +148,7 @@ def test_tags_that_change_are_followed(lake: Lake, policy: Policy) -> None:
         ]
         assert len(wrapped) == 2 and wrapped[0].isdisjoint(wrapped[1])
     unset_tags(lake.spark, "t", list(TAGGED))
-    report = encrypt_table(lake.spark, "t", policy)
+    report = encrypt_table(lake.spark, "t", policy, allow_decrypt=True)
     assert (report.outcome, report.drift["before"]) == ("done", {"extra": len(first)})
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == before

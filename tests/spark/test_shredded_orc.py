@@ -161,7 +161,7 @@ def test_runs_carry_dark_columns(lake: Lake, policy: Policy, copies: dict[str, P
     unset_tags(lake.spark, "o", ["ssn"])
     dry = backfill(lake.spark, policy, tables=["o"], options=run(dry_run=True)).tables[0]
     assert "quarantine" not in {action for unit in dry.planned for action in unit["actions"]}
-    done = backfill(lake.spark, policy, tables=["o"], options=run())
+    done = backfill(lake.spark, policy, tables=["o"], options=run(allow_decrypt=True))
     assert (done.outcome, done.tables[0].files_rewritten, done.tables[0].quarantined) == ("done", 2, ())
     assert keys_of(file_of(lake, DAY)) == {**DARK, "id": "pii", "who.age": "pii"}
     assert dark_parts(file_of(lake, DAY)) == before
@@ -170,7 +170,7 @@ def test_runs_carry_dark_columns(lake: Lake, policy: Policy, copies: dict[str, P
 
     now = file_of(lake, DAY).read_bytes()
     restore(policy, copies["unit_staged"], locks=False)
-    (adopted,) = backfill(lake.spark, policy, tables=["o"], options=run()).tables
+    (adopted,) = backfill(lake.spark, policy, tables=["o"], options=run(allow_decrypt=True)).tables
     assert all("proven anew" in unit["notes"][0] for unit in adopted.units)
     assert [unit["dark_columns"] for unit in adopted.units if unit["unit"] == f"d={DAY}"] == [told]
     assert file_of(lake, DAY).read_bytes() == now
@@ -182,7 +182,7 @@ def test_runs_carry_dark_columns(lake: Lake, policy: Policy, copies: dict[str, P
     assert dark_parts(file_of(lake, DAY)) == before
 
     unset_tags(lake.spark, "o", ["id", "who.age"])
-    done = backfill(lake.spark, policy, tables=["o"], options=run())
+    done = backfill(lake.spark, policy, tables=["o"], options=run(allow_decrypt=True))
     assert keys_of(file_of(lake, DAY)) == DARK
     assert dark_parts(file_of(lake, DAY)) == before
     assert backfill(lake.spark, policy, tables=["o"], options=run()).outcome == "nothing to do"

@@ -185,7 +185,7 @@ def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, a
     scanned = scan_footers(
         there, sort_footers(footers, there.files), run.target, tell_shredded=run.trust.shredded.select
     )
-    refuse_unit(scanned, run.target, run.policy, adopt=adopt)
+    refuse_unit(scanned, run.target, run.policy, adopt=adopt, allow_decrypt=True)  # the run over it asks for consent
 
 
 def _list_old_folders(rewriter: UnitRewriter, name: str, status: UnitStatus) -> dict[str, list[list[Any]]]:

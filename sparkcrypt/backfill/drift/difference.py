@@ -34,6 +34,8 @@ DriftKind = Literal[
 ]
 EXTERNAL_MATERIAL: DriftKind = "external_material"
 UNKNOWN: DriftKind = "unknown"
+DECRYPTED: DriftKind = "extra"
+"""The kind of drift that a run removes by decrypting a file or a column."""
 OF_FOLDERS: tuple[DriftKind, ...] = ("missing_folder", "unlisted_folder")
 """Kinds of drift of a unit's folder, of which no file is known."""
 NO_DATA_FILE: frozenset[DriftKind] = frozenset({*OF_FOLDERS, "summary_file"})

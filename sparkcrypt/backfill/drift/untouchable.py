@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from sparkcrypt.backfill.drift.difference import Drift, drift_by_file
+from sparkcrypt.backfill.drift.difference import DECRYPTED, Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited, is_untold
 from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.backfill.drift.rotation import refuse_other_drift
@@ -18,7 +18,9 @@ from sparkcrypt.policy.model import PLAINTEXT, Policy
 from sparkcrypt.schema import Path, join_dotted
 
 
-def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: bool, copies: bool = False) -> None:
+def refuse_unit(
+    scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: bool, allow_decrypt: bool, copies: bool = False
+) -> None:
     """Refuse a unit that a run must not change.
 
     Args:
@@ -26,13 +28,14 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
         target: the target with the plan.
         policy: the policy.
         adopt: accept files that may be forgeries.
+        allow_decrypt: accept that columns are decrypted whose tags were taken off, or mean plaintext now.
         copies: the run writes a copy and leaves the unit where it is, so what lies beside its data stays too.
 
     Raises:
         StorageError: its folder cannot be listed.
         VerificationError: a file cannot be read, is under an algorithm that is not allowed, has a column that would be
-            decrypted since its tags are lost, or may be a forgery; or something lies beside the files that the run
-            would move; or a rotation would have to do more than rewrap.
+            decrypted without consent or since its tags are lost, or may be a forgery; or something lies beside the
+            files that the run would move; or a rotation would have to do more than rewrap.
         PlanError: a file has columns that the table lacks.
     """
     refuse_unreadable(scanned)
@@ -40,6 +43,8 @@ def refuse_unit(scanned: ScannedUnit, target: Target, policy: Policy, *, adopt: 
         refuse_foreign(scanned.unit.name, scanned.unit.location, scanned.unit.beside)
     refuse_algorithms(scanned, policy)
     refuse_untagged(scanned, policy)
+    if not allow_decrypt and scanned.rotation is None:  # a rotation refuses every other difference
+        refuse_decryption(scanned, "run again with --allow-decrypt")
     if not adopt:
         refuse_forgeries(scanned, target.plan, policy)
     if scanned.rotation is not None:
@@ -107,17 +112,43 @@ def refuse_untagged(scanned: ScannedUnit, policy: Policy) -> None:
                 raise VerificationError(_untagged_text(path, column, found.key_id, inherited.get((path, column))))
 
 
+def refuse_decryption(scanned: ScannedUnit, otherwise: str) -> None:
+    """Refuse a unit with a file, or a column of one, that a run would decrypt.
+
+    Args:
+        scanned: the scanned unit.
+        otherwise: what to do if the column should be decrypted, for the message.
+
+    Raises:
+        VerificationError: there is one; the message names it and the ways to go on.
+    """
+    for drift in scanned.drift:
+        if drift.kind == DECRYPTED:
+            what = f"column {drift.column}, {drift.detail}," if drift.column else _name_encrypted(scanned, drift.file)
+            raise VerificationError(
+                f"{scanned.unit.name}: {drift.file}: {what} would be decrypted, since by tags and policy it should be "
+                "in clear; tag the column again with `sparkcrypt tags set` if it should stay encrypted, else "
+                f"{otherwise}"
+            )
+
+
+def _name_encrypted(scanned: ScannedUnit, file: str) -> str:
+    columns = scanned.summaries[file].columns or {}
+    names = [join_dotted(path) for path, found in columns.items() if found.encrypted]
+    return f"column {', '.join(names)}" if names else "its footer"
+
+
 def _untagged_text(path: str, column: Path, key_id: str | None, inherited: Inherited | None) -> str:
     what = f"{path}: column {join_dotted(column)} is encrypted with {key_id!r}, and has no tag and no history now"
     if inherited is not None:
         return (
             f"{what}: it has the tags {','.join(inherited.lineage.inherited)} from {inherited.origins}, and a run "
             "would decrypt it; tag the column with `sparkcrypt tags set`: with these tags, or with one that means "
-            "plaintext"
+            "plaintext, and then run with --allow-decrypt"
         )
     return (
         f"{what}: its tags may be lost, and a run would decrypt it; set them again with `sparkcrypt tags set`, and "
-        "then unset them if they should go"
+        "then unset them if they should go, and run with --allow-decrypt"
     )
 
 

@@ -69,6 +69,11 @@ class RunRecord:
         return self.options.get("output") or None
 
     @property
+    def allows_decryption(self) -> bool:
+        """Whether the run was allowed to decrypt columns, and so is what comes late to its old folders."""
+        return bool(self.options.get("allow_decrypt"))
+
+    @property
     def moves_old(self) -> bool:
         """Whether the run moves old files out of the table's folder."""
         return bool(self.options.get("move_old"))

@@ -16,7 +16,7 @@ from dataclasses import replace
 from sparkcrypt.backfill.audit.evidence import evidence_of, files_of
 from sparkcrypt.backfill.drift.footers import DriverFooters, own_keys, sort_footers
 from sparkcrypt.backfill.drift.scan import scan_footers
-from sparkcrypt.backfill.drift.untouchable import refuse_unit
+from sparkcrypt.backfill.drift.untouchable import refuse_decryption, refuse_unit
 from sparkcrypt.backfill.journal.later_entries import UnitCarried, UnitCarrying
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.changes import changes_at
@@ -110,7 +110,9 @@ def _rewrite_late_files(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) 
     run.progress.step(unit.name, "carrying over")
     footers = DriverFooters(run.files, own_keys(run.policy.key_service)).read(unit.files)
     scanned = scan_footers(unit, sort_footers(footers, unit.files), run.target, tell_shredded=run.trust.shredded.select)
-    refuse_unit(scanned, run.target, run.policy, adopt=False)
+    refuse_unit(scanned, run.target, run.policy, adopt=False, allow_decrypt=True)
+    if not run.journal.run.allows_decryption:
+        refuse_decryption(scanned, "read it with spark.read.parquet, and insert its rows into the table")
     attempt = f"{attempt_folder(run.run_id, run.lock.token)}-carried-{len(status.carried_fields) + 1}"
     staged = f"{staging_folder(run.target.base)}/{attempt}/{unit.partition_path}".rstrip("/")
     sources = files_of(run.files, unit.folders, scanned.summaries, run.secret)

@@ -133,7 +133,9 @@ def _gives_new_names(job: TableJob, options: RunOptions) -> bool:
 
 def _refuse(job: TableJob, scanned: ScannedUnit, options: RunOptions) -> None:
     try:
-        refuse_unit(scanned, job.target, job.policy, adopt=options.adopt, copies=options.output is not None)
+        adopt, allow_decrypt = options.adopt, options.allow_decrypt
+        copies = options.output is not None
+        refuse_unit(scanned, job.target, job.policy, adopt=adopt, allow_decrypt=allow_decrypt, copies=copies)
     except SparkcryptError as error:
         refuse_changed(job.files, scanned.unit, error)
         raise

@@ -104,9 +104,10 @@ class UnitWork:
 
     def _find_adoptable(self, scanned: ScannedUnit) -> tuple[Drift, ...]:
         """Refuse a unit that must not be rewritten; return the suspicious files that --adopt accepts."""
-        run, adopt = self.rewriter.run, self.options.adopt
+        run, adopt, allow_decrypt = self.rewriter.run, self.options.adopt, self.options.allow_decrypt
         try:
-            refuse_unit(scanned, run.target, run.policy, adopt=adopt, copies=self.rewriter.swap.copies)
+            copies = self.rewriter.swap.copies
+            refuse_unit(scanned, run.target, run.policy, adopt=adopt, allow_decrypt=allow_decrypt, copies=copies)
             return tuple(find_suspicious(scanned, run.target.plan, run.policy)) if adopt else ()
         except SparkcryptError as error:
             run.journal.write(UnitFailed(scanned.unit.name, f"{type(error).__name__}: {error}"))

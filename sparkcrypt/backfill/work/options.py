@@ -23,6 +23,8 @@ class RunOptions:
         exclusive: for a bare folder: rename it; the operator states that nothing reads or writes it.
         dry_run: report what would be done, and change nothing.
         adopt: also rewrite files that readers refuse because the table requires encryption.
+        allow_decrypt: also rewrite files of which a column would be decrypted, since its tags were taken off or mean
+            plaintext now; an unfinished run is continued with the consent of the command that continues it.
         resume: ``auto`` (continue an unfinished run), a run id, or ``never``.
         move_old: move old files out of the table's folder after the swap; readers in flight fail, and no command
             brings the files back.
@@ -45,6 +47,7 @@ class RunOptions:
     exclusive: bool = False
     dry_run: bool = False
     adopt: bool = False
+    allow_decrypt: bool = False
     resume: str = "auto"
     move_old: bool = False
     keep_going: bool = False
@@ -85,12 +88,14 @@ class RunOptions:
             raise ConfigError(f"priority {unknown[0]!r} is not known; allowed: {', '.join(PRIORITIES)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the options that the journal records, which must stay the same when the run is continued."""
+        """Return the options that the journal records; all but the consent stay the same when the run is continued."""
         rotation = {} if self.rotate_key is None else {"rotate_key": self.rotate_key, "rotate_to": self.rotate_to}
         moved = {} if self.rotate_from is None else {"rotate_from": self.rotate_from}
+        consent = {"allow_decrypt": True} if self.allow_decrypt else {}
         return {
             **rotation,
             **moved,
+            **consent,
             "engine": self.engine,
             "where": self.where,
             "output": self.output,

@@ -45,6 +45,11 @@ avro_option = click.option(
 )
 where_option = click.option("--where", metavar="PREDICATE", help="Only these partitions; partition columns only.")
 strict_option = click.option("--strict", is_flag=True, help="A --where that chooses no partition is an error.")
+allow_decrypt_option = click.option(
+    "--allow-decrypt",
+    is_flag=True,
+    help="Decrypt columns whose tags were taken off or mean plaintext now; else their units stay as they are.",
+)
 adopt_option = click.option(
     "--adopt", is_flag=True, help="Rewrite files too that a table which requires encryption would not believe."
 )

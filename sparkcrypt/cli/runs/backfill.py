@@ -14,6 +14,7 @@ from sparkcrypt.cli.frame.options import (
     Launch,
     accept_option,
     adopt_option,
+    allow_decrypt_option,
     budget_options,
     databases_option,
     engine_option,
@@ -79,6 +80,7 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
 @engine_option("See `sparkcrypt encrypt`.")
 @accept_option
 @adopt_option
+@allow_decrypt_option
 @move_old_option("Move old files out of the table's folder at once; see `sparkcrypt encrypt`.")
 @click.option(
     "--rewrap",

@@ -12,6 +12,7 @@ from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
     Launch,
     adopt_option,
+    allow_decrypt_option,
     avro_option,
     engine_option,
     exclusive_option,
@@ -45,6 +46,7 @@ from sparkcrypt.plan import EncryptionPlan
 @where_option
 @strict_option
 @adopt_option
+@allow_decrypt_option
 @purge_option
 @move_old_option(
     "Move the old files out of the table's folder at once; readers in flight fail, and nothing brings them back."
@@ -65,6 +67,7 @@ def encrypt(
     where: str | None,
     strict: bool,
     adopt: bool,
+    allow_decrypt: bool,
     purge: bool,
     move_old: bool,
     resume: str,
@@ -110,6 +113,7 @@ def encrypt(
             exclusive=exclusive,
             dry_run=dry_run,
             adopt=adopt,
+            allow_decrypt=allow_decrypt,
             purge=purge,
             move_old=move_old,
             resume=resume,

@@ -122,7 +122,7 @@ def scanned(plan: EncryptionPlan, *files: FileSummary) -> ScannedUnit:
 def refuse(unit: ScannedUnit, plan: EncryptionPlan, *, adopt: bool = False) -> None:
     """Refuse a unit as a run does."""
     target: Target = type("Planned", (), {"plan": plan})()
-    refuse_unit(unit, target, policy(), adopt=adopt)
+    refuse_unit(unit, target, policy(), adopt=adopt, allow_decrypt=True)
 
 
 @pytest.mark.parametrize("kind", FORGED)
@@ -245,3 +245,12 @@ def test_key_metadata_without_a_master_key_is_drift(other: Columns) -> None:
     assert drift[0].detail == "its key metadata names no master key, so not 'pii'"
     assert not any(difference.only_keys for difference in drift)
     assert action_of(drift, rewrap=True) != "re-wrap"
+
+
+def test_nothing_is_decrypted_without_consent() -> None:
+    """A column that the plan does not encrypt any more keeps its unit as it is, until someone allows it."""
+    target: Target = type("Planned", (), {"plan": planned()})()
+    unit = scanned(planned(), file({("id",): ColumnSummary(True, "footer")}))
+    with pytest.raises(VerificationError, match="column id, encrypted with 'footer', would be decrypted"):
+        refuse_unit(unit, target, policy(), adopt=True, allow_decrypt=False)
+    refuse_unit(unit, target, policy(), adopt=True, allow_decrypt=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sparkcrypt.backfill.journal.journal import KINDS, Journal, Pins, check_same
 from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
+from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from tests.unit.backfill.conftest import RUN, TABLE, Together, run_record, swap_unit
 from tests.unit.backfill.memory_store import MemoryStore
@@ -524,3 +525,12 @@ def test_a_damaged_run_hides_no_unfinished_one() -> None:
     store.create(later, b"{}\n")
     assert Journal.find_unfinished(store, TABLE, MAC) == RUN
     assert Journal.runs(store, TABLE)[-1] == later.split("/")[2]
+
+
+def test_consent_to_decrypt_is_recorded_and_given_anew_by_who_continues() -> None:
+    """The record tells what may come late to the run; a command that continues it has only its own consent."""
+    allowed = replace(run_record(), options=RunOptions(allow_decrypt=True).to_dict())
+    assert allowed.allows_decryption
+    assert not RunOptions().as_begun(allowed.options).allow_decrypt
+    assert RunOptions(allow_decrypt=True).as_begun(RunOptions().to_dict()).allow_decrypt
+    assert not replace(run_record(), options=RunOptions().to_dict()).allows_decryption
