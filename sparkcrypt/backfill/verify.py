@@ -64,7 +64,10 @@ class LackingFile:
 
 @dataclass(frozen=True, slots=True)
 class TableVerification:
-    """The result of a verification: drift from the plan, notes on weaknesses, and how much was authenticated."""
+    """The result of a verification: drift from the plan, notes on weaknesses, and how much was authenticated.
+
+    ``untagged``: no column has a tag that encrypts and none is encrypted without one, so there was nothing to verify.
+    """
 
     table: str
     files: int
@@ -75,6 +78,7 @@ class TableVerification:
     plan: EncryptionPlan
     manifest: ManifestCheck | None = None
     lacks_tagged_columns: tuple[LackingFile, ...] = ()
+    untagged: bool = False
 
     @property
     def suspicious(self) -> tuple[LackingFile, ...]:
@@ -99,7 +103,8 @@ class TableVerification:
             "authenticated": self.authenticated,
             "manifest": None if self.manifest is None else self.manifest.to_dict(),
             "lacks_tagged_columns": [file.to_dict() for file in self.lacks_tagged_columns],
-            "verified": self.ok,
+            "untagged": self.untagged,
+            "verified": self.ok and not self.untagged,
         }
 
 
@@ -140,7 +145,7 @@ def verify_table(
     drift: list[Drift] = []
     lacking: list[LackingFile] = []
     notes: list[str] = list(_metastore_notes(spark, target))
-    rows, partial = 0, False
+    rows, partial, untagged = 0, False, not target.plan.encrypted
 
     @cache
     def open_shredded() -> ShreddedKeys:
@@ -152,6 +157,7 @@ def verify_table(
     with fresh_keys(policy.key_service) as keys:
         for scanned in scan_target(spark, target, policy, where=where, retrieve_key=keys, tell_shredded=tell_shredded):
             drift.extend(scanned.drift)
+            untagged = untagged and not scanned.inherited
             count += len(scanned.unit.files)
             lacking.extend(_find_lacking_files(scanned, target.plan))
             rows += sum(summary.rows or 0 for summary in scanned.summaries.values())
@@ -175,10 +181,11 @@ def verify_table(
         rows=rows,
         drift=tuple(drift),
         notes=tuple(dict.fromkeys(notes)),
-        authenticated="partial" if partial or drift else "all",
+        authenticated="partial" if partial or drift else "nothing" if untagged else "all",
         plan=target.plan,
         manifest=held,
         lacks_tagged_columns=_mark_listed(held, lacking),
+        untagged=untagged,
     )
 
 

@@ -72,7 +72,10 @@ class ColumnPlan:
 
 @dataclass(frozen=True, slots=True)
 class EncryptionPlan:
-    """Every leaf column of a table, or of one file, with its key; equal inputs in any order give equal plans."""
+    """Every leaf column of a table, or of one file, with its key; equal inputs in any order give equal plans.
+
+    ``without_effect`` has a line for each property of the table that looks like a tag and is not read as one.
+    """
 
     table: str | None
     columns: tuple[ColumnPlan, ...]
@@ -88,6 +91,7 @@ class EncryptionPlan:
     key_service_json: str = field(default="", repr=False)
     schema: Schema = field(default=Schema(()), repr=False)
     footer_key_history: tuple[str, ...] = ()
+    without_effect: tuple[str, ...] = ()
 
     @property
     def encrypted(self) -> tuple[ColumnPlan, ...]:
@@ -132,6 +136,7 @@ class EncryptionPlan:
             "partition_columns": list(self.partition_columns),
             "columns": [column.to_dict() for column in self.columns],
             "differences": list(self.differences),
+            "without_effect": list(self.without_effect),
         }
 
     def table_text(self) -> str:
@@ -148,7 +153,9 @@ class EncryptionPlan:
             head += f"; footer {self.footer_mode} under {self.footer_key}; {self.algorithm}, {self.data_key_bits} bits"
         if not self.rule.enforce:
             head += "; observed only (enforce: false)"
-        return "\n".join([head, *lines, *(f"differs: {difference}" for difference in self.differences)])
+        notes = [f"differs: {difference}" for difference in self.differences]
+        notes += [f"tag without effect: {line}" for line in self.without_effect]
+        return "\n".join([head, *lines, *notes])
 
     def explain(self) -> None:
         """Print the plan as a table."""

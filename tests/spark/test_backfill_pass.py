@@ -65,7 +65,7 @@ def test_database_is_brought_to_its_plan(lake: Lake, policy: Policy) -> None:
     assert_plaintext(lake.path("a"))
     report = backfill(lake.spark, policy, databases=[lake.database], options=options(parallelism=3))
     outcomes = {name: entry.outcome for name, entry in by_table(report).items()}
-    assert (report.outcome, outcomes) == ("done", {"a": "done", "b": "done", "plain": "nothing to do"})
+    assert (report.outcome, outcomes) == ("done", {"a": "done", "b": "done", "plain": "untagged"})
     assert list(report.passed_over) == [lake.name("v")]
     for name, rows in before.items():
         lake.spark.catalog.refreshTable(name)

@@ -14,7 +14,7 @@ from sparkcrypt.backfill.html.view import (
     Values,
     cut,
     icon_of,
-    outcome_of,
+    outcome_of_table,
     read_list,
     read_number,
     tone_of,
@@ -114,7 +114,10 @@ class UnitRow:
 def coverage(tables: Sequence[Values]) -> tuple[CoverageGroup, ...]:
     """Return the coverage of each tag over all tables, and for each table if they are few."""
     having = [table for table in tables if table.get("coverage")]
-    groups = [CoverageGroup("All tables" if len(having) > 1 else "", _coverage_rows(having))] if having else []
+    title = "All tables" if len(having) > 1 else ""
+    if any(table.get("untagged") for table in tables):
+        title = "Tagged tables alone"
+    groups = [CoverageGroup(title, _coverage_rows(having))] if having else []
     if 1 < len(having) <= FEW_TABLES:
         groups += [CoverageGroup(make_visible(table["table"]), _coverage_rows([table])) for table in having]
     return tuple(groups)
@@ -189,7 +192,11 @@ def table_rows(report: Values) -> Cut:
 
 
 def _table_row(table: Values) -> TableRow:
-    outcome, before, after = outcome_of(table), read_number(table, "bytes_before"), read_number(table, "bytes_after")
+    outcome, before, after = (
+        outcome_of_table(table),
+        read_number(table, "bytes_before"),
+        read_number(table, "bytes_after"),
+    )
     units_left = read_number(table, "units_left")
     return TableRow(
         table=make_visible(table.get("table")),
@@ -217,7 +224,7 @@ def details(report: Values) -> Cut:
 
 
 def _details(table: Values) -> TableDetails:
-    outcome, drift = outcome_of(table), table.get("drift") or {}
+    outcome, drift = outcome_of_table(table), table.get("drift") or {}
     before, after = drift.get("before") or {}, drift.get("after") or {}
     columns = sorted((make_visible(path), make_visible(key)) for path, key in (table.get("columns") or {}).items())
     return TableDetails(

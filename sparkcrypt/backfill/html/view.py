@@ -16,6 +16,7 @@ MOST_NAMES = 50
 TONES = {
     "done": "good",
     "nothing to do": "good",
+    "untagged": "wait",
     "dry run": "note",
     "stopped at budget": "wait",
     "incomplete": "bad",
@@ -120,20 +121,24 @@ def headline(report: Values) -> Headline:
         ("took", duration(read_number(report, "seconds")) if report.get("seconds") is not None else ""),
     ]
     details = tuple(f"{name} {value}" for name, value in fields if value)
-    tone = tone_of(outcome)
-    if tone == "good" and any(waiting.get("beyond_grace") for waiting in _list_awaiting(report)):
-        return Headline(outcome, "wait", "warning", _sentence(report, outcome) + _OVERDUE, details)
-    return Headline(outcome, tone, icon_of(outcome), _sentence(report, outcome), details)
+    tone, sentence = tone_of(outcome), _sentence(report, outcome) + _describe_untagged(report)
+    overdue = any(waiting.get("beyond_grace") for waiting in _list_awaiting(report))
+    if tone == "good" and (overdue or count_untagged(report)):
+        return Headline(outcome, "wait", "warning", sentence + (_OVERDUE if overdue else ""), details)
+    return Headline(outcome, tone, icon_of(outcome), sentence, details)
 
 
 def _sentence(report: Values, outcome: str) -> str:
     sums = totals(report)
     what = f"{count_of(sums['files_rewritten'], 'file')} ({size_of(sums['bytes_before'])})"
     remainder = f"{count_of(sums['files_left'], 'file')} ({size_of(sums['bytes_left'])})"
+    every = "Every file of the tagged tables" if count_untagged(report) else "Every file that was looked at"
     if outcome == "done" and not sums["files_left"]:
-        return f"{what} rewritten. Every file that was looked at now matches its plan."
+        return f"{what} rewritten. {every} now matches its plan."
     if outcome == "nothing to do":
-        return "Every file that was looked at matched its plan already. Nothing was changed."
+        return f"{every} matched its plan already. Nothing was changed."
+    if outcome == "untagged":
+        return "Nothing was changed."
     if outcome == "dry run":
         found = f"{remainder} in {count_of(sums['units_left'], 'unit')} differ from their plan"
         found = found if sums["files_left"] else "No file that was looked at differs from its plan"
@@ -146,6 +151,35 @@ def _sentence(report: Values, outcome: str) -> str:
 
 
 _OVERDUE = " Old files in clear are still there beyond their grace: run `sparkcrypt backfill expire`."
+
+
+def count_untagged(report: Values) -> int:
+    """Return the number of tables in which nothing is encrypted, since no column has a tag that encrypts."""
+    return sum(1 for table in read_list(report, "tables") if table.get("untagged"))
+
+
+def outcome_of_table(table: Values) -> str:
+    """Return the outcome of a table's run, or ``untagged`` if there was nothing to do for want of tags."""
+    outcome = outcome_of(table)
+    return "untagged" if table.get("untagged") and outcome in ("dry run", "nothing to do") else outcome
+
+
+def _describe_untagged(report: Values) -> str:
+    """Return a sentence with the number of untagged tables, with a space before it; empty if there are none."""
+    count, tables = count_untagged(report), len(read_list(report, "tables"))
+    if not count:
+        return ""
+    verb = "is" if count == 1 else "are"
+    return f" {count:,} of {count_of(tables, 'table')} {verb} untagged: nothing in them is encrypted."
+
+
+def _list_untagged(report: Values) -> tuple[Figure, ...]:
+    count = count_untagged(report)
+    if not count:
+        return ()
+    columns = sum(read_number(table, "data_columns") for table in read_list(report, "tables") if table.get("untagged"))
+    note = f"{count_of(columns, 'column')} without a tag that encrypts, in clear"
+    return (Figure("Untagged", count_of(count, "table"), note, "wait"),)
 
 
 def _list_awaiting(report: Values) -> list[Values]:
@@ -192,7 +226,12 @@ def figures(report: Values) -> tuple[Figure, ...]:
     sums = totals(report)
     files, tables = count_of(sums["files_total"], "file"), count_of(sums["tables"], "table")
     if outcome_of(report) == "dry run":
-        return Figure("Looked at", files, f"in {tables}"), *_list_left(sums), *_plaintext(report)
+        return (
+            Figure("Looked at", files, f"in {tables}"),
+            *_list_left(report, sums),
+            *_list_untagged(report),
+            *_plaintext(report),
+        )
     before, after, seconds = sums["bytes_before"], sums["bytes_after"], read_number(report, "seconds")
     rate = f"{size_of(before / seconds)}/s over the whole pass" if seconds and before else "for the whole pass"
     became = f"became {size_of(after)} ({change(before, after)})" if before else "no unit was swapped in"
@@ -202,7 +241,8 @@ def figures(report: Values) -> tuple[Figure, ...]:
         Figure("Data rewritten", size_of(before), became),
         Figure("Rows", f"{sums['rows']:,.0f}", f"in {count_of(sums['units'], 'unit')} that were swapped in"),
         Figure("Time", duration(seconds), rate),
-        *_list_left(sums),
+        *_list_left(report, sums),
+        *_list_untagged(report),
         *_plaintext(report),
         Figure(
             "To look at", f"{problems:,}", "see below" if problems else "no problems", "bad" if problems else "good"
@@ -210,9 +250,11 @@ def figures(report: Values) -> tuple[Figure, ...]:
     )
 
 
-def _list_left(sums: Mapping[str, float]) -> tuple[Figure, ...]:
+def _list_left(report: Values, sums: Mapping[str, float]) -> tuple[Figure, ...]:
     if not sums["units_left"]:
-        return (Figure("Left to do", "nothing", "all that was looked at matches", "good"),)
+        untagged = count_untagged(report)
+        what = "all that is tagged matches" if untagged else "all that was looked at matches"
+        return (Figure("Left to do", "nothing", what, "" if untagged else "good"),)
     amounts = f"{count_of(sums['files_left'], 'file')}, {size_of(sums['bytes_left'])}"
     return (Figure("Left to do", count_of(sums["units_left"], "unit"), amounts, "wait"),)
 

@@ -175,8 +175,13 @@ class _Pass:
             self._reports[-1] = self._with_rule(self._reports[-1], target)
         if not run.dry_run and run.rotate_key is not None:
             self._count_calls(target.name)
-        elif not run.dry_run and run.where is None and self._reports[-1].outcome in ("done", "nothing to do"):
+        elif not run.dry_run and run.where is None and self._is_settled(self._reports[-1]):
             self._keep(target.name)
+
+    @staticmethod
+    def _is_settled(report: Report) -> bool:
+        """Tell whether a run left nothing to look at; an untagged table is named by each pass."""
+        return report.outcome in ("done", "nothing to do") and not report.untagged
 
     def _unchanged_since(self, target: CatalogTarget, store: StateStore) -> bool:
         """Tell whether the pass skips unchanged tables, and a table is unchanged since a pass last found no drift."""
@@ -196,7 +201,8 @@ class _Pass:
         """Tell whether files of an untagged table differ from the plan; if none does, add the table's report."""
         found = self._run(target, replace(self._options.run, dry_run=True))
         if set(found.drift["before"]) <= set(OF_FOLDERS):
-            outcome: Outcome = "incomplete" if found.quarantined else "nothing to do"
+            outcome: Outcome = "untagged" if found.untagged else "nothing to do"
+            outcome = "incomplete" if found.quarantined else outcome
             self._reports.append(found if self._options.run.dry_run else replace(found, outcome=outcome, planned=()))
             return False
         return True
@@ -259,5 +265,8 @@ class _Pass:
             passed_over=self._gate.away.passed_over,
             unchanged=self._unchanged,
             throughput=self._progress.points,
-            warnings=[f"rotation overdue: {line}" for line in tell_overdue(self._policy, self._looked_at)],
+            warnings=[
+                *self._gate.away.warnings,
+                *(f"rotation overdue: {line}" for line in tell_overdue(self._policy, self._looked_at)),
+            ],
         )

@@ -67,6 +67,13 @@ class TargetPlan:
         return sum_up_inherited(found for survey in self.surveys for found in survey.inherited)
 
     @property
+    def outcome(self) -> str:
+        """``drift``, ``matches``, or ``untagged``: no column has a tag that encrypts, so nothing is encrypted."""
+        if self.report.units_left:
+            return "drift"
+        return "untagged" if self.report.untagged else "matches"
+
+    @property
     def exit_code(self) -> int:
         """The exit code: 74 if a run would refuse it or find stray files, 2 if files differ from the plan, else 0."""
         if self.refused is not None or self.report.quarantined or self.stray:
@@ -80,6 +87,7 @@ class TargetPlan:
         drifted = len({difference.file for difference in drift if difference.kind not in NO_DATA_FILE})
         return {
             **self.plan.to_dict(),
+            "outcome": self.outcome,
             "files_total": total,
             "files_matching": total - drifted,
             "files_drifted": drifted,

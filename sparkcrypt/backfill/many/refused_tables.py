@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.many.chosen_tables import Chosen
+from sparkcrypt.backfill.report.report import WITHOUT_EFFECT
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.shared_folders import describe_sharing, folders_of_tables
 from sparkcrypt.backfill.target.target import Target, refuse_kinds
@@ -16,6 +17,7 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.tags_without_effect import find_tags_without_effect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,10 +30,12 @@ class TurnedAway:
     Attributes:
         refused: table -> reason, of tables that should have been done.
         passed_over: table -> reason, of other tables and views in a database, which the policy does not encrypt.
+        warnings: the tags of such tables, which have no effect.
     """
 
     refused: dict[str, str] = field(default_factory=dict)
     passed_over: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
 class Gate:
@@ -49,6 +53,8 @@ class Gate:
         except PlanError as error:
             away = self.away.refused if chosen.named else self.away.passed_over
             away[chosen.table.full_name] = str(error)
+            lines = find_tags_without_effect(self._spark, chosen.table, self._policy)
+            self.away.warnings += [f"{WITHOUT_EFFECT} {line}" for line in lines]
             return False
         return True
 

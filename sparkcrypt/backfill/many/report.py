@@ -97,7 +97,7 @@ class PassReport:
         outcomes = {report.outcome for report in self.tables}
         if "stopped at budget" in outcomes:
             return "stopped at budget"
-        return "done" if "done" in outcomes else "nothing to do"
+        return "done" if "done" in outcomes else "untagged" if outcomes == {"untagged"} else "nothing to do"
 
     @property
     def left_out(self) -> bool:
@@ -166,6 +166,7 @@ class PassReport:
         names = ("files_total", "files_rewritten", "files_left", "rows", "bytes_before", "bytes_after", "bytes_left")
         return {
             "tables": len(self.tables),
+            "untagged": sum(report.untagged for report in self.tables),
             "units": sum(len(report.units) for report in self.tables),
             **{
                 name: sum(report.this_pass.get(name, getattr(report, name)) for report in self.tables) for name in names

@@ -116,7 +116,7 @@ def rotate_key(
             on_failure=lambda report: on_failure(tell(report)),
         )
     )
-    if not dry_run and done.outcome in ("done", "nothing to do"):
+    if not dry_run and done.outcome in ("done", "nothing to do", "untagged"):
         finish_rotation(store, key_id, version)
     return done
 

@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from sparkcrypt.text import align_rows
+from sparkcrypt.text import align_rows, count_of
 
-Outcome: TypeAlias = Literal["done", "nothing to do", "dry run", "stopped at budget", "incomplete", "failed"]
+Outcome: TypeAlias = Literal[
+    "done", "nothing to do", "untagged", "dry run", "stopped at budget", "incomplete", "failed"
+]
+"""How a run or a pass ended; ``untagged``: nothing was to do, since no column has a tag that encrypts."""
+
+NEEDS_CONSENT = "decryption"
+"""The start of a warning of a dry run that a run would have to decrypt columns."""
+WITHOUT_EFFECT = "tag without effect:"
+"""The start of a warning about a tag that encrypts nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +34,8 @@ class Report:
         bytes_before: size of these files, in bytes.
         bytes_after: size of the files that replaced them, in bytes.
         columns: column path -> key id.
-        verified: whether every rewritten file was verified before it was swapped in.
+        verified: whether every rewritten file was verified before it was swapped in; False if none was and the table
+            is untagged, of which nothing can be verified.
         seconds: how long the run took.
         old_location: the folder that has the old files until they expire; None if there are none.
         new_location: the folder that has the new files, which the table or its partitions are in now; None if there are
@@ -52,6 +61,9 @@ class Report:
         index: the state of the table's store for data skipping, if it has one and a unit was swapped: ``state``
             (``carried`` or ``stale``), ``reason``, ``store``, ``generation``, ``known`` (number of new files in it).
         audit: number and digest of the audit's newest entry, to be kept where others cannot write; None without one.
+        untagged: whether no column has a tag that encrypts, and no file has a column that is encrypted without one, so
+            that nothing of the table is encrypted.
+        data_columns: number of columns in files, with those inside of nested ones counted singly.
     """
 
     table: str
@@ -87,6 +99,8 @@ class Report:
     key_calls: Mapping[str, int] = field(default_factory=dict)
     index: Mapping[str, Any] | None = None
     new_location: str | None = None
+    untagged: bool = False
+    data_columns: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -121,11 +135,12 @@ class Report:
             ("engine", self.engine),
             (
                 "files",
-                f"{self.files_total:,}: {self.files_rewritten:,} rewritten, {self.files_skipped:,} matched already",
+                f"{self.files_total:,}: {self.files_rewritten:,} rewritten, {self.files_skipped:,} "
+                f"{'in clear' if self.untagged else 'matched already'}",
             ),
             ("rows", f"{self.rows:,}"),
             ("bytes", f"{self.bytes_before:,} became {self.bytes_after:,}"),
-            ("verified", "yes" if self.verified else "NO"),
+            ("verified", self._verified_text()),
             ("seconds", f"{self.seconds:,.1f}"),
             ("swap", self.swap or "none"),
             ("old files", self.old_location or "none"),
@@ -139,6 +154,7 @@ class Report:
         if self.audit:
             facts.append(("audit", f"head {self.audit['number']}:{self.audit['digest']}"))
         lines = align_rows(facts)
+        lines += ["", describe_untagged(self.table, self.data_columns)] if self.untagged else []
         if self.columns:
             lines += ["", *align_rows([("column", "key id"), *sorted(self.columns.items())])]
         if self.units:
@@ -152,11 +168,24 @@ class Report:
             lines += ["", self._awaiting_text()]
         return "\n".join(lines)
 
+    def _verified_text(self) -> str:
+        if not self.units:
+            return "no file was rewritten"
+        return "yes" if self.verified else "NO"
+
     def _awaiting_text(self) -> str:
         files, total = self.plaintext_awaiting
         waiting = self.awaiting_expiry or {}
         late = ", beyond its grace: run `sparkcrypt backfill expire`" if waiting.get("beyond_grace") else ""
         return f"plaintext awaiting expiry: {files:,} files, {total:,} bytes, since {waiting.get('since')}{late}"
+
+
+def describe_untagged(table: str, data_columns: int) -> str:
+    """Return the sentence that nothing of a table or folder is encrypted, with the next step."""
+    return (
+        f"untagged: {table}: none of its {count_of(data_columns, 'column')} has a tag that encrypts, so nothing of it "
+        "is encrypted; look at `sparkcrypt tags show`, and tag what is sensitive with `sparkcrypt tags set`"
+    )
 
 
 def _unit_row(unit: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparkcrypt.backfill.drift.difference import drift_in_short
+from sparkcrypt.backfill.drift.difference import DECRYPTED, Drift, drift_in_short
 from sparkcrypt.backfill.drift.inherited import sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, count_calls, coverage_of, files_by_kind
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.report.report import Outcome, Report
+from sparkcrypt.backfill.report.report import NEEDS_CONSENT, WITHOUT_EFFECT, Outcome, Report
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.text import count_of
 
 _SHOWN = 3
 
@@ -53,6 +54,7 @@ class RunResult:
 
     def report(self, target: Target, engine: str, seconds: float) -> Report:
         """Return the report on a target; ``seconds`` is how long the execution took."""
+        untagged = not target.plan.encrypted and not any(survey.inherited for survey in self.surveys)
         done = {outcome.name for outcome in self.outcomes}
         undone = [survey for survey in self.surveys if survey.drift and survey.name not in done]
         return Report(
@@ -69,14 +71,14 @@ class RunResult:
             bytes_left=sum(survey.total_bytes for survey in undone),
             units_left=len(undone),
             columns=_list_columns(target),
-            verified=all(outcome.verified for outcome in self.outcomes),
+            verified=all(outcome.verified for outcome in self.outcomes) if self.outcomes else not untagged,
             seconds=round(seconds, 3),
             old_location=_find_shared_folder([outcome.old_location for outcome in self.outcomes]),
             new_location=_find_shared_folder([outcome.new_location for outcome in self.outcomes]),
-            outcome=self.outcome,
+            outcome="untagged" if untagged and self.outcome == "nothing to do" else self.outcome,
             swap=self.swap,
             units=tuple(outcome.to_dict() for outcome in self.outcomes),
-            warnings=self._warnings(),
+            warnings=(*(f"{WITHOUT_EFFECT} {line}" for line in target.plan.without_effect), *self._warnings()),
             audit=self.audit,
             quarantined=tuple(unit.to_dict() for unit in self.failed),
             drift={"before": files_by_kind(self.surveys), "after": files_by_kind(undone)},
@@ -87,6 +89,8 @@ class RunResult:
             earlier=tuple(outcome.name for outcome in self.earlier),
             index=self.index,
             key_calls={"before": count_calls(self.surveys)},
+            untagged=untagged,
+            data_columns=len(target.plan.columns),
         )
 
     def _estimate_seconds(self, undone: Sequence[UnitSurvey]) -> float | None:
@@ -98,7 +102,18 @@ class RunResult:
         drift = [difference for unit in self.surveys for difference in unit.drift] if self.outcome == "dry run" else []
         held = [f"{unit.name}: {unit.held_by}" for unit in self.surveys if unit.held_by and self.outcome == "dry run"]
         inherited = sum_up_inherited(found for unit in self.surveys for found in unit.inherited)
-        return (*self.notes, *_list_notes(self.outcomes), *drift_in_short(drift), *held, *map(str, inherited))
+        asks = _describe_decrypted(drift)
+        return (*self.notes, *_list_notes(self.outcomes), *drift_in_short(drift), *held, *asks, *map(str, inherited))
+
+
+def _describe_decrypted(drift: Sequence[Drift]) -> tuple[str, ...]:
+    """Return the warning of a dry run that a run would need consent to decrypt columns; empty if it decrypts none."""
+    found = [difference for difference in drift if difference.kind == DECRYPTED]
+    if not found:
+        return ()
+    columns = ", ".join(sorted({difference.column for difference in found if difference.column})) or "all columns"
+    files = count_of(len({difference.file for difference in found}), "file")
+    return (f"{NEEDS_CONSENT} of {columns} in {files}: a run leaves their units as they are without --allow-decrypt",)
 
 
 def _sum_up(outcomes: Sequence[UnitOutcome]) -> dict[str, int]:

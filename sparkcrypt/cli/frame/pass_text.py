@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.many.report import NOT_IN_PLACE
+from sparkcrypt.backfill.report.report import NEEDS_CONSENT, WITHOUT_EFFECT
 from sparkcrypt.cli.frame.output import align_table
 from sparkcrypt.text import count_of, size_of
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from sparkcrypt.backfill.report.report import Report
 
 _SHOWN = 20
+_OF_PLANS = (NOT_IN_PLACE, NEEDS_CONSENT, WITHOUT_EFFECT)
+"""How warnings begin that the table of a plan does not show already."""
 
 
 def pass_text(done: PassReport) -> str:
@@ -33,7 +36,7 @@ _HEAD = ("table", "outcome", "files", "rewritten", "bytes", "left", "run")
 
 
 def _describe_pass(done: PassReport, totals: Mapping[str, int]) -> str:
-    tables = count_of(totals["tables"], "table")
+    tables = count_of(totals["tables"], "table") + (f" ({totals['untagged']:,} untagged)" if totals["untagged"] else "")
     if done.dry_run:
         amount = (
             f"{count_of(totals['files_left'], 'file')} of {totals['files_total']:,}, {size_of(totals['bytes_left'])}"
@@ -72,15 +75,19 @@ def actions_text(report: Report) -> str:
 def _plan_row(report: Report) -> tuple[object, ...]:
     what = actions_text(report)
     drift = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(report.drift.get("before", {}).items()))
-    outcome = "drift" if report.units_left else "matches"
+    outcome = "drift" if report.units_left else "untagged" if report.untagged else "matches"
     return (
         report.table,
         outcome,
         f"{report.files_total:,}",
         f"{report.files_left:,} in {count_of(report.units_left, 'unit')}",
         size_of(report.bytes_left),
-        f"{what} ({drift})" if what else None,
+        f"{what} ({drift})" if what else _describe_columns(report),
     )
+
+
+def _describe_columns(report: Report) -> str | None:
+    return f"no tag on {count_of(report.data_columns, 'column')}" if report.untagged else None
 
 
 def _run_row(report: Report) -> tuple[object, ...]:
@@ -99,7 +106,7 @@ def _problems(done: PassReport) -> list[str]:
 
 def _select_warnings(warnings: Iterable[str], *, dry_run: bool) -> Iterator[str]:
     """Yield the warnings; for a dry run only those that its table does not show already."""
-    return (warning for warning in warnings if not dry_run or warning.startswith(NOT_IN_PLACE))
+    return (warning for warning in warnings if not dry_run or warning.startswith(_OF_PLANS))
 
 
 def _texts(done: PassReport) -> Iterator[str]:
@@ -107,6 +114,7 @@ def _texts(done: PassReport) -> Iterator[str]:
         yield f"failed: {entry.table}: {entry.error}: {entry.message}"
     for table, reason in done.refused.items():
         yield f"refused: {table}: {reason}"
+    yield from _describe_untagged(done.tables)
     for report in done.tables:
         unit: Mapping[str, Any]
         for unit in report.quarantined:
@@ -117,6 +125,17 @@ def _texts(done: PassReport) -> Iterator[str]:
     yield from _describe_held(done.tables)
     yield from (f"warning: {warning}" for warning in done.warnings)
     yield from _describe_awaiting(done.tables)
+    yield from _describe_rest(done)
+
+
+def _describe_untagged(reports: Iterable[Report]) -> Iterator[str]:
+    names = [report.table for report in reports if report.untagged]
+    if names:
+        yield f"untagged, so nothing in them is encrypted: {', '.join(names)}; see `sparkcrypt tags set`"
+
+
+def _describe_rest(done: PassReport) -> Iterator[str]:
+    """Yield the tables that have not changed, and those that were skipped."""
     if done.unchanged:
         yield f"unchanged since the last pass: {', '.join(done.unchanged)}"
     for table, reason in done.passed_over.items():

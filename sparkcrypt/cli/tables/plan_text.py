@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sparkcrypt.backfill.report.report import describe_untagged
 from sparkcrypt.cli.frame.pass_text import actions_text, estimate_text
 from sparkcrypt.text import count_of, size_of
 
@@ -39,6 +40,8 @@ def _drift(made: TargetPlan) -> list[str]:
         by_file.setdefault(entry.file, []).append(entry)
     total = made.report.files_total
     sentence = f"{len(by_file):,} differ from the plan" if by_file else "all match the plan" if total else ""
+    if made.outcome == "untagged":
+        sentence = describe_untagged(made.report.table, made.report.data_columns)
     head = f"{count_of(total, 'file')} in {count_of(len(made.surveys), 'unit')}: {sentence or 'nothing to encrypt'}"
     lines = [f"  {file}: {_differences(found)}" for file, found in list(by_file.items())[:_SHOWN]]
     more = [f"  … and {len(by_file) - _SHOWN:,} more; --json lists all"] if len(by_file) > _SHOWN else []

@@ -34,7 +34,8 @@ def tags() -> None:
 def show_tags(table: str | None, avro_schema: str | None, policy: str | None, as_json: bool, launch: Launch) -> None:
     """Show the tags of a table, or of an Avro schema: column, tags, and the place that they come from.
 
-    With --policy the tags that the policy lays over the table are shown as well.
+    With --policy the tags that the policy lays over the table are shown as well.  Tags that have no effect are named
+    with the reason: properties that nothing reads, columns that do not exist, formats that are not encrypted.
 
     Examples:
       sparkcrypt tags show sales.customers
@@ -46,15 +47,18 @@ def show_tags(table: str | None, avro_schema: str | None, policy: str | None, as
         loaded = workplace.policy(policy) if policy else None
         avro = workplace.avro(avro_schema) if avro_schema else None
         found: list[TaggedColumn] = [] if avro is None else list(tags_of_avro(avro))
+        warnings: list[str] = []
         if table is not None:
             from sparkcrypt.spark.tables.catalog import Catalog
             from sparkcrypt.spark.tables.tagging import tags_of_table
+            from sparkcrypt.spark.tables.tags_without_effect import find_tags_without_effect
 
             catalog_table = Catalog(workplace.spark).table(table)
             table = catalog_table.full_name
             rule = loaded.table(table) if loaded else None
+            warnings = list(find_tags_without_effect(workplace.spark, catalog_table, loaded))
             found += [*tags_of_table(workplace.spark, catalog_table), *tags_of_overlay(dict(rule.tags) if rule else {})]
-    document = {"table": table, "tags": [column.to_dict() for column in found]}
+    document = {"table": table, "tags": [column.to_dict() for column in found], "warnings": warnings}
     rows = [
         (join_dotted(entry.path), ",".join(entry.tags), entry.source)
         for entry in sorted(found, key=lambda entry: (entry.path, entry.source))
@@ -64,7 +68,7 @@ def show_tags(table: str | None, avro_schema: str | None, policy: str | None, as
         if rows
         else f"{table or avro_schema}: no column carries a tag"
     )
-    show(document, text, as_json=as_json)
+    show(document, "\n".join([text, *(f"tag without effect: {line}" for line in warnings)]), as_json=as_json)
 
 
 @tags.command("set", cls=Command)

@@ -28,7 +28,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.verify import LackingFile
+    from sparkcrypt.backfill.verify import LackingFile, TableVerification
 
 
 @click.command(cls=Command)
@@ -61,11 +61,12 @@ def verify(
     """Verify a table or folder against its plan, or single files for themselves.
 
     With --table or --path every footer is compared with the plan, every key is opened by a helper of its own, and every
-    encrypted module is authenticated.  With PATH… (files or folders, no Spark) each file's algorithm is compared with
-    the policy's, its name and partition with those that it was written for, and every module is authenticated.  Exits
-    with 74 when something is not as it must be.  A PATH that is not encrypted is no error, since without its table
-    nothing says that it should be: the exit code is 0, the outcome "not encrypted", and it is not called verified.
-    A column under a shredded key is named, and everything else of its file is verified.
+    encrypted module is authenticated. With PATH… (files or folders, no Spark) each file's algorithm is compared with
+    the policy's, its name and partition with those that it was written for, and every module is authenticated. Exits
+    with 74 when something is not as it must be. A table without any tag that encrypts has the outcome "untagged" and is
+    not called verified; the exit code is 0. A PATH that is not encrypted is no error, since without its table nothing
+    says that it should be: the exit code is 0, the outcome "not encrypted", and it is not called verified. A column
+    under a shredded key is named, and everything else of its file is verified.
     ORC files authenticate nothing: with PATH… their keys are opened, every stream is decrypted and decompressed, and
     what stands in clear of encrypted columns must be null.
 
@@ -123,7 +124,7 @@ def _verify_target(
     problems = len(found.drift) + len(by_list) + len(found.suspicious)
     lines = [
         f"{found.table}: {count_of(found.files, 'file')}, {count_of(found.rows, 'row')}: "
-        + (f"{count_of(problems, 'difference')} found" if problems else "as the plan says"),
+        + (f"{count_of(problems, 'difference')} found" if problems else _describe_match(found)),
         *(
             f"  {entry.file}: {f'{entry.column}: ' if entry.column else ''}{entry.kind}: {entry.detail}"
             for entry in found.drift
@@ -136,8 +137,15 @@ def _verify_target(
         *([f"  note: {count_of(len(unlisted), 'file')} not in the manifest"] if unlisted and not complete else []),
         f"  authenticated: {found.authenticated}",
     ]
-    document = {**found.to_dict(), "verified": not problems, "outcome": "drift" if problems else "verified"}
+    outcome = "drift" if problems else "untagged" if found.untagged else "verified"
+    document = {**found.to_dict(), "verified": outcome == "verified", "outcome": outcome}
     return document, problems, "\n".join(lines)
+
+
+def _describe_match(found: TableVerification) -> str:
+    if not found.untagged:
+        return "as the plan says"
+    return "not verified: untagged: no column has a tag that encrypts, so nothing of it is encrypted"
 
 
 def _describe_lacking(file: LackingFile, suspicious: bool) -> str:

@@ -97,6 +97,7 @@ class Catalog:
             bucketed=option(found.bucketSpec()) is not None,
             owner=str(found.owner()),
             created=int(found.createTime()),
+            unused=options if provider == HIVE else properties,
         )
 
     def _text_of(self, uri: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import SparkSession
 
 from sparkcrypt.names import REQUIRE_ENCRYPTION
@@ -11,6 +13,7 @@ from sparkcrypt.schema import Schema, schema_from_spark
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tables.tagging import tags_of_table
+from sparkcrypt.spark.tables.tags_without_effect import find_unread_properties
 from sparkcrypt.tags.model import history_of_properties
 from sparkcrypt.tags.unite import unite_tags
 
@@ -34,7 +37,7 @@ def plan_of(spark: SparkSession, table: Table, policy: Policy, *, avro: Schema |
     """Return the plan of a table from the catalog."""
     rule = policy.table(table.full_name)
     tagged = unite_tags(known=tags_of_table(spark, table), avro=[avro], overlay=rule.tags)
-    return build_plan(
+    plan = build_plan(
         schema_from_spark(table.schema_json, leave_out=table.partition_columns),
         tagged,
         policy,
@@ -44,6 +47,7 @@ def plan_of(spark: SparkSession, table: Table, policy: Policy, *, avro: Schema |
         history=history_of_properties(table.options),
         compare_stores=True,
     )
+    return replace(plan, without_effect=tuple(find_unread_properties(table)))
 
 
 def plan_path(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sparkcrypt.names import TABLE_UUID, FileFormat
 
@@ -39,7 +39,7 @@ class Table:
     """A table of the session catalog.
 
     ``options`` are the properties that reach a Parquet writer: TBLPROPERTIES of a Hive table, OPTIONS of a data source
-    table.
+    table.  ``unused`` are those that do not: SERDEPROPERTIES of a Hive table, TBLPROPERTIES of a data source table.
     """
 
     database: str
@@ -55,6 +55,7 @@ class Table:
     bucketed: bool
     owner: str
     created: int = 0
+    unused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def full_name(self) -> str:

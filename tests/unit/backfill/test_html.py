@@ -346,6 +346,35 @@ def test_a_pass_over_nothing_is_a_page_all_the_same(document: dict[str, Any]) ->
     assert "Coverage" not in page.text
 
 
+UNTAGGED: dict[str, Any] = {
+    "outcome": "untagged",
+    "untagged": True,
+    "data_columns": 3,
+    "coverage": {},
+    "verified": False,
+}
+
+
+@pytest.mark.parametrize("outcome", ["nothing to do", "done", "dry run"])
+def test_untagged_tables_are_no_part_of_what_is_well(outcome: str) -> None:
+    """The headline counts them and is no good one, a figure has their columns, coverage is of tagged tables alone."""
+    plain = table("db.plain", 0, **UNTAGGED | ({"outcome": "dry run"} if outcome == "dry run" else {}))
+    html = report_html(report(table(outcome=outcome), plain, outcome=outcome))
+    text = words(rendered(report(table(outcome=outcome), plain, outcome=outcome)))
+    assert 'class="headline good"' not in html
+    assert "1 of 2 tables is untagged: nothing in them is encrypted." in text
+    assert "Untagged 1 table 3 columns without a tag that encrypts, in clear" in text
+    assert "Tagged tables alone" in text and "Every file that was looked at" not in text
+    assert html.count('<span class="badge wait">') == 2
+
+
+def test_a_pass_over_untagged_tables_alone_is_no_success() -> None:
+    """No tick, no coverage."""
+    html = report_html(report(table("db.plain", 0, **UNTAGGED), outcome="untagged"))
+    assert 'class="headline wait"' in html and "<h1>Untagged</h1>" in html
+    assert "matched" not in html and 'class="badge good"' not in html
+
+
 def test_what_a_pass_did_not_touch_is_listed() -> None:
     """Unchanged tables and those of other formats are named, so that nobody looks for them."""
     text = words(rendered(incomplete()))

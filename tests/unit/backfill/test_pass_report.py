@@ -8,6 +8,7 @@ import pytest
 
 from sparkcrypt.backfill.many.report import PassReport
 from sparkcrypt.backfill.many.table_failures import TableError
+from sparkcrypt.cli.frame.pass_text import pass_text
 from tests.unit.backfill.run_reports import report
 
 FAILED = {"failed": [TableError("s.t", "PlanError", "no tag x")]}
@@ -75,3 +76,24 @@ def test_dry_run_that_misses_a_folder_ends_with_74() -> None:
     """The pass would quarantine that unit, so its plan is no mere drift."""
     lost = report(outcome="dry run", quarantined=({"unit": "p=1", "error": "StorageError", "message": "no"},))
     assert made(dry_run=True, tables=[lost]).exit_code == 74
+
+
+UNTAGGED: Any = {"outcome": "untagged", "untagged": True}
+
+
+def test_untagged_tables_are_counted_and_end_no_pass_badly() -> None:
+    """They are an outcome of their own, and no success: what is encrypted elsewhere is not theirs."""
+    alone = made(tables=[report(**UNTAGGED)])
+    assert (alone.outcome, alone.exit_code, alone.totals()["untagged"]) == ("untagged", 0, 1)
+    assert made(tables=[report(**UNTAGGED), report(outcome="nothing to do")]).outcome == "nothing to do"
+    assert made(tables=[report(**UNTAGGED), report()]).outcome == "done"
+
+
+def test_text_of_a_pass_counts_and_names_untagged_tables() -> None:
+    """Their rows do not say that they match, in a plan and in a pass."""
+    dry = report(outcome="dry run", untagged=True, data_columns=3, table="s.plain")
+    text = pass_text(made(dry_run=True, tables=[dry, report(outcome="dry run")]))
+    assert "2 tables (1 untagged)" in text and "s.plain" in text and "no tag on 3 columns" in text
+    assert "untagged, so nothing in them is encrypted: s.plain" in text
+    assert text.count("matches") == 1
+    assert pass_text(made(tables=[report(**UNTAGGED)])).startswith("untagged: 1 table (1 untagged)")

@@ -16,6 +16,7 @@ FIELDS = [
     "outcome", "swap", "units", "warnings", "audit",
     "files_left", "bytes_left", "units_left", "quarantined", "drift", "coverage", "planned",
     "estimated_seconds", "this_pass", "earlier", "problems", "awaiting_expiry", "key_calls", "index", "new_location",
+    "untagged", "data_columns",
 ]  # fmt: skip
 
 
@@ -74,3 +75,15 @@ def test_a_run_that_did_nothing_says_so_in_few_lines() -> None:
 def test_what_was_not_verified_stands_out() -> None:
     """A reader does not overlook it."""
     assert "verified   NO" in report(verified=False, outcome="failed").to_text().splitlines()
+
+
+def test_an_untagged_table_is_never_said_to_be_verified_or_to_match() -> None:
+    """Nothing of it is encrypted, and the text says so with the next step."""
+    made = report(
+        outcome="untagged", untagged=True, data_columns=3, verified=False, columns={}, units=(), files_rewritten=0
+    )
+    text = made.to_text()
+    assert "outcome    untagged" in text and "none of its 3 columns has a tag that encrypts" in text
+    assert "`sparkcrypt tags set`" in text
+    assert "yes" not in text and "matched" not in text
+    assert (made.to_dict()["outcome"], made.to_dict()["verified"]) == ("untagged", False)

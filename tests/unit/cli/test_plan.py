@@ -105,7 +105,11 @@ def test_an_unknown_tag_is_65(policy: Path, schema: Path) -> None:
 def test_tags_of_an_avro_schema_are_shown_without_spark(avro: Path) -> None:
     """`tags show --avro-schema` lists column, tags and source."""
     done = run("tags", "show", "--avro-schema", avro, "--json")
-    assert done.document == {"table": None, "tags": [{"column": "email", "tags": ["pii"], "source": "avro schema"}]}
+    assert done.document == {
+        "table": None,
+        "tags": [{"column": "email", "tags": ["pii"], "source": "avro schema"}],
+        "warnings": [],
+    }
     assert run("tags", "show", "--avro-schema", avro).output.splitlines()[1].split() == [
         "email",
         "pii",
