@@ -8,6 +8,7 @@ from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.names import NAME_PREFIX
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
@@ -30,7 +31,7 @@ def written(lake: Lake, kind: str, more: str = "") -> Policy:
 
 
 def strip(lake: Lake, kind: str, *columns: str) -> None:
-    """Lose the tags of columns in both places, as a table that another engine changes does."""
+    """Lose the tags of columns in both places, as a table that another engine changes does, and the name's record."""
     catalog = Catalog(lake.spark)
     table = catalog.table("t")
     catalog.unset_options(table, tuple(tag_property((column,)) for column in columns))
@@ -38,6 +39,7 @@ def strip(lake: Lake, kind: str, *columns: str) -> None:
     for tag in ("pii", "finance") if len(columns) > 1 else ("pii",):
         schema = schema.replace(f'{{"tags":["{tag}"]}}', "{}")
     catalog.set_schema_metadata(catalog.table("t"), schema)
+    lake.sql(f"ALTER DATABASE {lake.database} SET DBPROPERTIES ('{NAME_PREFIX}t' = '')")
 
 
 @KINDS

@@ -201,7 +201,10 @@ def test_swap_by_rename(lake: Lake) -> None:
     lake.sql("ALTER TABLE t_old RENAME TO t")
     assert_encrypted(lake.path("t"), policy, {"email": "pii"})
     lake.sql("ALTER TABLE t RENAME TO t_old")
-    set_tags(lake.spark, "fresh", {"email": ["fin"]}, policy)
+    set_tags(lake.spark, "fresh", {"email": ["public"]}, policy)
+    said = refusal(lake.sql, "ALTER TABLE fresh RENAME TO t")
+    assert f"sparkcrypt tags set {lake.name('fresh')} email public,fin,pii" in said
+    set_tags(lake.spark, "fresh", {"email": ["public", "fin", "pii"]}, policy)
     lake.sql("ALTER TABLE fresh RENAME TO t")
     assert Catalog(lake.spark).table("t_old").uuid != Catalog(lake.spark).table("t").uuid
 

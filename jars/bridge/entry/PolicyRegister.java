@@ -4,6 +4,7 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.WeakHashMap;
 import org.apache.spark.SparkContext;
+import org.apache.spark.sql.SparkSession;
 
 /**
  * A register of the policies that the program of this application puts its sessions under.
@@ -71,6 +72,11 @@ public final class PolicyRegister {
   /** Sets the interpreter that runs the program as the helper's, for local mode, in which the driver's JVM is the only one. */
   public void useInterpreter(Object path) {
     Interpreter.useOfProgram(String.valueOf(path));
+  }
+
+  /** Forgets what the last table of a name required that this application dropped or renamed. */
+  public void forgetName(Object session, String database, String table) {
+    EarlierTables.of((SparkSession) session).forget(database, table);
   }
 
   /** Guards the column statistics of every session of the application, including existing ones. */

@@ -22,6 +22,7 @@ final class Names {
   static final String ALLOW_MASKED = PREFIX + "allow_masked";
   static final String RULE_MARK = "sparkcrypt.rule";
   static final String PREDECESSOR = "sparkcrypt.predecessor";
+  static final String NAME_PREFIX = "sparkcrypt.name.";
   static final String REQUIRE_ENCRYPTION = PREFIX + "require_encryption";
   static final String ENCRYPTION_PREFIX = "parquet.encryption.";
   static final String ORC_SCHEMA = PREFIX + "orc.schema";

@@ -44,6 +44,11 @@ final class EarlierTables implements ExternalCatalogEventListener {
     return byName.get(key(database, table));
   }
 
+  /** Forgets what the last table of a name required. */
+  void forget(String database, String table) {
+    byName.remove(key(database, table));
+  }
+
   @Override
   public void onEvent(ExternalCatalogEvent event) {
     switch (event.getClass().getSimpleName()) {

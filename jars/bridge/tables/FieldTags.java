@@ -88,7 +88,8 @@ final class FieldTags {
       List<String> below = longer(path, fields[i].name());
       Set<String> all = new LinkedHashSet<>(of(fields[i].metadata()));
       all.addAll(tags.getOrDefault(below, Set.of()));
-      fields[i] = new StructField(fields[i].name(), with(fields[i].dataType(), below, tags), fields[i].nullable(), with(fields[i].metadata(), all));
+      DataType inside = with(fields[i].dataType(), below, tags);
+      fields[i] = new StructField(fields[i].name(), inside, fields[i].nullable(), with(fields[i].metadata(), all));
     }
     return new StructType(fields);
   }

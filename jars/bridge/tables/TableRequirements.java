@@ -77,6 +77,18 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
     return new TableRequirements(uuid, all, encryption, ruleMark);
   }
 
+  /** Returns these, and what another table of the name required, or null if both are null. */
+  static TableRequirements unite(TableRequirements first, TableRequirements other) {
+    if (first == null || other == null) {
+      return first == null ? other : first;
+    }
+    Map<List<String>, Set<String>> all = new LinkedHashMap<>();
+    first.tags.forEach((path, ofColumn) -> add(all, path, ofColumn));
+    other.tags.forEach((path, ofColumn) -> add(all, path, ofColumn));
+    String newest = first.uuid != null ? first.uuid : other.uuid;
+    return new TableRequirements(newest, all, first.encryption || other.encryption, first.ruleMark);
+  }
+
   /**
    * Returns the tags for a table of another schema, by the names that this has: a field that it lacks hands its tags to the
    * nearest one above it, and a column that it lacks has none.
@@ -96,26 +108,19 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
   /** Returns the tags of whole columns of another schema, by their names in it. */
   Map<String, Set<String>> tagsOfColumns(StructType schema) {
     Map<String, Set<String>> found = new LinkedHashMap<>();
-    tagsIn(schema).forEach((path, ofColumn) -> {
-      if (path.size() == 1) {
-        found.put(path.get(0), ofColumn);
-      }
-    });
+    tagsIn(schema)
+        .forEach(
+            (path, ofColumn) -> {
+              if (path.size() == 1) {
+                found.put(path.get(0), ofColumn);
+              }
+            });
     return found;
   }
 
   /** Returns whether a schema has a tagged field, or at least one above it. */
   static boolean isIn(StructType schema, List<String> path) {
     return !within(schema, path).isEmpty();
-  }
-
-  /** Returns the tags of another table that this one's columns lack, by the names in its schema. */
-  Map<List<String>, Set<String>> missingTags(TableRequirements other, StructType schema) {
-    Map<List<String>, Set<String>> has = tagsIn(schema);
-    Map<List<String>, Set<String>> lacked = other.tagsIn(schema);
-    lacked.forEach((path, ofColumn) -> ofColumn.removeAll(has.getOrDefault(path, Set.of())));
-    lacked.values().removeIf(Set::isEmpty);
-    return lacked;
   }
 
   private static void add(Map<List<String>, Set<String>> tags, List<String> path, Iterable<String> more) {

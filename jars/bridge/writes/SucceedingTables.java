@@ -52,7 +52,8 @@ final class SucceedingTables {
       Object replaced = tables.fresh(name);
       last = TableRequirements.of(replaced).withAbsent(last, TableEntry.schema(replaced));
     }
-    return last == null || last.isEmpty() ? null : last;
+    TableRequirements all = TableRequirements.unite(last, RememberedNames.find(catalog, database, table));
+    return all == null || all.isEmpty() ? null : all;
   }
 
   /**
@@ -72,7 +73,8 @@ final class SucceedingTables {
     if (required.encryption()) {
       properties.put(Names.REQUIRE_ENCRYPTION, "true");
     }
-    List<String> lost = required.tags().keySet().stream().filter(path -> !TableRequirements.isIn(schema, path)).map(SucceedingTables::pathText).toList();
+    List<String> lost =
+        required.tags().keySet().stream().filter(path -> !TableRequirements.isIn(schema, path)).map(SucceedingTables::pathText).toList();
     if (!lost.isEmpty()) {
       LOG.warn("{} is made anew without columns that had tags: {}; they get these again when they are back", name(table), lost);
     }
@@ -98,18 +100,22 @@ final class SucceedingTables {
   }
 
   private void refuseLacking(Object table, String database, String name, String role) {
-    TableRequirements required = earlier.find(database, name);
+    TableRequirements required = TableRequirements.unite(earlier.find(database, name), RememberedNames.find(catalog, database, name));
     TableRequirements own = TableRequirements.of(table);
     if (required == null || required.uuid() != null && required.uuid().equals(own.uuid())) {
       return;
     }
-    Map<List<String>, Set<String>> lacked = own.missingTags(required, TableEntry.schema(table));
-    if (lacked.isEmpty()) {
+    StructType schema = TableEntry.schema(table);
+    Map<List<String>, Set<String>> wanted = required.tagsIn(schema);
+    Map<List<String>, Set<String>> has = own.tagsIn(schema);
+    wanted.entrySet().removeIf(entry -> has.getOrDefault(entry.getKey(), Set.of()).containsAll(entry.getValue()));
+    if (wanted.isEmpty()) {
       return;
     }
+    has.forEach((path, kept) -> wanted.computeIfPresent(path, (unused, more) -> union(kept, more))); // since a command replaces them
     String taken = database + "." + name;
     String commands =
-        lacked.entrySet().stream()
+        wanted.entrySet().stream()
             .map(entry -> "sparkcrypt tags set " + name(table) + " " + pathText(entry.getKey()) + " " + String.join(",", entry.getValue()))
             .collect(Collectors.joining("`, `"));
     throw Refusal.of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -34,16 +35,19 @@ from sparkcrypt.backfill.target.target import CatalogTarget, Target, catalog_tar
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.priority import table_rank
 from sparkcrypt.backfill.work.schedule import Budget
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.remembered_names import expire_names
 from sparkcrypt.spark.tables.rules import rule_lines
 from sparkcrypt.spark.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +107,22 @@ def backfill(
         raise ConfigError("give tables or databases, or else a path")
     configure(spark, policy)
     open_state_directory(spark, policy.run_state)  # what is wrong with it concerns every table
+    if not options.run.dry_run:
+        _expire_names(spark, choice.databases)
     the_pass = _Pass(spark, policy, options, progress or Silent())
     try:
         return the_pass.run_on_path(path) if path is not None else the_pass.run_on_tables(choose_tables(spark, choice))
     except BaseException:
         on_failure(the_pass.report_unfinished())
         raise
+
+
+def _expire_names(spark: SparkSession, databases: Iterable[str]) -> None:
+    for database in databases:
+        try:
+            expire_names(spark, database)
+        except SparkcryptError as error:  # the pass itself names a database or a record that it cannot read
+            _LOG.warning("names of %s without a table are not forgotten: %s", database, error)
 
 
 class _Pass:

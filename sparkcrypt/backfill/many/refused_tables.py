@@ -16,6 +16,7 @@ from sparkcrypt.paths import PlaceIndex
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.remembered_names import RememberedName, lost_tags_of_name, remembered_names
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tables.tags_without_effect import find_tags_without_effect
 
@@ -45,6 +46,7 @@ class Gate:
         self._spark, self._policy, self._accept = spark, policy, accept_path_readers
         self.away = TurnedAway()
         self._known: dict[str, PlaceIndex[str]] = {}
+        self._names: dict[str, dict[str, RememberedName]] = {}
 
     def of_kind(self, chosen: Chosen) -> bool:
         """Tell whether a table is of a kind that can be rewritten; if not and it was named, record it as refused."""
@@ -60,10 +62,28 @@ class Gate:
 
     def may_run(self, target: Target, store: StateStore) -> bool:
         """Tell whether a run may begin: the table lost no tags and shares no folder; if not, record it as refused."""
-        reason = _describe_lost(lost_tags(store, target.table_id, target.plan)) or self._find_shared(target.table)
+        reason = (
+            _describe_lost(lost_tags(store, target.table_id, target.plan))
+            or self._find_lost_by_name(target.table)
+            or self._find_shared(target.table)
+        )
         if reason is not None:
             self.away.refused[target.name] = reason
         return reason is None
+
+    def _find_lost_by_name(self, table: Table | None) -> str | None:
+        if table is None:
+            return None
+        if table.database not in self._names:
+            self._names[table.database] = remembered_names(self._spark, table.database)
+        lost = lost_tags_of_name(table, self._names[table.database].get(table.name.lower()))
+        if not lost:
+            return None
+        columns = "; ".join(f"{column}: {','.join(tags)}" for column, tags in lost.items())
+        return (
+            f"tags lost: {columns}; they were set for this name, and the table was made anew without them, so its rows "
+            "may be in clear; set them again with `sparkcrypt tags set`; if they should go, set and then unset them"
+        )
 
     def _find_shared(self, table: Table | None) -> str | None:
         if table is None or self._accept:

@@ -169,6 +169,53 @@ def apply(file: str, prune: bool, dry_run: bool, policy: str | None, as_json: bo
     show(document, text, as_json=as_json)
 
 
+@tags.command(cls=Command)
+@click.argument("database", metavar="DATABASE")
+@json_option
+@spark_options
+def names(database: str, as_json: bool, launch: Launch) -> None:
+    """List the names of tables whose tags are remembered, with what the next table of such a name gets.
+
+    The metastore keeps them when a table is dropped, as properties of its database.
+
+    Examples:
+      sparkcrypt tags names sales
+    """
+    with Workplace(_APP, launch) as workplace:
+        from sparkcrypt.spark.tables.remembered_names import remembered_names
+
+        found = remembered_names(workplace.spark, database)
+    rows = [(table, column, ",".join(tags)) for table, record in found.items() for column, tags in record.tags.items()]
+    text = align_table(rows, head=("table", "column", "tags")) if rows else f"{database}: no name is remembered"
+    show(
+        {"database": database, "names": {table: record.to_dict() for table, record in found.items()}},
+        text,
+        as_json=as_json,
+    )
+
+
+@tags.command(cls=Command)
+@click.argument("table", metavar="DB.TABLE")
+@json_option
+@spark_options
+def forget(table: str, as_json: bool, launch: Launch) -> None:
+    """Forget the tags of a name whose table was dropped, so that the next table of this name does not get them.
+
+    A running application that dropped the table itself remembers them until it ends.
+
+    Examples:
+      sparkcrypt tags forget sales.customers
+    """
+    with Workplace(_APP, launch) as workplace:
+        from sparkcrypt.spark.tables.remembered_names import forget_tags
+
+        before = forget_tags(workplace.spark, table)
+    columns = {} if before is None else before.tags
+    document = {"table": table, "forgotten": {column: list(tags) for column, tags in columns.items()}}
+    lines = [f"{column}: {','.join(tags)}" for column, tags in columns.items()]
+    show(document, "\n  ".join([f"{table}: {count_of(len(columns), 'column')} forgotten", *lines]), as_json=as_json)
+
+
 def _write_changed(table: str, columns: dict[str, Any], as_json: bool) -> None:
     lines = [f"{column}: {','.join(names) or 'no tags'}" for column, names in columns.items()]
     text = f"{table}: {count_of(len(columns), 'column')} set\n" + "\n".join(f"  {line}" for line in lines)

@@ -18,6 +18,7 @@ from sparkcrypt.policy.model import Policy, TableRule
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
+from sparkcrypt.spark.tables.remembered_names import remember_name
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tables.tagging import (
     refuse_formats_without_keys,
@@ -128,6 +129,7 @@ def put_rule(spark: SparkSession, change: RuleChange, policy: Policy | None = No
     untagged = [column for column, names in change.taken.items() if not names]
     if untagged:
         unset_tags(spark, change.table, untagged)
+    remember_name(spark, catalog.table(change.table))
 
 
 def rule_lines(spark: SparkSession, table: Table, policy: Policy) -> tuple[str, ...]:

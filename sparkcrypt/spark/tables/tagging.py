@@ -18,6 +18,7 @@ from sparkcrypt.spark.jvm.gateway import to_dict
 from sparkcrypt.spark.jvm.jar import bring_jar
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
+from sparkcrypt.spark.tables.remembered_names import remember_name
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.tags.avro import schema_from_avro, tags_of_avro
 from sparkcrypt.tags.model import (
@@ -93,6 +94,7 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
         ensure_identity(spark, name), {tag_property(path): ",".join(names) for path, names in wanted.items()} | history
     )
     _write_schema(catalog, catalog.table(name), wanted)
+    remember_name(spark, catalog.table(name))
     _drop_statistics(spark, catalog, name, wanted)
 
 
@@ -166,6 +168,7 @@ def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
     )
     catalog.unset_options(table, stale)
     _write_schema(catalog, catalog.table(name), dict.fromkeys(paths, ()))
+    remember_name(spark, catalog.table(name))
 
 
 def copy_tags(spark: SparkSession, name: str, avro: Schema, policy: Policy | None = None) -> dict[str, tuple[str, ...]]:
