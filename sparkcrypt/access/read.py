@@ -131,6 +131,28 @@ def read_declassified(folder: Path, columns: Iterable[str], tags: Collection[str
     return found
 
 
+def read_tables_read(folder: Path) -> dict[tuple[str, str], str]:
+    """Return which tables were read under which keys, on all days of a log.
+
+    Args:
+        folder: a log's folder, or a folder with the logs of several machines.
+
+    Returns:
+        (table, master key id) -> the day of the last access.
+
+    Raises:
+        ConfigError: there is no such folder.
+        StorageError: it cannot be read.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for record in _records(_files_below(_require_folder(folder)), lambda _: None):
+        table, key_id = record.get("table"), record.get("key")
+        if record["kind"] == ACCESS and table is not None and key_id is not None:
+            same = (str(table), str(key_id))
+            found[same] = max(found.get(same, ""), record["last"][:10])
+    return found
+
+
 def _require_folder(folder: Path) -> Path:
     if not folder.is_dir():
         raise ConfigError(

@@ -13,7 +13,7 @@ import pytest
 from sparkcrypt import encrypt_table, plan_table, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.target import target as targets
-from sparkcrypt.backfill.target.target import refuse_kinds
+from sparkcrypt.backfill.target.kinds import refuse_kinds
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.spark.files.hadoop import HadoopFiles

@@ -42,14 +42,17 @@ pytestmark = pytest.mark.spark
 def test_months_past_retention_are_due(lake: Lake) -> None:
     """Two of three months are due, each with its partitions, column and rows; nothing is changed by the plan.
 
-    Of a table that no run has looked at nothing is known; once it is known, it need not be named.  As of an earlier day
-    less is due, and a key without a date is left out, though it may be named.
+    A table need not be named, nor have been looked at by a run, since the catalog has it.  As of an earlier day less is
+    due, and a key without a date is left out, though it may be named.
     """
     policy = make_policy_of_months(lake)
-    make_table_of_months(lake, policy)
-    with pytest.raises(ConfigError, match="the state directory knows no table"):
+    with pytest.raises(ConfigError, match="the catalog has no table"):
         plan_shredding(lake, policy)
-    plan = plan_shredding(lake, policy, "t")
+    make_table_of_months(lake, policy)
+    assert by_key(plan_shredding(lake, policy, "t")) == by_key(plan_shredding(lake, policy))
+    plan = plan_shredding(lake, policy)
+    assert (plan.tables, plan.files) == (1, 4)
+    assert "looked at 1 table of the catalog, 4 files" in shred_plan_text(plan)
     keys = by_key(plan)
     assert (list(keys), plan.exit_code, plan.head) == ([OLD, NEXT], 2, "none")
     (dark,) = keys[OLD].dark
@@ -65,9 +68,6 @@ def test_months_past_retention_are_due(lake: Lake) -> None:
     assert keys[OLD].to_dict()["retention_over"] == "2026-03-08T00:00:00Z"
     assert (keys[OLD].refused, keys[OLD].defeated_by, keys[OLD].is_there) == ((), (), True)
     assert not Path(policy.run_state).exists()
-
-    encrypt_table(lake.spark, "t", policy)  # so that the state directory knows it
-    assert list(by_key(plan_shredding(lake, policy))) == [OLD, NEXT]
 
     def day(text: str) -> datetime:
         return datetime.fromisoformat(text).replace(tzinfo=timezone.utc)
@@ -125,8 +125,8 @@ def test_other_data_under_a_due_key_refuse_it(lake: Lake) -> None:
     uuid = str(Catalog(lake.spark).table("t").uuid)
     lake.sql("DROP TABLE t")
     plan = plan_shredding(lake, policy, "u")
-    assert f"{uuid}: is no table of this catalog now; give --leave-out" in by_key(plan)[OLD].refused[0]
-    assert (list(plan.not_scanned), plan.exit_code) == ([uuid], 74)
+    assert f"{lake.name('t')}: is no table of this catalog now; give --leave-out" in by_key(plan)[OLD].refused[0]
+    assert (list(plan.not_scanned), plan.exit_code) == ([lake.name("t")], 74)
     left = plan_shredding(lake, policy, "u", leave_out=(uuid,))
     assert (by_key(left)[OLD].may_go, left.exit_code) == (True, 2)
 

@@ -28,11 +28,12 @@ class FooterCache:
     Args:
         store: the state directory.
         table_id: the table's id.
+        name: the table's name, or the folder, which is kept with the facts for messages.
         keeps: whether new facts are stored; False for commands that change nothing.
     """
 
-    def __init__(self, store: StateStore, table_id: str, *, keeps: bool = True) -> None:
-        self._store, self._folder, self._keeps = store, f"footers/{table_id}", keeps
+    def __init__(self, store: StateStore, table_id: str, *, name: str | None = None, keeps: bool = True) -> None:
+        self._store, self._folder, self._name, self._keeps = store, f"footers/{table_id}", name, keeps
 
     def find_known(self, unit: str, sources: Sequence[SourceFile]) -> dict[str, Found]:
         """Return the facts of those files of a unit that have not changed since they were read.
@@ -78,8 +79,17 @@ class FooterCache:
             source.path: found[source.path] for source in sources if isinstance(found.get(source.path), FooterFacts)
         }
         stamps = {source.path: [source.length, source.modified_ms] for source in sources if source.path in facts}
-        record = {"version": VERSION, "unit": unit, "stamps": stamps, "packed": pack(facts)}
+        record = {"version": VERSION, "table": self._name, "unit": unit, "stamps": stamps, "packed": pack(facts)}
         self._record(unit).replace(json.dumps(record).encode())
+
+    def find_name(self) -> str | None:
+        """Return the name that was kept with the facts of some unit; None if there is none."""
+        for record in self._store.list(f"{self._folder}/"):
+            with contextlib.suppress(ValueError, AttributeError):
+                name = json.loads(self._store.read(record) or b"{}").get("table")
+                if isinstance(name, str):
+                    return name
+        return None
 
     def _read_newest(self, unit: str) -> tuple[dict[str, list[int]], dict[str, Found]] | None:
         for content in self._record(unit).read():

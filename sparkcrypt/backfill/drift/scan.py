@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -111,33 +111,9 @@ class Scanner:
             PlanError: a partition's value cannot be used in a key template, or a unit's files belong to another table
                 format.
         """
-        batch: list[Unit] = []
-        files = 0
         unlisted: dict[str, StorageError] = {}
-        for unit in units:
-            try:
-                batch.append(list_unit(self._files, unit))
-            except StorageError as error:
-                unlisted[unit.name] = error
-                batch.append(unit)
-            files += len(batch[-1].files)
-            if files >= FILES_AT_ONCE:
-                yield from self._scan(batch, unlisted)
-                batch, files = [], 0
-        yield from self._scan(batch, unlisted)
-
-    def _scan(self, units: Sequence[Unit], unlisted: Mapping[str, StorageError]) -> Iterator[ScannedUnit]:
-        cache = self._cache
-        cached = {unit.name: self._look_up(unit) for unit in units}
-        unknown = [file for unit in units for file in unit.files if file.path not in cached[unit.name]]
-        found = self._reader.read(unknown)
-        for unit in units:
-            facts = {
-                **cached[unit.name],
-                **{file.path: found[file.path] for file in unit.files if file.path in found},
-            }
-            if cache is not None and len(facts) > len(cached[unit.name]):
-                cache.keep(unit.name, unit.files, facts)
+        reading = read_units(units, self._files, self._reader, self._cache, self._refuse_serde, unlisted)
+        for unit, facts in reading:
             scanned = scan_footers(
                 unit,
                 sort_footers(facts, unit.files),
@@ -152,14 +128,69 @@ class Scanner:
                 scanned = replace(scanned, drift=(drift_of_missing_folder(unit.location),))
             yield scanned
 
-    def _look_up(self, unit: Unit) -> Mapping[str, Found]:
-        """Return the facts or errors of files whose footers need not be read."""
+    def _refuse_serde(self, unit: Unit) -> Mapping[str, Found]:
+        """Return the error of each file of a partition in another format; its footers are not read."""
         serde = unit.find_other_serde(self._target.format)
-        if serde:
-            wanted = _FORMAT_NAMES[self._target.format]
-            why = f"its partition is not {wanted} ({serde}); convert it, or leave it out by --where"
-            return dict.fromkeys((file.path for file in unit.files), UnsupportedFileError(why))
-        return {} if self._cache is None else self._cache.find_known(unit.name, unit.files)
+        if not serde:
+            return {}
+        wanted = _FORMAT_NAMES[self._target.format]
+        why = f"its partition is not {wanted} ({serde}); convert it, or leave it out by --where"
+        return dict.fromkeys((file.path for file in unit.files), UnsupportedFileError(why))
+
+
+def read_units(
+    units: Iterable[Unit],
+    files: HadoopFiles,
+    reader: FooterReader,
+    cache: FooterCache | None = None,
+    refuse: Callable[[Unit], Mapping[str, Found]] = lambda _: {},
+    unlisted: dict[str, StorageError] | None = None,
+) -> Iterator[tuple[Unit, Mapping[str, Found]]]:
+    """List units, and yield each with the facts or errors of its files, in batches of some thousand files.
+
+    Args:
+        units: the units, not listed.
+        files: the file system.
+        reader: reads footers.
+        cache: facts of files that have not changed since they were read; None reads all.
+        refuse: returns the errors of files of a listed unit whose footers are not read.
+        unlisted: receives the units that cannot be listed, with the error; None raises it.
+
+    Raises:
+        SparkcryptError: a unit cannot be listed, or its files belong to another table format.
+    """
+    batch: list[Unit] = []
+    listed = 0
+    for unit in units:
+        try:
+            batch.append(list_unit(files, unit))
+        except StorageError as error:
+            if unlisted is None:
+                raise
+            unlisted[unit.name] = error
+            batch.append(unit)
+        listed += len(batch[-1].files)
+        if listed >= FILES_AT_ONCE:
+            yield from _read_batch(batch, reader, cache, refuse)
+            batch, listed = [], 0
+    yield from _read_batch(batch, reader, cache, refuse)
+
+
+def _read_batch(
+    units: Sequence[Unit],
+    reader: FooterReader,
+    cache: FooterCache | None,
+    refuse: Callable[[Unit], Mapping[str, Found]],
+) -> Iterator[tuple[Unit, Mapping[str, Found]]]:
+    known = {unit.name: refuse(unit) for unit in units}
+    if cache is not None:
+        known = {unit.name: known[unit.name] or cache.find_known(unit.name, unit.files) for unit in units}
+    found = reader.read([file for unit in units for file in unit.files if file.path not in known[unit.name]])
+    for unit in units:
+        facts = {**known[unit.name], **{file.path: found[file.path] for file in unit.files if file.path in found}}
+        if cache is not None and len(facts) > len(known[unit.name]):
+            cache.keep(unit.name, unit.files, facts)
+        yield unit, facts
 
 
 def scan_footers(

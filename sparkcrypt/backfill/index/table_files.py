@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.drift.footers import own_keys
-from sparkcrypt.backfill.target.target import refuse_kinds
+from sparkcrypt.backfill.target.kinds import refuse_kinds
 from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.parquet import FileSummary

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from sparkcrypt.backfill.audit.read_key_audit import Hold, KeyFacts, Tombstone, read_key_facts
-from sparkcrypt.backfill.many.keys_in_use import KeyUse, list_key_uses, read_key_use
+from sparkcrypt.backfill.many.keys_in_use import KeyUse, TableUse, list_key_uses, read_key_use
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.state.store import StateStore
@@ -124,21 +124,22 @@ class KeyStatus:
         }
 
 
-def key_statuses(store: StateStore, service: KeyService, policy: Policy) -> tuple[KeyStatus, ...]:
+def key_statuses(
+    store: StateStore, service: KeyService, policy: Policy, uses: Collection[TableUse] | None = None
+) -> tuple[KeyStatus, ...]:
     """Return the status of all master keys: those of a key service, those that files use, and held or shredded ones.
-
-    The files under a key are counted from the footers that runs have cached, and may have changed since.
 
     Args:
         store: the state directory.
         service: the key service.
         policy: the policy with retentions and rotation periods.
+        uses: the tables that use keys; by default those of which the state directory has footers, as these were.
 
     Raises:
         KeyServiceError: the service does not answer, or refuses to describe a key.
         VerificationError: the audit of keys, which contains holds and tombstones, was changed or cut.
     """
-    uses = list(list_key_uses(store))
+    uses = list(list_key_uses(store)) if uses is None else uses
     try:
         facts: KeyFacts | None = read_key_facts(store, service, MasterKeys.of(policy))
     except KeyAccessDeniedError:  # these credentials may describe keys, but not open audits

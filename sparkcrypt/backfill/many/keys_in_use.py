@@ -1,17 +1,20 @@
-"""The master keys that tables of a state directory use, by the footers that runs last read."""
+"""The master keys that tables use, by facts of footers: of those that a state directory has, or of others."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.native.footers import FooterFacts
+from sparkcrypt.text import count_of
 
 
 @dataclass(slots=True)
@@ -42,6 +45,10 @@ class KeyUse:
             (found for used, found in self.by_versions.items() if any(0 < known < version for known in used)), Amount()
         )
 
+    def count_below(self, version: int) -> Amount:
+        """Return the files with a data key under a lower version, or under one that is not known."""
+        return sum((found for used, found in self.by_versions.items() if min(used) < version), Amount())
+
     def of_version(self, version: int) -> Amount:
         """Return the files with a data key under a version; 0 stands for those that are not known."""
         return sum((found for versions, found in self.by_versions.items() if version in versions), Amount())
@@ -60,33 +67,61 @@ class TableUse:
         table: its name, or the folder, in its last readable journal; None if there is none.
         keys: master key id -> its use.
         kept: the `key_digest` of each master key under which the state directory stores a KEK for the table.
+        sources: the tables and folders from which its columns were derived, by the lineage in its files.
     """
 
     table_id: str
     table: str | None
     keys: Mapping[str, KeyUse]
     kept: frozenset[str]
+    sources: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
         """The table's name for messages."""
         return self.table or self.table_id
 
+    def holds(self, key_id: str) -> bool:
+        """Tell whether a file has a key under a master key, or the state directory stores a KEK under it."""
+        return key_id in self.keys or key_digest(key_id) in self.kept
+
+
+def list_table_ids(store: StateStore) -> tuple[str, ...]:
+    """Return the ids of the tables and folders that a state directory knows, sorted."""
+    kinds = ("footers/", "keks/", "runs/", "archive/")
+    return tuple(sorted({name.split("/")[1] for kind in kinds for name in store.list(kind)}))
+
 
 def list_key_uses(store: StateStore) -> Iterator[TableUse]:
-    """Yield the tables of a state directory, which runs have rewritten or surveyed, in the order of their ids."""
-    ids = {name.split("/")[1] for kind in ("footers/", "keks/", "runs/", "archive/") for name in store.list(kind)}
-    for table_id in sorted(ids):
+    """Yield the tables of a state directory, as it last knew them, in the order of their ids."""
+    for table_id in list_table_ids(store):
         yield read_key_use(store, table_id)
 
 
 def read_key_use(store: StateStore, table_id: str) -> TableUse:
     """Return the use of master keys by one table, from the state directory."""
+    cache = FooterCache(store, table_id, keeps=False)
+    found = ((facts[path], lengths[path]) for _, lengths, facts in cache.read_all() for path in facts)
+    return count_uses(store, table_id, _find_name(store, table_id), found)
+
+
+def count_uses(
+    store: StateStore, table_id: str, name: str | None, found: Iterable[tuple[FooterFacts, int]]
+) -> TableUse:
+    """Return the use of master keys by one table.
+
+    Args:
+        store: the state directory, which stores KEKs.
+        table_id: the id of the table.
+        name: its name; None if it is not known.
+        found: the facts of each file's footer, and the file's length.
+    """
     keys: dict[str, KeyUse] = {}
-    for _, lengths, facts in FooterCache(store, table_id, keeps=False).read_all():
-        for path, known in facts.items():
-            _count(keys, known, lengths[path])
-    return TableUse(table_id, _find_name(store, table_id), keys, _list_kept(store, table_id))
+    sources: set[str] = set()
+    for facts, length in found:
+        _count(keys, facts, length)
+        sources.update(table for note in facts.lineage for table, _ in (*note.origins, *note.declassified))
+    return TableUse(table_id, name, keys, _list_kept(store, table_id), frozenset(sources))
 
 
 def _count(keys: dict[str, KeyUse], known: FooterFacts, length: int) -> None:
@@ -113,4 +148,67 @@ def _find_name(store: StateStore, table_id: str) -> str | None:
             return Journal.open(store, table_id, run_id).run.table
         except (ConfigError, VerificationError):
             continue  # commands that act on the journal report the error
-    return None
+    return FooterCache(store, table_id, keeps=False).find_name()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPlace:
+    """A table or folder that only a record names, such as a table that was dropped: nobody can tell its keys now.
+
+    Attributes:
+        name: the table or the folder.
+        reason: the record that names it.
+        key_ids: the master keys that it may use.
+    """
+
+    name: str
+    reason: str
+    key_ids: frozenset[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"name": self.name, "reason": self.reason, "key_ids": sorted(self.key_ids)}
+
+    def to_text(self) -> str:
+        """Return it as a sentence."""
+        return f"{self.name}: {self.reason}; it is no table of this catalog, and was not looked at"
+
+
+@dataclass(slots=True)
+class Coverage:
+    """What a search for keys in use has looked at, and what it has not.
+
+    Attributes:
+        tables: the number of tables and folders of which every footer was read.
+        files: the number of their files.
+        not_looked_at: table or folder -> why nobody can tell all of its keys.
+        passed_over: view, or table of another format -> the reason.
+        left_out: the tables that the operator left out.
+        by_record: what only records name.
+    """
+
+    tables: int = 0
+    files: int = 0
+    not_looked_at: dict[str, str] = field(default_factory=dict)
+    passed_over: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    by_record: list[RecordedPlace] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "tables": self.tables,
+            "files": self.files,
+            "not_looked_at": [{"table": table, "reason": reason} for table, reason in self.not_looked_at.items()],
+            "passed_over": [{"table": table, "reason": reason} for table, reason in self.passed_over.items()],
+            "left_out": self.left_out,
+            "by_record": [place.to_dict() for place in self.by_record],
+        }
+
+    def to_lines(self) -> list[str]:
+        """Return the sums as a line for people, and a line for each table that was not looked at."""
+        away = f"; skipped: {count_of(len(self.passed_over), 'other')} (views and other formats)"
+        sums = f"looked at {count_of(self.tables, 'table')} of the catalog, {count_of(self.files, 'file')}"
+        left = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
+        named = [f"NOT looked at: {table}: {reason}" for table, reason in self.not_looked_at.items()]
+        return [f"{sums}{away if self.passed_over else ''}{left}", *named]

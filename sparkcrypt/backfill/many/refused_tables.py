@@ -9,8 +9,9 @@ from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.many.chosen_tables import Chosen
 from sparkcrypt.backfill.report.report import WITHOUT_EFFECT
 from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.target.kinds import refuse_kinds
 from sparkcrypt.backfill.target.shared_folders import describe_sharing, folders_of_tables
-from sparkcrypt.backfill.target.target import Target, refuse_kinds
+from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.paths import PlaceIndex
 from sparkcrypt.plan import EncryptionPlan

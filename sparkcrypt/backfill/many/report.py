@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparkcrypt.backfill.many.keys_in_use import Coverage
 from sparkcrypt.backfill.many.table_failures import TableError
 from sparkcrypt.backfill.report.report import Outcome, Report
 from sparkcrypt.errors import EXIT_DRIFT, ConfigError, RunConflictError, SparkcryptError, VerificationError
@@ -71,6 +72,7 @@ class PassReport:
         throughput: the progress over time.
         warnings: warnings about the pass as a whole.
         rotation: the master key that it rotated; None for a pass that brings tables to their plans.
+        coverage: what the choice of its tables by the catalog looked at; None if the operator chose them.
     """
 
     pass_id: str
@@ -86,6 +88,7 @@ class PassReport:
     throughput: Sequence[Point] = ()
     warnings: Sequence[str] = ()
     rotation: RotatedKey | None = None
+    coverage: Coverage | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -102,7 +105,12 @@ class PassReport:
     @property
     def left_out(self) -> bool:
         """Whether tables or units could not be done; in a dry run, could not be surveyed or would be refused."""
-        return bool(self.failed or self.refused or self._incomplete)
+        return bool(self.failed or self.refused or self._incomplete or self._not_looked_at)
+
+    @property
+    def _not_looked_at(self) -> bool:
+        """Whether nobody can tell if a table belongs to the pass, so that its work may be left."""
+        return self.coverage is not None and bool(self.coverage.not_looked_at)
 
     @property
     def _incomplete(self) -> bool:
@@ -132,7 +140,7 @@ class PassReport:
         """Whether tables failed, and nothing was left out but for errors of this class."""
         tables = {error.table for error in self.failed if error.error == kind.__name__}
         others = [error for error in self.failed if error.table not in tables]
-        return bool(tables) and not (others or self.refused or self._incomplete)
+        return bool(tables) and not (others or self.refused or self._incomplete or self._not_looked_at)
 
     @property
     def drifts(self) -> bool:
@@ -158,6 +166,7 @@ class PassReport:
             "throughput": [point.to_dict() for point in self.throughput],
             "warnings": list(self.warnings),
             "rotation": None if self.rotation is None else self.rotation.to_dict(),
+            "coverage": None if self.coverage is None else self.coverage.to_dict(),
             "error": None,
         }
 

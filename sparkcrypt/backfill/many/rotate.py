@@ -7,26 +7,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys, describe_refused
-from sparkcrypt.backfill.many.keys_in_use import list_key_uses
+from sparkcrypt.backfill.many.keys_by_catalog import find_keys_in_use
+from sparkcrypt.backfill.many.keys_in_use import Coverage
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.report import PassReport, RotatedKey
 from sparkcrypt.backfill.many.rotation_record import begin_version, finish_rotation, plan_version
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.state.directory import open_state_directory
-from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.errors import ConfigError, KeyNotFoundError
-from sparkcrypt.keys.ids import key_digest
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UNREACHED = (
     "what was copied can still be opened by whoever holds the earlier version: old files until `sparkcrypt backfill "
-    "expire` deletes them, snapshots and backups of the storage, folders made with --output, tables that no run has "
-    "looked at, and files that anybody has read; delete these, and retire the earlier versions (`sparkcrypt keys "
+    "expire` deletes them, snapshots and backups of the storage, folders made with --output, tables of other "
+    "catalogs, and files that anybody has read; delete these, and retire the earlier versions (`sparkcrypt keys "
     "retire`)"
 )
 
@@ -58,7 +57,7 @@ def rotate_key(
         spark: a classic session; it will be configured with the policy.
         policy: the policy whose key service has the key.
         key_id: the master key.
-        tables: names or patterns; without tables and databases, all tables that use the key by the state directory.
+        tables: names or patterns; without tables and databases, all tables of the catalog that use the key.
         databases: databases of which every table in a format of the policy is chosen.
         successor: another master key, which gets no version.
         keep_version: make no version, and rewrap under the newest one.
@@ -73,6 +72,7 @@ def rotate_key(
             be kept, or the policy does not name the successor in the key's place.
         KeyServiceError: the key does not exist, or may not be rotated.
         PlanError: a table or database does not exist.
+        VerificationError: no table is known to use the key, and some could not be looked at.
     """
     options = options or PassOptions()
     if compromised and keep_version:
@@ -83,11 +83,10 @@ def rotate_key(
         open_state_directory(spark, policy.run_state),
         open_key_service(policy.key_service),
     )
-    chosen, missing = tuple(tables), tuple[str, ...]()
-    databases = tuple(databases)
+    chosen, databases, dry_run = tuple(tables), tuple(databases), options.run.dry_run
+    coverage, missing = None, tuple[str, ...]()
     if not chosen and not databases:
-        chosen, missing = find_tables(spark, store, key_id)
-    dry_run = options.run.dry_run
+        chosen, missing, coverage = find_tables(spark, policy, key_id, keeps=not dry_run)
     predecessor, key_id = (None, key_id) if successor is None else (key_id, successor)
     try:
         before = service.describe(key_id).versions
@@ -103,7 +102,7 @@ def rotate_key(
     rotated = RotatedKey(key_id, version, made=version > before, rekeys=compromised, predecessor=predecessor)
 
     def tell(report: PassReport) -> PassReport:
-        return replace(report, rotation=rotated, warnings=(*report.warnings, *missing))
+        return replace(report, rotation=rotated, coverage=coverage, warnings=(*report.warnings, *missing))
 
     done = tell(
         backfill(
@@ -149,25 +148,46 @@ def refuse_unplanned(policy: Policy, key_id: str, successor: str, *, compromised
         )
 
 
-def find_tables(spark: SparkSession, store: StateStore, key_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the tables that are known to use a master key, and a warning about those not in this catalog.
+def find_tables(
+    spark: SparkSession, policy: Policy, key_id: str, *, keeps: bool
+) -> tuple[tuple[str, ...], tuple[str, ...], Coverage]:
+    """Return the tables of the catalog that use a master key, warnings about what else may, and what was looked at.
+
+    Args:
+        spark: a classic session.
+        policy: the policy with the key service, which opens footers.
+        key_id: the master key.
+        keeps: store what is read of footers for the next time.
 
     Raises:
-        ConfigError: no table of this catalog is known to use it.
+        ConfigError: no table of the catalog uses it.
+        VerificationError: none is known to use it, and some could not be looked at.
     """
-    digest, catalog = key_digest(key_id), Catalog(spark)
-    uses = [use for use in list_key_uses(store) if key_id in use.keys or digest in use.kept]
-    found = sorted({use.name for use in uses if use.table and "/" not in use.table and catalog.exists(use.table)})
-    missing = sorted({use.name for use in uses} - set(found))
-    if not found:
-        raise ConfigError(
-            f"the state directory knows no table that holds {key_id!r}{_list(missing)}; name tables with --table or "
-            "--database; `sparkcrypt keys rotate` alone adds a version"
+    found = find_keys_in_use(spark, policy, keeps=keeps)
+    chosen = [use.name for use in found.tables if use.holds(key_id) and "/" not in use.name]
+    others = [use.name for use in found.tables if use.holds(key_id) and "/" in use.name]
+    unseen = [use.name for use in found.recorded if use.holds(key_id)]
+    coverage = replace(found.coverage, by_record=[p for p in found.coverage.by_record if key_id in p.key_ids])
+    if not chosen:
+        kind = VerificationError if coverage.not_looked_at else ConfigError
+        unread = "".join(f"; not looked at: {table}: {reason}" for table, reason in coverage.not_looked_at.items())
+        raise kind(
+            f"no table of the catalog holds {key_id!r}{_list([*others, *unseen])}; name tables with --table or "
+            f"--database; `sparkcrypt keys rotate` alone adds a version{unread}"
         )
-    warning = f"{', '.join(missing)}: may hold {key_id!r}, and is no table of this catalog; it was not looked at"
-    return tuple(found), (warning,) if missing else ()
+    warnings = [f"{name}: holds {key_id!r}, and is no table, so it is not rotated" for name in others]
+    warnings += [
+        f"{name}: may hold {key_id!r}, and is no table of this catalog; it was not looked at" for name in unseen
+    ]
+    warnings += [place.to_text() for place in coverage.by_record]
+    return tuple(_quote(name) for name in sorted(chosen)), tuple(warnings), coverage
+
+
+def _quote(name: str) -> str:
+    database, _, table = name.partition(".")
+    return f"{quote_name(database)}.{quote_name(table)}"
 
 
 def _list(names: Iterable[str]) -> str:
-    text = ", ".join(names)
+    text = ", ".join(sorted(names))
     return f", but for what is no table of this catalog ({text})" if text else ""

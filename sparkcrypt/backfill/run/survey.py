@@ -50,7 +50,7 @@ def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
         PlanError: under ``strict``, no partition was chosen, which may be due to a misspelt value.
         SparkcryptError: a unit must not be rewritten, and the run neither keeps going nor is dry.
     """
-    cache = FooterCache(job.store, job.target.table_id, keeps=not options.dry_run)
+    cache = FooterCache(job.store, job.target.table_id, name=job.target.name, keeps=not options.dry_run)
     surveys, units = list[UnitSurvey](), job.target.units(options.where)
     warnings: tuple[str, ...] = ()
     if not units and options.where is not None:

@@ -1,4 +1,4 @@
-"""Search for keys that may be shredded: surveys the data under them in all known tables, and other uses of them."""
+"""Search for keys that may be shredded: surveys the data under them in all tables, and other uses of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
 from sparkcrypt.backfill.drift.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
+from sparkcrypt.backfill.many.key_needs import RECORDS, walk_objects
+from sparkcrypt.backfill.many.keys_by_catalog import list_logged
 from sparkcrypt.backfill.many.keys_in_use import TableUse, list_key_uses
 from sparkcrypt.backfill.many.refused_tables import Gate
-from sparkcrypt.backfill.many.retire import RECORDS, walk_objects
 from sparkcrypt.backfill.old_files.awaiting_expiry import count_awaiting_expiry
 from sparkcrypt.backfill.old_files.problems import problems_of_target
 from sparkcrypt.backfill.shred.find_copies import Export, find_declassified, find_derived
@@ -25,13 +26,15 @@ from sparkcrypt.backfill.shred.restored_state import find_newer_runs
 from sparkcrypt.backfill.shred.scan_tables import KeyPlace, TableScan, look_at_all
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.backfill.target.target import catalog_target, target_folder_id
+from sparkcrypt.backfill.target.kinds import refuse_kinds
+from sparkcrypt.backfill.target.target import catalog_target, id_of
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, PlanError
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_retention import KeyRetention, retention_of_key
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ class Selection:
     """The keys and tables that the operator selected.
 
     Attributes:
-        tables: names or patterns; without tables and databases, all tables that the state directory knows.
+        tables: names or patterns; without tables and databases, all tables of the catalog.
         databases: databases of which every table in a format of the policy is selected.
         key_id: the only key to consider; None for all.
         leave_out: tables to ignore, by their names in messages or their ids, such as tables that were dropped.
@@ -82,7 +85,7 @@ class Survey:
         driver = DriverFooters(self._files, own_keys(policy.key_service))
         self._reader = TaskFooters(spark, policy.key_service, driver)
         self._scans: dict[str, TableScan] = {}
-        self._names: dict[str, str] | None = None
+        self._names: dict[str, str] = {}
         self._unknown: list[str] = []
         gate = Gate(spark, policy, accept_path_readers=True)
         for chosen in choose_tables(spark, Choice(selection.tables, selection.databases)):
@@ -114,8 +117,8 @@ class Survey:
         unknown = self._look_at_known()
         if not self._scans and not unknown:
             raise ConfigError(
-                "the state directory knows no table, so nobody can tell what would go dark; name tables with --table "
-                "or --database"
+                "the catalog has no table in a format of the policy, and the state directory knows none, so nobody can "
+                "tell what would go dark; see that the session uses the metastore of the tables"
             )
         failed = dict(look_at_all(self._scans))
         retentions = self._choose(facts, moment)
@@ -126,6 +129,7 @@ class Survey:
         keys = [self._judge(kept, moment, facts, recorded, unknown, failed) for kept in due]
         unscanned = {use.name: reason for use, reason in unknown} | failed
         held = {key_id for scan in self._scans.values() for key_id in scan.places}
+        self._unknown += self._list_logged({kept.key_id for kept in due})
         doubts = () if expected is not None else tuple(find_newer_runs(self._store, self._scans.values()))
         return ShredPlan(
             moment,
@@ -138,6 +142,8 @@ class Survey:
             doubts,
             (*((facts.weakness,) if facts.weakness else ()), *dict.fromkeys(self._unknown)),
             tuple(self._find_late_data()),
+            len(self._scans),
+            sum(scan.files for scan in self._scans.values()),
         )
 
     def _choose(self, facts: KeyFacts, moment: datetime) -> dict[str, KeyRetention]:
@@ -218,6 +224,13 @@ class Survey:
         derived = find_derived(self._scans.values(), rules, places)
         return (*derived, *find_declassified(self._policy, kept.tags, places, self._unknown))
 
+    def _list_logged(self, key_ids: Collection[str]) -> Iterator[str]:
+        """Yield warnings about tables that were read under keys by the access log, and are not in the catalog."""
+        names = {normalized_table(name) for name in self._names.values()}
+        for place in list_logged(self._policy, lambda table: normalized_table(table) in names):
+            if not place.key_ids or not place.key_ids.isdisjoint(key_ids):
+                yield place.to_text()
+
     def _find_other_uses(self, scan: TableScan, place: KeyPlace) -> Iterator[str]:
         for reason in place.out_of_bucket:
             yield f"{place.table}: it is needed for {reason}"
@@ -249,8 +262,12 @@ class Survey:
             yield f"{place.table}: open problem {problem.problem} of {problem.unit}: {problem.kind}"
 
     def _look_at_known(self) -> list[tuple[TableUse, str]]:
-        """Add the tables that the state directory knows; return those that cannot be surveyed, each with the reason."""
-        unknown = []
+        """Add the tables of the catalog, and what else the state directory knows.
+
+        Returns:
+            those that cannot be surveyed, each with the reason.
+        """
+        unknown = list(self._look_at_catalog())
         for use in list_key_uses(self._store):
             ids = {scan.target.table_id for scan in self._scans.values()}
             if use.table_id in ids or {use.name, use.table_id} & set(self._selection.leave_out):
@@ -267,14 +284,37 @@ class Survey:
                 unknown.append((use, str(error)))
         return unknown
 
+    def _look_at_catalog(self) -> Iterator[tuple[TableUse, str]]:
+        """Add every table of the catalog in a format of the policy; yield those that cannot be surveyed."""
+        catalog, known = Catalog(self._spark), {scan.name for scan in self._scans.values()}
+        self._names = {}
+        for name in (name for database in catalog.databases() for name in catalog.tables(database)):
+            plain = name.replace("`", "")
+            try:
+                table = catalog.table(name)
+                table_id = id_of(table)
+                self._names[table_id] = plain
+                if plain in known or {plain, table_id} & set(self._selection.leave_out):
+                    continue
+                if self._is_of_format(table):
+                    self._add(name, selected=self._selection.is_of_all)
+            except PlanError as error:
+                if catalog.exists(name):
+                    yield TableUse(plain, plain, {}, frozenset()), str(error)
+
+    def _is_of_format(self, table: Table) -> bool:
+        try:
+            refuse_kinds(table, self._policy)
+        except PlanError as error:
+            self._away.passed_over[table.full_name] = str(error)
+            return False
+        return True
+
     def _find_name(self, use: TableUse) -> str | None:
         """Return the present name of a table: its name in journals if that exists, else by its UUID, after a rename."""
         catalog = Catalog(self._spark)
         if use.table is not None and "/" not in use.table and catalog.exists(use.table):
             return use.table
-        if self._names is None:
-            tables = (table for database in catalog.databases() for table in catalog.all_of(database))
-            self._names = {table.uuid or target_folder_id(table.full_name): table.full_name for table in tables}
         return self._names.get(use.table_id)
 
     def _add(self, name: str, *, selected: bool) -> None:

@@ -139,6 +139,8 @@ class ShredPlan:
         doubts: why the state directory may be an earlier copy, which may lack holds.
         warnings: warnings about the audit of keys and the access log.
         late_data: the data under keys of late data, due or not.
+        tables: the number of tables that were looked at.
+        files: the number of their files.
     """
 
     as_of: datetime
@@ -151,6 +153,8 @@ class ShredPlan:
     doubts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     late_data: tuple[LateData, ...] = ()
+    tables: int = 0
+    files: int = 0
 
     @property
     def chosen(self) -> Sequence[ShreddableKey]:
@@ -172,6 +176,8 @@ class ShredPlan:
         """Return it as JSON values."""
         return {
             "as_of": utc_text(self.as_of),
+            "tables": self.tables,
+            "files": self.files,
             "keys": [key.to_dict() for key in self.keys],
             "left_out": [{"key_id": key_id, "reason": reason} for key_id, reason in sorted(self.left_out.items())],
             "shredded": [tombstone.to_dict() for tombstone in self.shredded],

@@ -108,6 +108,11 @@ class TableScan:
         """The table's name."""
         return self.target.name
 
+    @property
+    def files(self) -> int:
+        """The number of files of which the keys are known."""
+        return len(self._seen)
+
     def look(self) -> None:
         """List every file, and read the footers of those that are new or changed.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt import names
 from sparkcrypt.backfill.target.beside import refuse_formats_at
+from sparkcrypt.backfill.target.kinds import LEFT_ALONE, refuse_kinds
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, refuse_overlaps
 from sparkcrypt.errors import PlanError, SourceChangedError
 from sparkcrypt.names import FileFormat
@@ -31,11 +32,6 @@ from sparkcrypt.tags.model import TaggedColumn, tag_property
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-_LEFT_ALONE = (
-    "holds ORC files, which runs leave alone unless the policy says `formats: [parquet, orc]`; say so to have its "
-    "tagged columns encrypted, once its readers have what opens encrypted ORC: others see nulls there"
-)
 
 
 class Target(Protocol):
@@ -115,7 +111,7 @@ class CatalogTarget:
     @property
     def table_id(self) -> str:
         """The table's UUID, which survives a rename; a digest of its name before it has one."""
-        return self.table.uuid or _digest(self.table.full_name)
+        return id_of(self.table)
 
     @property
     def base(self) -> str:
@@ -156,16 +152,11 @@ class CatalogTarget:
         Raises:
             PlanError: ``where`` refers to something other than partition columns, or units overlap.
         """
-        if not self.table.partition_columns:
-            if where:
-                raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
-            return (Unit(self.name, self.table.location, None, "", {}),)
-        refuse_formats_at(HadoopFiles(self.spark), self.base)  # units are partitions; a format's list is above them
-        partitions = choose_partitions(self.spark, self.table, where)
-        units = tuple(
-            Unit(partition.folder, partition.location, partition, partition.folder, dict(partition.values))
-            for partition in partitions
-        )
+        if self.table.partition_columns:
+            refuse_formats_at(HadoopFiles(self.spark), self.base)  # units are partitions; a format's list is above them
+        elif where:
+            raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
+        units = units_of(self.spark, self.table, where)
         refuse_overlaps(units)
         return units
 
@@ -245,6 +236,25 @@ class PathTarget:
         return tags if self.plan.table is None else {**tags, names.TABLE: self.plan.table}
 
 
+def id_of(table: Table) -> str:
+    """Return a table's id in the state directory: its UUID, or a digest of its name before it has one."""
+    return table.uuid or _digest(table.full_name)
+
+
+def units_of(spark: SparkSession, table: Table, where: str | None = None) -> tuple[Unit, ...]:
+    """Return a table's partitions that a predicate chooses, or the table itself, without their files.
+
+    Raises:
+        PlanError: ``where`` refers to something other than partition columns, or the partitions cannot be listed.
+    """
+    if not table.partition_columns:
+        return (Unit(table.full_name, table.location, None, "", {}),)
+    return tuple(
+        Unit(partition.folder, partition.location, partition, partition.folder, dict(partition.values))
+        for partition in choose_partitions(spark, table, where)
+    )
+
+
 def locations_of(spark: SparkSession, target: Target, output: str | None) -> tuple[str, ...]:
     """Return the current folders of a target, and the folder of a run's copy.
 
@@ -276,27 +286,6 @@ def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Sche
     return CatalogTarget(spark, table, policy, plan, avro_tags)
 
 
-def refuse_kinds(table: Table, policy: Policy) -> None:
-    """Refuse a view, a table in a format that the policy does not encrypt, and a Hive ACID table.
-
-    Raises:
-        PlanError: the table is refused; the message contains the reason.
-    """
-    if table.kind == "VIEW":
-        raise PlanError(f"{table.full_name} is a view and has no files; name the tables that it reads")
-    if table.format == "orc" and "orc" not in policy.formats:
-        raise PlanError(f"{table.full_name} {_LEFT_ALONE}")
-    if table.format is None:
-        raise PlanError(
-            f"{table.full_name} is a {table.provider} table, neither Parquet nor ORC; convert it first "
-            "(CREATE TABLE … USING parquet AS SELECT …)"
-        )
-    if table.properties.get("transactional", "").lower() == "true":
-        raise PlanError(
-            f"{table.full_name} is a Hive ACID table, whose files belong to Hive's transactions; it cannot be swapped"
-        )
-
-
 def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | None) -> PathTarget:
     """Return a bare folder as a target, with the schema of its first file, and tags of that and of the Avro schema.
 
@@ -317,7 +306,7 @@ def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | N
     name, first = _table_at(policy, path), next(file.path for folder in folders for file in folder.files)
     found = _format_of(files, first)
     if found not in policy.formats:
-        raise PlanError(f"{path} {_LEFT_ALONE}")
+        raise PlanError(f"{path} {LEFT_ALONE}")
     reader = spark.read.options(**({names.TABLE: name} if name else {}))
     schema = reader.format(found).load(first).schema
     partition_columns = tuple(dict.fromkeys(column for folder in folders for column in partition_values(_hive(folder))))

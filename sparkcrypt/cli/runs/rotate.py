@@ -71,9 +71,10 @@ def rotate(
 ) -> None:
     """Add a version to a master key, and rewrap under it the data keys of every file that holds the key.
 
-    Without --table and --database, of every table of which the state directory knows that it holds the key.  Data are
-    copied as they are: this is no revocation, since who kept an old footer and the old version can go on reading.  A
-    reader makes as many calls to the key service afterwards as there are master keys.  Given again after it was killed,
+    Without --table and --database, of every table of the catalog that holds the key, whoever wrote it; exits with 74
+    where nobody can tell of a table.  Data are copied as they are: this is no revocation, since who kept an old footer
+    and the old version can go on reading.  A reader makes as many calls to the key service afterwards as there are
+    master keys.  Given again after it was killed,
     or after its budget was spent, it goes on under the version that it made.
 
     With --to everything under the key comes under another one, and no version is made.  The policy has to name that one
@@ -119,7 +120,7 @@ def rotate(
         )
         if report is not None:
             workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")
-    show(done.to_dict(), f"{_describe(done)}\n{pass_text(done)}{_calls(done)}", as_json=as_json)
+    show(done.to_dict(), f"{_describe(done)}\n{pass_text(done)}{_calls(done)}{_coverage(done)}", as_json=as_json)
     context.exit(done.exit_code)
 
 
@@ -131,6 +132,10 @@ def _describe(done: PassReport) -> str:
         return f"key {rotation.key_id}: takes the place of {rotation.predecessor}"
     made = "would be made" if done.dry_run else "was made"
     return f"key {rotation.key_id}: version {rotation.version} {made if rotation.made else 'is the newest'}"
+
+
+def _coverage(done: PassReport) -> str:
+    return "" if done.coverage is None else "\n\n" + "\n".join(done.coverage.to_lines())
 
 
 def _calls(done: PassReport) -> str:

@@ -112,8 +112,8 @@ def plan(
 ) -> None:
     """Show which keys are due, what goes dark with each, what stands against it, and where values stay readable.
 
-    Every table is looked at that the state directory knows, by the footers of its files; --table and --database choose
-    whose keys are meant.  Nothing is changed.  Exits with 2 when a key would be shredded, with 74 when one that is due
+    Every table of the catalog is looked at, by the footers of its files; --table and --database choose whose keys are
+    meant.  Nothing is changed.  Exits with 2 when a key would be shredded, with 74 when one that is due
     is refused or a table could not be looked at, else with 0; a key that is held is neither.
 
     Examples:

@@ -23,7 +23,11 @@ def shred_plan_text(plan: ShredPlan) -> str:
     lines += [_describe_late(late) for late in plan.late_data]
     lines += [f"left out: key {key_id!r}: {reason}" for key_id, reason in sorted(plan.left_out.items())]
     lines += [f"NOT looked at: {table}: {reason}" for table, reason in sorted(plan.not_scanned.items())]
-    lines += [f"skipped: {table}: {reason}" for table, reason in sorted(plan.passed_over.items())]
+    away = sorted(plan.passed_over.items())
+    lines += [f"skipped: {table}: {reason}" for table, reason in away[:_SHOWN]]
+    if len(away) > _SHOWN:
+        lines.append(f"… and {len(away) - _SHOWN:,} more; --json lists all")
+    lines.append(f"looked at {count_of(plan.tables, 'table')} of the catalog, {count_of(plan.files, 'file')}")
     lines += [f"REFUSED: {doubt}" for doubt in plan.doubts]
     lines += [f"warning: {warning}" for warning in plan.warnings]
     lines.append(f"head of the audit of keys: {plan.head}")

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from sparkcrypt.backfill.many.key_status import KeyStatus, key_statuses
+from sparkcrypt.backfill.many.keys_in_use import RecordedPlace
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, databases_option, json_option, policy_option, spark_options
@@ -21,26 +22,39 @@ _SHOWN = 20
 
 @click.command("status", cls=Command)
 @click.argument("key_ids", nargs=-1, metavar="[KEY_ID…]")
+@click.option(
+    "--recorded", is_flag=True, help="Count by what runs have recorded alone, without Spark; it may be old, or not all."
+)
 @policy_option
 @json_option
 @spark_options
-def key_status(key_ids: tuple[str, ...], policy: str, as_json: bool, launch: Launch) -> None:
+def key_status(key_ids: tuple[str, ...], recorded: bool, policy: str, as_json: bool, launch: Launch) -> None:
     """Show of each master key its versions and age, the tables, files and bytes under it, and its next rotation.
 
-    Files are counted by what runs have read of their footers: nothing is read anew, and tables that no run has looked
-    at are not known.  Spark is started only where the state directory needs it.
+    Files are counted by the footers of every table of the catalog; those that runs have recorded, of files that have
+    not changed, are not read again.  What could not be looked at is named.
 
     Examples:
       sparkcrypt keys status --policy policy.yaml
       sparkcrypt keys status pii --policy policy.yaml --json
+      sparkcrypt keys status --recorded --policy policy.yaml
     """
     with Workplace("sparkcrypt keys", launch) as workplace:
-        loaded = workplace.policy(policy)
-        found = key_statuses(workplace.state_directory(loaded.run_state), open_key_service(loaded.key_service), loaded)
+        loaded, uses, coverage = workplace.policy(policy), None, None
+        if not recorded:
+            from sparkcrypt.backfill.many.keys_by_catalog import find_keys_in_use
+
+            in_use = find_keys_in_use(workplace.spark, loaded, keeps=False)
+            uses, coverage = (*in_use.tables, *in_use.recorded), in_use.coverage
+        store = workplace.state_directory(loaded.run_state)
+        found = key_statuses(store, open_key_service(loaded.key_service), loaded, uses)
     chosen = [status for status in found if not key_ids or status.key_id in key_ids]
     now = datetime.now(timezone.utc)
-    text = align_table([_row(status.to_dict(now)) for status in chosen], head=_HEAD) if chosen else "no keys"
-    show([status.to_dict(now) for status in chosen], "\n".join([text, *_notes(chosen)]), as_json=as_json)
+    rows = [status.to_dict(now) for status in chosen]
+    lines = [align_table([_row(row) for row in rows], head=_HEAD) if chosen else "no keys", *_notes(chosen)]
+    lines += [] if coverage is None else ["", *coverage.to_lines(), *map(_by_record, coverage.by_record)]
+    document = {"keys": rows, "coverage": None if coverage is None else coverage.to_dict()}
+    show(document, "\n".join(lines), as_json=as_json)
 
 
 @click.command("check", cls=Command)
@@ -97,6 +111,10 @@ def check_keys(
     lines += [f"skipped: {table}: {reason}" for table, reason in found.passed_over.items()]
     show(found.to_dict(), "\n".join(lines), as_json=as_json)
     context.exit(found.exit_code)
+
+
+def _by_record(place: RecordedPlace) -> str:
+    return f"warning: {place.to_text()}"
 
 
 def _row(status: dict[str, Any]) -> tuple[object, ...]:

@@ -123,8 +123,8 @@ def rotate(key_id: str, policy: str, as_json: bool) -> None:
 def retire_key(key_id: str, below: int, leave_out: tuple[str, ...], policy: str, as_json: bool, launch: Launch) -> None:
     """End the use of a master key's versions below N; refused (74) while something that is known needs one.
 
-    The footers of every table that the state directory knows are read anew; old files that wait for expiry, MAC keys of
-    audits and secrets of runs count too.  Copies and backups of files are not known.  With Vault the versions can be
+    The footers of every table of the catalog are read anew; old files that wait for expiry, MAC keys of audits and
+    secrets of runs count too.  Copies and backups of files are not known.  With Vault the versions can be
     brought back (min_decryption_version); a local key service removes them.
 
     Examples:

@@ -13,7 +13,7 @@ import pytest
 from sparkcrypt.backfill.drift.difference import Drift
 from sparkcrypt.backfill.drift.rotation import Rotation, refuse_other_drift, select_drift
 from sparkcrypt.backfill.drift.unit_survey import action_of
-from sparkcrypt.backfill.many.retire import find_records
+from sparkcrypt.backfill.many.key_needs import find_records
 from sparkcrypt.backfill.many.rotation_record import RotationRecord, begin_version, finish_rotation, plan_version
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.backfill.work.options import RunOptions

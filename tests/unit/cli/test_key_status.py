@@ -73,9 +73,9 @@ def store(tmp_path: Path) -> LocalStateStore:
 
 def statuses(policy: Path, *arguments: str) -> dict[str, dict[str, Any]]:
     """Return what the command tells, by key."""
-    ended = run("keys", "status", *arguments, "--policy", policy, "--json")
-    assert ended.code == 0
-    return {entry["key_id"]: entry for entry in ended.document}
+    ended = run("keys", "status", *arguments, "--recorded", "--policy", policy, "--json")
+    assert (ended.code, ended.document["coverage"]) == (0, None)
+    return {entry["key_id"]: entry for entry in ended.document["keys"]}
 
 
 def test_files_and_calls_are_counted_by_key_and_version(policy: Path, keys: KeyService, store: LocalStateStore) -> None:
@@ -91,7 +91,7 @@ def test_files_and_calls_are_counted_by_key_and_version(policy: Path, keys: KeyS
     gone = found["gone"]
     assert (gone["versions"], gone["files"], gone["files_of_untold_version"]) == (None, 1, 1)
     assert list(statuses(policy, "pii")) == ["pii"]
-    text = run("keys", "status", "--policy", policy).output
+    text = run("keys", "status", "--recorded", "--policy", policy).output
     assert "key 'gone' is not there, and 1 file need it" in text.replace("needs", "need")
 
 
@@ -128,7 +128,7 @@ def test_rotation_is_due_by_the_age_of_the_newest_version(policy: Path, keys: Ke
     assert [entry["rotate_every_days"] for entry in found.values()] == [365, 365]
     due = datetime.strptime(found["pii"]["rotation_due"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
     assert (due - datetime.now(timezone.utc)).days in (324, 325)
-    assert "sparkcrypt rotate --key footer" in run("keys", "status", "--policy", policy).output
+    assert "sparkcrypt rotate --key footer" in run("keys", "status", "--recorded", "--policy", policy).output
     loaded = load_policy(policy)
     assert [due.key_id for due in find_overdue(keys, loaded, ["pii", "footer", "gone"])] == ["footer"]
 
@@ -173,7 +173,7 @@ def test_holds_and_shredded_keys_are_shown(policy: Path, keys: KeyService, store
     assert statuses(policy)["pii"]["holds"] == [
         {name: held.document[name] for name in ("number", "reason", "who", "time")}
     ]
-    text = run("keys", "status", "--policy", policy).output
+    text = run("keys", "status", "--recorded", "--policy", policy).output
     assert "key 'pii': hold 1 of" in text
     assert "case 4711" in text
     released = run("keys", "release", "pii", "--reason", "closed", "--policy", policy)
@@ -183,11 +183,11 @@ def test_holds_and_shredded_keys_are_shown(policy: Path, keys: KeyService, store
         audit.begin("gone", "over", "probe", [])
         audit.bury("gone", "over", "2026-12-01T00:00:00Z", [], "told")
     assert statuses(policy)["gone"]["shredded"]["reason"] == "over"
-    text = run("keys", "status", "--policy", policy).output
+    text = run("keys", "status", "--recorded", "--policy", policy).output
     assert "key 'gone' was shredded by" in text
     assert "THERE AGAIN" not in text
     keys.create("gone")
-    assert "THERE AGAIN" in run("keys", "status", "--policy", policy).output
+    assert "THERE AGAIN" in run("keys", "status", "--recorded", "--policy", policy).output
 
 
 def test_status_does_not_trust_a_changed_audit(policy: Path, keys: KeyService, store: LocalStateStore) -> None:
@@ -196,7 +196,7 @@ def test_status_does_not_trust_a_changed_audit(policy: Path, keys: KeyService, s
     (store_root,) = policy.parent.glob("state")
     for file in (store_root / "audit" / "keys").glob("*0001.json"):
         file.unlink()
-    ended = run("keys", "status", "--policy", policy)
+    ended = run("keys", "status", "--recorded", "--policy", policy)
     assert ended.code == 74
     assert "the audit, or the state directory" in ended.errors
 
@@ -216,6 +216,6 @@ def test_files_under_a_former_key_service_are_counted(policy: Path, keys: KeySer
         "pii": 2,
         "elsewhere": 1,
     }
-    text = run("keys", "status", "--policy", policy).output
+    text = run("keys", "status", "--recorded", "--policy", policy).output
     assert "key 'pii': 2 files under a former key service: `sparkcrypt rotate --key pii --keep-version`" in text
     assert "key 'elsewhere' is in a former key service alone: make it" in text
