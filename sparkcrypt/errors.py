@@ -5,6 +5,7 @@
     ├── PlanError                        65   tags, policy and schema do not make a plan
     ├── KeyServiceError                  69   the key service did not do what was asked
     │   ├── KeyNotFoundError             69   it has no such key
+    │   ├── KeyRetiredError              69   the version of the key that is needed was retired, and can be brought back
     │   ├── KeyServiceUnavailableError   69   it cannot be reached, or answered that it cannot serve now
     │   └── KeyAccessDeniedError         77   it refused these credentials
     ├── BridgeError                      70   the jar, its helper process or their interpreter is not there or broke
@@ -54,6 +55,10 @@ class KeyServiceError(SparkcryptError):
 
 class KeyNotFoundError(KeyServiceError):
     """The key service has no key of that name."""
+
+
+class KeyRetiredError(KeyServiceError):
+    """The version of the key that is needed was retired, and can be brought back until it is destroyed."""
 
 
 class KeyServiceUnavailableError(KeyServiceError):

@@ -11,7 +11,13 @@ import pyarrow.parquet.encryption as pe
 
 from sparkcrypt.arrow.access_events import ReadEvents
 from sparkcrypt.decide.denied_text import refused_key
-from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, VerificationError
+from sparkcrypt.errors import (
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyRetiredError,
+    KeyServiceError,
+    VerificationError,
+)
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
@@ -53,14 +59,15 @@ class Reader:
         """Return the data key in key material, or the KEK that wraps it.
 
         Raises:
-            KeyAccessDeniedError, KeyNotFoundError: the message names the owner, table, key, principal and file.
+            KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError: the message names the owner, table, key, principal
+                and file.
             KeyServiceError: the key service did not unwrap the key.
             FormatError: the material is damaged.
         """
         opener = opened_key_service(self.policy.key_service).opener
         try:
             return (opener.open_kek if kek else opener.open)(material, lifetime_seconds=self.lifetime_seconds)
-        except (KeyAccessDeniedError, KeyNotFoundError) as error:
+        except (KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError) as error:
             facts = {"owner": owner, "path": path, "table": self.table, "principal": self.principal}
             request = {**facts, "policy": self.policy.canonical()}
             raise refused_key(request, material.master_key_id, error) from error

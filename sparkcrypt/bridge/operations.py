@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
-from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError
+from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
@@ -112,7 +112,7 @@ class Operations:
         opener = self._open(config).opener
         try:
             key = opener.open(material, lifetime_seconds=_lifetime_of(request))
-        except (KeyAccessDeniedError, KeyNotFoundError) as error:
+        except (KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError) as error:
             raise refused_key(request, material.master_key_id, error) from error
         return {"key": base64.b64encode(key).decode()}
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from sparkcrypt.decide.context import parse_policy
 from sparkcrypt.decide.request import optional_text, require_text
-from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
+from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError, KeyServiceError
 from sparkcrypt.keys.tombstones import describe_tombstone
 from sparkcrypt.names import IN_SOME_PARTITIONS, STRICT_PROJECTION
 
@@ -15,7 +15,7 @@ _ASK = "ask whoever grants the use of keys in the key service"
 
 
 def refused_key(request: Mapping[str, Any], key_id: str, error: KeyServiceError) -> KeyServiceError:
-    """Return the refusal of a key with a message for its reader, which quotes the key service.
+    """Return the refusal of a key, or of its version, with a message for its reader, which quotes the key service.
 
     Args:
         request: ``owner`` (a column or the footer), ``path``, ``table``, ``principal`` and ``policy``, if known.
@@ -30,6 +30,8 @@ def refused_key(request: Mapping[str, Any], key_id: str, error: KeyServiceError)
     principal = optional_text(request, "principal") or "this process"
     shredded = _find_tombstone(request, key_id) if isinstance(error, KeyNotFoundError) else None
     where = f" (file {path})" if path else ""
+    if isinstance(error, KeyRetiredError):
+        return KeyRetiredError(f"{whose} cannot be read: {error}{where}")
     if shredded is not None:
         return KeyNotFoundError(
             f"{whose} cannot be read by anybody any more: its key {key_id!r} is not there, and {shredded}. Other "

@@ -15,6 +15,7 @@ from sparkcrypt.errors import (
     ConfigError,
     KeyAccessDeniedError,
     KeyNotFoundError,
+    KeyRetiredError,
     KeyServiceError,
     KeyServiceUnavailableError,
 )
@@ -22,7 +23,7 @@ from sparkcrypt.keys.access_decisions import AccessDecider, Decision
 from sparkcrypt.keys.service import CredentialBearer, Deleting, KeyDeletion, KeyDescription, KeyService
 from sparkcrypt.policy.former_services import FormerService, is_form_of
 
-_VERBS = ("rotate", "retire", "rewrap")
+_VERBS = ("rotate", "set_aside", "bring_back", "destroy_versions", "rewrap")
 """Optional verbs that concern the current service alone; the others involve former ones too."""
 
 
@@ -78,6 +79,7 @@ class MovingKeyService:
         Raises:
             KeyNotFoundError: no service that may have wrapped it has such a key.
             KeyAccessDeniedError, KeyServiceUnavailableError: one of them refused, or did not answer.
+            KeyRetiredError: none opened it, and one has set aside the version that may have wrapped it.
             KeyServiceError: a service has the key, but that key did not wrap this text.
         """
         refusals: list[KeyServiceError] = []
@@ -89,7 +91,8 @@ class MovingKeyService:
             except KeyServiceError as error:
                 refusals.append(type(error)(f"{what}: {error}"))
         absent = all(isinstance(refusal, KeyNotFoundError) for refusal in refusals)
-        kind = KeyNotFoundError if absent else KeyServiceError
+        retired = any(isinstance(refusal, KeyRetiredError) for refusal in refusals)
+        kind = KeyNotFoundError if absent else KeyRetiredError if retired else KeyServiceError
         raise kind("; ".join(map(str, refusals))) from refusals[-1]
 
     def describe(self, key_id: str) -> KeyDescription:

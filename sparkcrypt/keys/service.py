@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, KeyRetiredError
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 
@@ -18,12 +19,14 @@ class KeyDescription:
         versions: number of its newest version; 1 when it was never rotated, 0 if the service does not report it.
         created: creation time of the key, ISO 8601 in UTC; None if the service does not report it.
         rotated: creation time of its newest version, likewise; ignored when descriptions are compared.
+        first_usable: number of the lowest version that unwraps, likewise ignored; 1 if the service does not report it.
     """
 
     key_id: str
     versions: int
     created: str | None
     rotated: str | None = field(default=None, compare=False)
+    first_usable: int = field(default=1, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"key_id", "versions", "created"}``."""
@@ -99,11 +102,36 @@ class Rewrapping(Protocol):
 
 @runtime_checkable
 class Retiring(Protocol):
-    """A key service that can end the use of a key's older versions."""
+    """A key service that can end the use of a key's older versions: reversibly at first, then for good."""
 
-    def retire(self, key_id: str, below: int) -> KeyDescription:
-        """Stop versions below a number from unwrapping anything; the newest version stays."""
+    def set_aside(self, key_id: str, below: int) -> KeyDescription:
+        """Stop versions below a number from unwrapping anything, until they are brought back; the newest stays.
+
+        What they wrapped is refused by ``KeyRetiredError``.  Versions that are set aside already stay so.
+        """
         ...
+
+    def bring_back(self, key_id: str) -> KeyDescription:
+        """Let all versions that are set aside unwrap again."""
+        ...
+
+    def destroy_versions(self, key_id: str, below: int) -> KeyDescription:
+        """Delete versions below a number for good; refused unless they are set aside."""
+        ...
+
+
+def make_retired_error(key_id: str, version: int, where: str) -> KeyRetiredError:
+    """Return the error for a text that a retired version of a key wrapped.
+
+    Args:
+        key_id: the master key.
+        version: the version that wrapped the text.
+        where: the key service, for the message.
+    """
+    return KeyRetiredError(
+        f"version {version} of key {key_id!r} is retired in {where}, so it unwraps nothing; `sparkcrypt keys retire "
+        f"{shlex.quote(key_id)} --undo` brings it back, until it is destroyed"
+    )
 
 
 @dataclass(frozen=True, slots=True)

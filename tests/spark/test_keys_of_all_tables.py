@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sparkcrypt import configure
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.many.check_keys import check_keys
 from sparkcrypt.backfill.many.key_status import key_statuses
@@ -13,10 +15,16 @@ from sparkcrypt.backfill.many.keys_by_catalog import find_keys_in_use
 from sparkcrypt.backfill.many.retire import retire_versions
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.keys.local.keystore import KeyDirectory
 from tests.spark.rotations import files_of, keks_of, make_tables, rotate, write
-from tests.spark.support import Lake, data_files, key_service
+from tests.spark.support import Lake, data_files, key_service, refusal, with_keys
 
 pytestmark = pytest.mark.spark
+
+
+def set_first_aside(directory: KeyDirectory) -> None:
+    """Set the first version of a key aside."""
+    directory.write(replace(directory.read("pii"), retired_below=2))
 
 
 def test_tables_that_lineage_encrypted_are_known(lake: Lake) -> None:
@@ -35,6 +43,11 @@ def test_tables_that_lineage_encrypted_are_known(lake: Lake) -> None:
     key_service(policy).rotate("pii")
     with pytest.raises(VerificationError, match=rf"{lake.name('mart')}: \d files? under an older version"):
         retire_versions(lake.spark, policy, "pii", 2)
+    configure(lake.spark, with_keys(policy, lake.root / "aside", set_first_aside))
+    read = refusal(lake.sql("SELECT email FROM t").collect)
+    for part in ("email", "version 1 of key 'pii' is retired", "keys retire pii --undo", lake.name("t"), "part-"):
+        assert part in read
+    configure(lake.spark, policy)
     done = rotate(lake, policy, keep_version=True)
     assert [table.table for table in done.tables] == [lake.name("mart"), lake.name("t")]
     assert done.outcome == "done"
@@ -75,4 +88,6 @@ def test_what_cannot_be_looked_at_is_named_and_keeps_versions(lake: Lake) -> Non
         with pytest.raises(VerificationError, match=rf"{lake.name('plain')}: .*nobody can tell.*nothing was changed"):
             retire_versions(lake.spark, policy, "pii", 2, leave_out=left_out)
     done = retire_versions(lake.spark, policy, "pii", 2, leave_out=[lake.name("plain")])  # what went was under 2
-    assert done.versions == 2
+    assert done.coverage is not None
+    assert done.coverage.left_out == [lake.name("plain")]
+    assert (done.state, done.described.versions) == ("set aside", 2)

@@ -16,7 +16,7 @@ from sparkcrypt.backfill.many.check_keys import check_keys
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.many.retire import retire_versions
 from sparkcrypt.backfill.many.rotate import rotate_key
-from sparkcrypt.errors import ConfigError, KeyServiceError, VerificationError
+from sparkcrypt.errors import ConfigError, KeyRetiredError, VerificationError
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material, version_of
 from sparkcrypt.keys.open_service import open_key_service
@@ -117,7 +117,7 @@ def test_many_writers_become_one_kek_a_master_key(
     assert service.describe("pii").versions == 3
 
     def retire(below: int) -> KeyDescription:
-        return retire_versions(lake.spark, policy, "pii", below)
+        return retire_versions(lake.spark, policy, "pii", below).described
 
     with pytest.raises(VerificationError, match=rf"below 3 are needed: {lake.name('t')}: .*old files .*expire"):
         retire(3)
@@ -294,12 +294,15 @@ def test_vault_key_is_rotated_and_its_first_version_retired(lake: Lake, vault: A
         assert {version for version, _ in keks["rotate-pii"]} == {2}
         assert {version for version, _ in keks["rotate-footer"]} == {number}
     expire_run(lake.spark, "t", policy)
-    assert retire_versions(lake.spark, policy, "rotate-pii", 2).versions == 2
-    with pytest.raises(KeyServiceError, match="rotate-pii"):
+    retired = retire_versions(lake.spark, policy, "rotate-pii", 2, grace_seconds=0)
+    assert (retired.state, retired.described.first_usable) == ("set aside", 2)
+    with pytest.raises(KeyRetiredError, match="version 1 of key 'rotate-pii' is retired in Vault"):
         verify_keys(kept, retrieve_key=retrieve_by(service))
     lake.jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
     assert check_keys(lake.spark, policy, tables=["t"]).exit_code == 0
     assert rows_of(lake.spark.table("t")) == rows
+    assert retire_versions(lake.spark, policy, "rotate-pii", 2).state == "destroyed"
+    assert check_keys(lake.spark, policy, tables=["t"]).exit_code == 0
 
 
 BLIND = """
@@ -356,9 +359,8 @@ def test_vault_rewraps_keks_that_nobody_sees(lake: Lake, vault: Any) -> None:
         assert version_of(new.wrapped_kek or "") == version_of(old.wrapped_kek or "") + 1
     assert "column email: its key was not opened" in json.dumps(done.to_dict())
     expire_run(lake.spark, "t", policy)
-    assert (
-        retire_versions(lake.spark, policy, "blind-pii", service.describe("blind-pii").versions).key_id == "blind-pii"
-    )
+    newest = service.describe("blind-pii").versions
+    assert retire_versions(lake.spark, policy, "blind-pii", newest).state == "set aside"
     configure(lake.spark, policy)
     lake.jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
     assert check_keys(lake.spark, policy, tables=["t"]).exit_code == 0

@@ -161,7 +161,7 @@ def test_keys_of_dark_files_are_checked_and_retired(lake: Lake, policy: Policy) 
     with pytest.raises(VerificationError, match="old files may be under an older version until"):
         retire_versions(lake.spark, policy, "pii", 2)
     expire_run(lake.spark, "t", policy)
-    assert retire_versions(lake.spark, policy, "pii", 2).versions == 2
+    assert retire_versions(lake.spark, policy, "pii", 2).described.versions == 2
     assert check_keys(lake.spark, policy, tables=["t"]).exit_code == 0
     for refused in (
         lambda: rotate_key(lake.spark, policy, OLD, tables=["t"]),

@@ -154,7 +154,7 @@ final class FileKeys implements DecryptionKeyRetriever {
   }
 
   private static boolean isOfKey(String type) {
-    return type.equals("KeyAccessDeniedError") || type.equals("KeyNotFoundError");
+    return type.equals("KeyAccessDeniedError") || type.equals("KeyNotFoundError") || type.equals("KeyRetiredError");
   }
 
   private byte[] material(byte[] keyMetadata) throws IOException {

@@ -1,9 +1,9 @@
-"""Reading the audit of keys: which master keys are held, and which were shredded, when and why.
+"""Reading the audit of keys: which master keys are held, which have retired versions, which were shredded, and why.
 
 A key service cannot store this, so the audit of keys does: an audit like that of a table, under the id `KEYS`.  Its
 entries are chained and authenticated; removing a hold from it, or its end together with the head, is detected.
 
-    audit/keys/00000001.json                 a hold, its release, a shredding that begins, or a tombstone
+    audit/keys/00000001.json                 a hold, its release, a step of a retirement or of a shredding, a tombstone
     heads/keys/00000001.json                 the length of that audit, in a record with its MAC
     tombstones/<digest of the key id>.json   for messages to readers, who cannot open the audit; not trusted otherwise
 
@@ -13,8 +13,9 @@ detect that, keep the head that each command prints, and pass it as ``--head``.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkcrypt.backfill.audit.audit import AuditEntry, authentic_entries, verify_audit
@@ -29,6 +30,7 @@ from sparkcrypt.keys.service import KeyService
 KEYS = "keys"
 """The id of the audit of keys, in place of a table's id."""
 HOLD, RELEASE, SHRED, TOMBSTONE = "hold", "release", "shred", "tombstone"
+RETIRE, BRING_BACK, DESTROY = "retire", "bring back", "destroy"
 HEAD_PURPOSE = b"sparkcrypt head of the audit of keys\n"
 HEAD_VERSION = 1
 
@@ -56,6 +58,48 @@ class Hold:
     def to_text(self) -> str:
         """Return the hold as text for messages."""
         return f"hold {self.number} of {self.who} since {self.time}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """A retirement of older versions of a key, which set them aside, and can be undone until they are destroyed.
+
+    Attributes:
+        key_id: the master key.
+        below: the first version that stays.
+        who: ``user@host`` who retired them.
+        time: when (ISO 8601, UTC).
+        until: the end of the grace, before which they are not destroyed (ISO 8601, UTC).
+        destroyed: when they were destroyed, or were about to be; None if they were not.
+    """
+
+    key_id: str
+    below: int
+    who: str
+    time: str
+    until: str
+    destroyed: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "below": self.below,
+            "who": self.who,
+            "time": self.time,
+            "until": self.until,
+            "destroyed": self.destroyed,
+        }
+
+    def to_text(self) -> str:
+        """Return it as a sentence: what to do within the grace, and what after it."""
+        name = shlex.quote(self.key_id)
+        if self.destroyed is not None:
+            return f"versions below {self.below} were destroyed on {self.destroyed}"
+        return (
+            f"versions below {self.below} were retired by {self.who} on {self.time}, and unwrap nothing; `sparkcrypt "
+            f"keys retire {name} --undo` brings them back; from {self.until} on `sparkcrypt keys retire {name} --below "
+            f"{self.below}` destroys them"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +170,7 @@ class KeyFacts:
         tombstones: key id -> its last tombstone.
         head: the head of the audit; None if no key was ever held or shredded.
         weakness: a warning about the audit's master key; None if there is none.
+        retired: key id -> the last retirement of its older versions, unless they were brought back.
     """
 
     holds: Mapping[str, tuple[Hold, ...]] = field(default_factory=dict)
@@ -133,6 +178,7 @@ class KeyFacts:
     tombstones: Mapping[str, Tombstone] = field(default_factory=dict)
     head: AuditHead | None = None
     weakness: str | None = None
+    retired: Mapping[str, Retirement] = field(default_factory=dict)
 
     @property
     def head_text(self) -> str:
@@ -190,10 +236,11 @@ def read_key_facts(
             f"audit of {KEYS}: has {head.number} entries, where none is expected; look at them with `sparkcrypt audit "
             f"show --table {KEYS}`, and give --head {head.to_text()} if they are right"
         )
-    facts = _sum_up([entry for entry, _ in authentic_entries(store, KEYS, mac.check)])
+    entries = [entry for entry, _ in authentic_entries(store, KEYS, mac.check)]
+    facts = _sum_up(entries)
     if store.list("tombstones/") and not facts[2]:
         raise _lost_error(f"{store.list('tombstones/')[0]} is there")
-    return KeyFacts(*facts, head, masters.weakness(mac.key_ids[-1]))
+    return KeyFacts(*facts, head, masters.weakness(mac.key_ids[-1]), _find_retired(entries))
 
 
 def _lost_error(why: str) -> VerificationError:
@@ -238,9 +285,24 @@ def _sum_up(
             begun.pop(key_id, None)
             effective = str(fields["effective_at"])
             tombstones[key_id] = Tombstone(key_id, reason, who, entry.time, effective, tuple(fields["dark"]))
-        else:
+        elif what not in (RETIRE, BRING_BACK, DESTROY):
             raise VerificationError(
                 f"{entry.name}: says {what!r}, which this release does not know; use the release that wrote it"
             )
     standing = {key_id: tuple(found.values()) for key_id, found in holds.items() if found}
     return standing, begun, tombstones
+
+
+def _find_retired(entries: list[AuditEntry]) -> dict[str, Retirement]:
+    retired: dict[str, Retirement] = {}
+    for entry in entries:
+        fields, what = entry.entry, entry.entry["what"]
+        key_id = str(fields["key_id"])
+        if what == RETIRE:
+            until = str(fields["until"])
+            retired[key_id] = Retirement(key_id, int(fields["below"]), str(fields["who"]), entry.time, until)
+        elif what in (BRING_BACK, TOMBSTONE):
+            retired.pop(key_id, None)
+        elif what == DESTROY and key_id in retired:
+            retired[key_id] = replace(retired[key_id], destroyed=entry.time)
+    return retired

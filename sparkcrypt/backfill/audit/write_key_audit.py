@@ -1,4 +1,4 @@
-"""Writing the audit of keys: holds, their release, shreddings that begin, and tombstones; one writer at a time."""
+"""Writing the audit of keys: holds, their release, steps of retirements and of shreddings; one writer at a time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import Any
 
 from sparkcrypt.backfill.audit.audit import AuditWriter, make_entry
 from sparkcrypt.backfill.audit.read_key_audit import (
+    BRING_BACK,
+    DESTROY,
     HEAD_PURPOSE,
     HEAD_VERSION,
     HOLD,
     KEYS,
     RELEASE,
+    RETIRE,
     SHRED,
     TOMBSTONE,
     Hold,
     KeyFacts,
+    Retirement,
     head_record,
     read_key_facts,
 )
@@ -97,6 +101,26 @@ class KeyAudit:
             raise ConfigError(f"key {key_id!r} has {len(chosen)} holds: {holds_text}; give the number of one as --hold")
         self._append(RELEASE, key_id, reason, hold=chosen[0].number)
         return chosen[0]
+
+    def retire(self, key_id: str, below: int, until: str) -> Retirement:
+        """Record that versions of a key are about to be set aside.
+
+        Args:
+            key_id: the master key.
+            below: the first version that stays.
+            until: the end of the grace (ISO 8601, UTC).
+        """
+        self._append(RETIRE, key_id, f"versions below {below} are not needed", below=below, until=until)
+        return self.facts.retired[key_id]
+
+    def bring_back(self, key_id: str) -> None:
+        """Record that the versions that were set aside are about to be brought back."""
+        self._append(BRING_BACK, key_id, "the retirement is undone")
+
+    def destroy(self, key_id: str) -> Retirement:
+        """Record that the versions that were set aside are about to be destroyed."""
+        self._append(DESTROY, key_id, "the grace is over")
+        return self.facts.retired[key_id]
 
     def begin(self, key_id: str, reason: str, probe: str | None, dark: Sequence[Mapping[str, Any]]) -> None:
         """Record that a key is about to be deleted.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from sparkcrypt.backfill.audit.read_key_audit import Hold, KeyFacts, Tombstone, read_key_facts
+from sparkcrypt.backfill.audit.read_key_audit import Hold, KeyFacts, Retirement, Tombstone, read_key_facts
 from sparkcrypt.backfill.many.keys_in_use import KeyUse, TableUse, list_key_uses, read_key_use
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.state.mac import MasterKeys
@@ -76,6 +76,7 @@ class KeyStatus:
         due: its next rotation; None if the policy requires none.
         holds: the legal holds on it; None if the audit of keys cannot be opened.
         tombstone: the record that it was shredded; None if there is none.
+        retired: the retirement of its older versions; None if there is none.
     """
 
     key_id: str
@@ -90,6 +91,7 @@ class KeyStatus:
     due: Due | None = None
     holds: tuple[Hold, ...] | None = ()
     tombstone: Tombstone | None = None
+    retired: Retirement | None = None
 
     def add(self, table: str, use: KeyUse) -> None:
         """Add the use of the key by one table."""
@@ -121,6 +123,7 @@ class KeyStatus:
             "overdue": self.due is not None and self.due.is_overdue(now),
             "holds": None if self.holds is None else [hold.to_dict() for hold in self.holds],
             "shredded": None if self.tombstone is None else self.tombstone.to_dict(),
+            "retired": None if self.retired is None else self.retired.to_dict(),
         }
 
 
@@ -158,6 +161,7 @@ def key_statuses(
             due=None if described is None else Due.of(described, policy),
             holds=None if facts is None else key_facts.holds.get(key_id, ()),
             tombstone=key_facts.tombstones.get(key_id),
+            retired=key_facts.retired.get(key_id),
         )
         for key_id, described in sorted(found.items())
     }

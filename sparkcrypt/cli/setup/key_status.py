@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from sparkcrypt.backfill.audit.read_key_audit import Hold, Retirement
 from sparkcrypt.backfill.many.key_status import KeyStatus, key_statuses
 from sparkcrypt.backfill.many.keys_in_use import RecordedPlace
 from sparkcrypt.cli.frame.command import Command
@@ -143,7 +144,9 @@ def _notes(found: list[KeyStatus]) -> list[str]:
     lines = []
     now = datetime.now(timezone.utc)
     for status in found:
-        lines += [f"key {status.key_id!r}: {hold.to_text()}" for hold in status.holds or ()]
+        recorded: list[Hold | Retirement] = [*(status.holds or ())]
+        recorded += [status.retired] if status.retired else []
+        lines += [f"key {status.key_id!r}: {record.to_text()}" for record in recorded]
         if status.tombstone is not None:
             back = "" if status.described is None else "; it is THERE AGAIN: delete it with `sparkcrypt shred apply`"
             lines.append(f"{status.tombstone.to_text()}; effective {status.tombstone.effective_at}{back}")

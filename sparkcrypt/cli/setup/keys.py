@@ -15,6 +15,7 @@ from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spa
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.setup.key_holds import hold_key, release_key
 from sparkcrypt.cli.setup.key_status import check_keys, key_status
+from sparkcrypt.cli.setup.retire_key import retire_key
 from sparkcrypt.durable import write_new
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, StorageError
 from sparkcrypt.keys.local.backup import decrypt_backup, encrypt_backup
@@ -36,6 +37,7 @@ keys.add_command(key_status)
 keys.add_command(check_keys)
 keys.add_command(hold_key)
 keys.add_command(release_key)
+keys.add_command(retire_key)
 
 
 @keys.command(cls=Command)
@@ -109,33 +111,6 @@ def rotate(key_id: str, policy: str, as_json: bool) -> None:
     rotated = service.rotate(key_id)
     newest = f"version {rotated.versions}" if rotated.versions else "a new version, whose number is not told,"
     show(rotated.to_dict(), f"{key_id}: {newest} wraps from now on", as_json=as_json)
-
-
-@keys.command("retire", cls=Command)
-@click.argument("key_id")
-@click.option("--below", required=True, type=click.IntRange(2), metavar="N", help="The first version that stays.")
-@click.option(
-    "--leave-out", multiple=True, metavar="TABLE", help="Do not ask of this table, such as one that was dropped."
-)
-@policy_option
-@json_option
-@spark_options
-def retire_key(key_id: str, below: int, leave_out: tuple[str, ...], policy: str, as_json: bool, launch: Launch) -> None:
-    """End the use of a master key's versions below N; refused (74) while something that is known needs one.
-
-    The footers of every table of the catalog are read anew; old files that wait for expiry, MAC keys of audits and
-    secrets of runs count too.  Copies and backups of files are not known.  With Vault the versions can be
-    brought back (min_decryption_version); a local key service removes them.
-
-    Examples:
-      sparkcrypt keys retire pii --below 3 --policy policy.yaml
-    """
-    with Workplace("sparkcrypt keys", launch) as workplace:
-        loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.many.retire import retire_versions
-
-        done = retire_versions(spark, loaded, key_id, below, leave_out=leave_out)
-    show({**done.to_dict(), "below": below}, f"{key_id}: versions below {below} unwrap nothing now", as_json=as_json)
 
 
 @keys.command("export", cls=Command)

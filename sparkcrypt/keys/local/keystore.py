@@ -1,6 +1,8 @@
 """The files of a local key directory: one JSON file per master key, private, written whole or not at all.
 
 {"key_id": "pii", "versions": [{"version": 1, "created": "2025-01-31T12:00:00Z", "key": "<base64>"}]}
+
+``"retired_below": 3`` beside them sets aside the versions below 3.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +44,11 @@ class KeyVersion:
 
 @dataclass(frozen=True, slots=True)
 class MasterKey:
-    """A master key: its id and its versions, oldest first."""
+    """A master key: its id and its versions, oldest first; those below a number are set aside and unwrap nothing."""
 
     key_id: str
     versions: tuple[KeyVersion, ...]
+    retired_below: int = 0
 
     @property
     def newest(self) -> KeyVersion:
@@ -211,7 +214,8 @@ def encode_key(key: MasterKey) -> dict[str, Any]:
         {"version": version.version, "created": version.created, "key": base64.b64encode(version.key).decode()}
         for version in key.versions
     ]
-    return {"key_id": key.key_id, "versions": versions}
+    aside = {"retired_below": key.retired_below} if key.retired_below else {}
+    return {"key_id": key.key_id, "versions": versions, **aside}
 
 
 def decode_key(document: Any) -> MasterKey:
@@ -222,14 +226,16 @@ def decode_key(document: Any) -> MasterKey:
     """
     versions = tuple(_version(entry) for entry in document["versions"])
     numbers = [version.version for version in versions]
-    key_id = document["key_id"]
+    key_id, retired_below = document["key_id"], document.get("retired_below", 0)
     if not isinstance(key_id, str) or not numbers or numbers != sorted(set(numbers)):
         raise ValueError("not a master key")
-    return MasterKey(key_id, versions)
+    if type(retired_below) is not int or not 0 <= retired_below <= numbers[-1]:
+        raise ValueError("not a number of a version")
+    return MasterKey(key_id, versions, retired_below)
 
 
 def merge_versions(here: MasterKey | None, backup: MasterKey) -> MasterKey:
-    """Return a key with the versions of both; versions that are here are unchanged.
+    """Return a key with the versions of both; versions that are here are unchanged, also set aside.
 
     Raises:
         KeyServiceError: both have a version with the same number and different keys.
@@ -245,7 +251,7 @@ def merge_versions(here: MasterKey | None, backup: MasterKey) -> MasterKey:
                 "under one cannot be opened with the other; import it into an empty key directory, and find out "
                 "which files need which"
             )
-    return MasterKey(here.key_id, tuple(versions[number] for number in sorted(versions)))
+    return replace(here, versions=tuple(versions[number] for number in sorted(versions)))
 
 
 def _parse_key(path: Path, content: bytes) -> MasterKey:

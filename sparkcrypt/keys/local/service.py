@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, Sp
 from sparkcrypt.keys.access_decisions import Decision, decision_of
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.local.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey, merge_versions
-from sparkcrypt.keys.service import KeyDeletion, KeyDescription, check_options
+from sparkcrypt.keys.service import KeyDeletion, KeyDescription, check_options, make_retired_error
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -83,6 +83,7 @@ class LocalKeyService:
 
         Raises:
             KeyNotFoundError: there is no such key, or not in that version.
+            KeyRetiredError: that version is set aside.
             KeyServiceError: the text is not one that this key wrapped.
         """
         master_key = self._directory.read(key_id)
@@ -96,8 +97,10 @@ class LocalKeyService:
         if version is None:
             raise KeyNotFoundError(
                 f"key {key_id!r} has no version {parts[1]} in {self._directory.path}; its newest is "
-                f"{master_key.newest.version}; restore the key file from a backup"
+                f"{master_key.newest.version}; restore the key file from a backup (`sparkcrypt keys import`)"
             )
+        if version.version < master_key.retired_below:
+            raise make_retired_error(key_id, version.version, str(self._directory.path))
         try:
             return unseal_key(version.key, parts[2], _AAD + check_key_id(key_id))
         except ValueError as error:
@@ -133,27 +136,60 @@ class LocalKeyService:
         """
         with self._existing():
             key = self._directory.read(key_id)
-            rotated = MasterKey(key_id, (*key.versions, _new_version(key.newest.version + 1)))
+            rotated = replace(key, versions=(*key.versions, _new_version(key.newest.version + 1)))
             self._directory.write(rotated)
             return _describe_key(rotated)
 
-    def retire(self, key_id: str, below: int) -> KeyDescription:
-        """Remove the versions below a number for good: what they wrapped can be unwrapped only with a backup of them.
+    def set_aside(self, key_id: str, below: int) -> KeyDescription:
+        """Stop the versions below a number from unwrapping; they stay in the key's file.
 
         Raises:
             KeyNotFoundError: there is no such key.
-            ConfigError: the newest version would be removed too.
+            KeyServiceError: the newest version would be set aside too.
         """
         with self._existing():
             key = self._directory.read(key_id)
             if below > key.newest.version:
-                raise ConfigError(
+                raise KeyServiceError(
                     f"key {key_id!r}: versions below {below} are all that it has; its newest is {key.newest.version}, "
                     "which wraps and stays"
                 )
-            kept = MasterKey(key_id, tuple(version for version in key.versions if version.version >= below))
-            self._directory.write(kept)
-            return _describe_key(kept)
+            if below > key.retired_below:
+                key = replace(key, retired_below=below)
+                self._directory.write(key)
+            return _describe_key(key)
+
+    def bring_back(self, key_id: str) -> KeyDescription:
+        """Let the versions that are set aside unwrap again.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+        """
+        with self._existing():
+            key = self._directory.read(key_id)
+            if key.retired_below:
+                key = replace(key, retired_below=0)
+                self._directory.write(key)
+            return _describe_key(key)
+
+    def destroy_versions(self, key_id: str, below: int) -> KeyDescription:
+        """Remove versions that are set aside: what they wrapped can be unwrapped only with a backup of them.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyServiceError: a version below that number is not set aside.
+        """
+        with self._existing():
+            key = self._directory.read(key_id)
+            kept = tuple(version for version in key.versions if version.version >= below)
+            if kept != key.versions:
+                if below > key.retired_below:
+                    raise KeyServiceError(
+                        f"key {key_id!r}: versions below {below} are not set aside; retire them first"
+                    )
+                key = replace(key, versions=kept, retired_below=key.retired_below if key.retired_below > below else 0)
+                self._directory.write(key)
+            return _describe_key(key)
 
     def delete(self, key_id: str) -> None:
         """Remove a key with every version: what it wrapped can never be unwrapped again.
@@ -254,4 +290,5 @@ def _new_version(number: int) -> KeyVersion:
 
 
 def _describe_key(key: MasterKey) -> KeyDescription:
-    return KeyDescription(key.key_id, key.newest.version, key.versions[0].created, key.newest.created)
+    usable = max(key.versions[0].version, key.retired_below)
+    return KeyDescription(key.key_id, key.newest.version, key.versions[0].created, key.newest.created, usable)

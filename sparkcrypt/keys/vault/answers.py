@@ -52,7 +52,8 @@ def description_of(data: dict[str, Any], key_id: str) -> KeyDescription:
         times = [data["keys"][number] for number in sorted(data["keys"], key=int)]
         # A symmetric key's version is a Unix time, an asymmetric one's an object.
         created, rotated = (_utc(moment) if isinstance(moment, int) else None for moment in (times[0], times[-1]))
-        return KeyDescription(key_id, int(data["latest_version"]), created, rotated)
+        usable = max(int(data.get("min_decryption_version") or 1), int(data.get("min_available_version") or 1))
+        return KeyDescription(key_id, int(data["latest_version"]), created, rotated, usable)
     except (LookupError, TypeError, ValueError) as error:
         raise _not_transit(key_id) from error
 

@@ -8,11 +8,19 @@ import requests
 from hvac.exceptions import Forbidden, InvalidPath, InvalidRequest, RateLimitExceeded, Unauthorized, VaultError
 from urllib3.exceptions import ReadTimeoutError
 
-from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
+from sparkcrypt.errors import (
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyRetiredError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+)
 from sparkcrypt.keys.vault.http import certificate_fault
 from sparkcrypt.keys.vault.options import VaultOptions, encode_key_name
 
 _REASON_CHARACTERS = 200
+_TOO_OLD = "disallowed by policy (too old)"
+"""Of a text that a version below ``min_decryption_version`` wrapped (keysutil's ErrTooOld)."""
 
 
 def translate_refusal(
@@ -41,7 +49,7 @@ def translate_refusal(
             "or check mount_point and namespace"
         )
     if isinstance(error, InvalidRequest):
-        return KeyServiceError(f"{what}: {reason}")
+        return (KeyRetiredError if _TOO_OLD in reason else KeyServiceError)(f"{what}: {reason}")
     if isinstance(error, RateLimitExceeded):
         return KeyServiceUnavailableError(f"{what}: too many requests, also after {options.max_retries} retries")
     return KeyServiceUnavailableError(

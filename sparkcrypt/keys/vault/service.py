@@ -8,15 +8,22 @@ remaining gap in Vault itself; then ``read`` on ``transit/keys/<name>`` is not n
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from hvac.exceptions import Forbidden, InvalidRequest, Unauthorized, VaultError
 
-from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
+from sparkcrypt.errors import (
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyRetiredError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+)
 from sparkcrypt.keys.access_decisions import Decision, decision_of
-from sparkcrypt.keys.service import KeyDeletion, KeyDescription
+from sparkcrypt.keys.material import version_of
+from sparkcrypt.keys.service import KeyDeletion, KeyDescription, make_retired_error
 from sparkcrypt.keys.vault.answers import data_of, description_of, key_of, text_of
 from sparkcrypt.keys.vault.login import HvacLogin
 from sparkcrypt.keys.vault.options import decode_key_name, encode_key_name, vault_options
@@ -75,12 +82,14 @@ class VaultKeyService:
         Raises:
             KeyNotFoundError: there is no such key.
             KeyAccessDeniedError: the token may not decrypt with it.
+            KeyRetiredError: the version that wrapped it is set aside.
             KeyServiceError: the ciphertext is not one of this key's, or another refusal.
         """
         name = encode_key_name(key_id)
-        answer = self._call(
-            key_id, "unwrap with", lambda transit: transit.decrypt_data(name, wrapped, mount_point=self._mount)
-        )
+        with self._named_version(key_id, wrapped):
+            answer = self._call(
+                key_id, "unwrap with", lambda transit: transit.decrypt_data(name, wrapped, mount_point=self._mount)
+            )
         return key_of(answer, key_id)
 
     def rewrap(self, key_id: str, wrapped: str) -> str:
@@ -89,12 +98,14 @@ class VaultKeyService:
         Raises:
             KeyNotFoundError: there is no such key.
             KeyAccessDeniedError: the token may not rewrap with it (``update`` on ``<mount>/rewrap/<name>``).
+            KeyRetiredError: the version that wrapped it is set aside.
             KeyServiceError: the ciphertext is not one of this key's, or another refusal.
         """
         name = encode_key_name(key_id)
-        answer = self._call(
-            key_id, "rewrap with", lambda transit: transit.rewrap_data(name, wrapped, mount_point=self._mount)
-        )
+        with self._named_version(key_id, wrapped):
+            answer = self._call(
+                key_id, "rewrap with", lambda transit: transit.rewrap_data(name, wrapped, mount_point=self._mount)
+            )
         return text_of(answer, "ciphertext", key_id)
 
     def describe(self, key_id: str) -> KeyDescription:
@@ -134,7 +145,7 @@ class VaultKeyService:
         self._call(key_id, "rotate", lambda transit: transit.rotate_key(name, mount_point=self._mount))
         return self.describe(key_id)
 
-    def retire(self, key_id: str, below: int) -> KeyDescription:
+    def set_aside(self, key_id: str, below: int) -> KeyDescription:
         """Stop Vault from decrypting with versions below a number (``min_decryption_version``), until that is lowered.
 
         Raises:
@@ -142,15 +153,35 @@ class VaultKeyService:
             KeyAccessDeniedError: the token may not configure it, or not read it.
             KeyServiceError: there is no such version.
         """
-        name = encode_key_name(key_id)
-        self.describe(key_id)
-        self._call(
-            key_id,
-            "configure",
-            lambda transit: transit.update_key_configuration(
-                name, min_decryption_version=below, mount_point=self._mount
-            ),
-        )
+        if below > self.describe(key_id).first_usable:
+            self._configure(key_id, min_decryption_version=below)
+        return self.describe(key_id)
+
+    def bring_back(self, key_id: str) -> KeyDescription:
+        """Let Vault decrypt with all versions that it has.
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: the token may not configure it, or not read it.
+        """
+        self._configure(key_id, min_decryption_version=max(1, self._first_kept(key_id)))
+        return self.describe(key_id)
+
+    def destroy_versions(self, key_id: str, below: int) -> KeyDescription:
+        """Have Vault delete versions that are set aside (``trim``).
+
+        Raises:
+            KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: the token may not configure it, trim it or read it.
+            KeyServiceError: a version below that number is not set aside.
+        """
+        described, name = self.describe(key_id), encode_key_name(key_id)
+        if self._first_kept(key_id) >= below:
+            return described
+        if described.first_usable < below:
+            raise KeyServiceError(f"key {key_id!r}: versions below {below} are not set aside; retire them first")
+        self._configure(key_id, min_encryption_version=below)  # Vault trims no version that may encrypt
+        self._call(key_id, "trim", lambda transit: transit.trim_key(name, below, mount_point=self._mount))
         return self.describe(key_id)
 
     def delete_key(self, key_id: str) -> KeyDeletion:
@@ -162,11 +193,7 @@ class VaultKeyService:
         """
         name = encode_key_name(key_id)
         self.describe(key_id)
-        self._call(
-            key_id,
-            "configure",
-            lambda transit: transit.update_key_configuration(name, deletion_allowed=True, mount_point=self._mount),
-        )
+        self._configure(key_id, deletion_allowed=True)
         self._call(key_id, "delete", lambda transit: transit.delete_key(name, mount_point=self._mount))
         return KeyDeletion(
             key_id,
@@ -237,6 +264,29 @@ class VaultKeyService:
             raise translate_silence(error, self._options) from error
         capabilities = data_of(answer).get(path, ["create"])
         return bool(_CREATING & set(capabilities))
+
+    def _configure(self, key_id: str, **settings: Any) -> None:
+        name = encode_key_name(key_id)
+        self._call(
+            key_id,
+            "configure",
+            lambda transit: transit.update_key_configuration(name, mount_point=self._mount, **settings),
+        )
+
+    def _first_kept(self, key_id: str) -> int:
+        """Return the lowest version that was not deleted; 0 if none was."""
+        name = encode_key_name(key_id)
+        answer = self._call(key_id, "read", lambda transit: transit.read_key(name, mount_point=self._mount))
+        return int(answer.get("min_available_version") or 0)
+
+    @contextmanager
+    def _named_version(self, key_id: str, wrapped: str) -> Iterator[None]:
+        """Name the version in the error for a text that a version that is set aside wrapped."""
+        try:
+            yield
+        except KeyRetiredError as error:
+            where = f"Vault at {self._options.address}"
+            raise make_retired_error(key_id, version_of(wrapped), where) from error
 
     def _call(self, key_id: str, doing: str, call: Callable[[Any], Any]) -> dict[str, Any]:
         """Call the transit engine and return the ``data`` of its answer; translate every error of the libraries."""

@@ -18,7 +18,7 @@ from sparkcrypt.backfill.many.rotation_record import RotationRecord, begin_versi
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.requested_rotation import rotation_of
-from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, VerificationError
+from sparkcrypt.errors import KeyNotFoundError, KeyServiceError, VerificationError
 from sparkcrypt.keys.datakeys import WrappedKek
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import Wrapping
@@ -231,18 +231,3 @@ def test_records_that_older_versions_wrapped_are_found(store: LocalStateStore, s
         "audit/t/00000005.json",
     ]
     assert list(find_records(store, "fin", 2, "local")) == []
-
-
-def test_local_versions_are_retired_but_for_the_newest(service: Service) -> None:
-    """What older versions wrapped opens no more, what the others wrapped does; the newest is never retired."""
-    first = service.wrap("pii", b"1" * 16)
-    service.rotate("pii")
-    second = service.wrap("pii", b"2" * 16)
-    with pytest.raises(ConfigError, match="its newest is 2"):
-        service.retire("pii", 3)
-    assert service.unwrap("pii", first) == b"1" * 16
-    assert service.retire("pii", 2).versions == 2
-    with pytest.raises(KeyNotFoundError, match="no version 1"):
-        service.unwrap("pii", first)
-    assert service.unwrap("pii", second) == b"2" * 16
-    assert service.rotate("pii").versions == 3

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
-from sparkcrypt.keys.service import Deleting, KeyDescription, KeyService
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyRetiredError, KeyServiceError
+from sparkcrypt.keys.service import Deleting, KeyDescription, KeyService, Retiring, Rotating
 
 KEY = secrets.token_bytes(32)
 KEY_IDS = {
@@ -219,3 +219,40 @@ def test_deleted_key_unwraps_nothing(storing: KeyService) -> None:
     assert storing.unwrap("other", kept) == KEY
     with pytest.raises(KeyNotFoundError, match="'absent'"):
         storing.delete_key("absent")
+
+
+def test_versions_are_set_aside_before_they_are_destroyed(storing: KeyService) -> None:
+    """What versions that are set aside wrapped is refused by name, and opens again once they are brought back.
+
+    Only what is set aside is destroyed, for good; every step may be given again.  The newest version always stays.
+    """
+    if not isinstance(storing, Retiring):
+        assert not {"set_aside", "bring_back", "destroy_versions"} & set(dir(storing))
+        return
+    assert isinstance(storing, Rotating)
+    storing.create("pii")
+    old = storing.wrap("pii", KEY)
+    assert storing.rotate("pii").first_usable == 1
+    new = storing.wrap("pii", KEY)
+    with pytest.raises(KeyServiceError, match="'pii'"):
+        storing.set_aside("pii", 3)
+    with pytest.raises(KeyServiceError, match=r"'pii'.*not set aside"):
+        storing.destroy_versions("pii", 2)
+    for _ in range(2):
+        assert storing.set_aside("pii", 2).first_usable == 2
+        with pytest.raises(KeyRetiredError, match=r"version 1 of key 'pii' is retired.*keys retire pii --undo"):
+            storing.unwrap("pii", old)
+        assert storing.unwrap("pii", new) == KEY
+    storing.create("pii")
+    assert storing.set_aside("pii", 1).first_usable == 2  # what is set aside stays so
+    for _ in range(2):
+        assert storing.bring_back("pii").first_usable == 1
+        assert storing.unwrap("pii", old) == KEY
+    storing.set_aside("pii", 2)
+    assert storing.rotate("pii").first_usable == 2
+    for _ in range(2):
+        assert storing.destroy_versions("pii", 2).first_usable == 2
+    assert storing.bring_back("pii").first_usable == 2
+    with pytest.raises(KeyServiceError, match="'pii'"):
+        storing.unwrap("pii", old)
+    assert storing.unwrap("pii", new) == KEY
