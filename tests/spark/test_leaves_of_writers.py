@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,10 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.arrow import open_table
-from sparkcrypt.parquet import inspect_file, rewrite_file
+from sparkcrypt.parquet import inspect_file, message_type, read_footer, rewrite_file
+from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.interop.spark_rows import encryption, row_reader
@@ -27,7 +32,7 @@ from tests.spark.support import (
     retriever,
     rows_of,
 )
-from tests.unit.schema.writers import REPEATED, canary, write_as
+from tests.unit.schema.writers import LISTS, MAPS, REPEATED, canary, write_as
 
 pytestmark = pytest.mark.spark
 
@@ -50,10 +55,15 @@ def without_groups(lake: Lake, policy: Policy) -> list[Any]:
     """Make a table over a file whose lists have no group around them, tag it, and return its rows."""
     folder = lake.root / "external"
     folder.mkdir()
-    write_as(folder / "old.parquet", DOCUMENT, lambda forms: REPEATED if REPEATED in forms else forms[0])
+    write_as(folder / "old.parquet", DOCUMENT, partial(pick, REPEATED))
     lake.sql(f"CREATE TABLE t ({COLUMNS}) USING parquet LOCATION '{folder.as_uri()}'")
     set_tags(lake.spark, "t", TOLD, policy)
     return rows_of(lake.spark.table("t"))
+
+
+def pick(form: str, forms: Sequence[str]) -> str:
+    """Return a form where it is one of these, else the first."""
+    return form if form in forms else forms[0]
 
 
 def folder_of(lake: Lake) -> Path:
@@ -101,6 +111,26 @@ def test_lists_without_groups_are_encrypted_and_demanded(lake: Lake) -> None:
     assert refused in refusal(read)
     (drift,) = verify_table(lake.spark, "t", policy).drift
     assert (drift.kind, drift.column) == ("missing", "phones")
+
+
+def test_columns_of_each_form_are_those_of_sparks_own_reader(lake: Lake) -> None:
+    """Inferred from a file alone, and read into a table's columns, by both of Spark's readers."""
+    nested = f"{COLUMNS}, m MAP<STRING, ARRAY<STRING>>, s STRUCT<r: ARRAY<STRING>>"
+    for form in (*LISTS, REPEATED, *MAPS):
+        columns = nested if form == REPEATED else f"{nested}, l ARRAY<ARRAY<STRUCT<x: STRING>>>"  # Spark cannot read it
+        table = lake.spark.createDataFrame([], columns).schema
+        wanted = [leaf.logical for leaf in schema_from_spark(table.jsonValue()).leaves()]
+        file = write_as(lake.root / f"{form}.parquet", table.jsonValue(), partial(pick, form))
+        metadata = read_footer(file).metadata
+        assert metadata is not None
+        fields = message_type(metadata)
+        inferred = schema_from_spark(lake.spark.read.parquet(str(file)).schema.jsonValue())
+        for own in (inferred, schema_from_parquet(fields), schema_from_parquet(fields, inferred)):
+            assert [leaf.logical for leaf in own.leaves()] == wanted, form
+        for rows in (False, True):
+            with row_reader(lake.spark, rows):
+                (row,) = lake.spark.read.schema(table).parquet(str(file)).collect()
+            assert re.findall(r"leaf (\d+)", repr(row)) == [f"{leaf:03}" for leaf in range(len(wanted))], form
 
 
 def test_column_of_another_shape_and_one_that_the_table_lacks_are_refused_by_name(lake: Lake) -> None:
