@@ -162,9 +162,8 @@ def _field(element: SchemaElement) -> Field:
 
 def _annotation(element: SchemaElement) -> Annotation | None:
     converted, logical = element.converted_type, element.logical_type
-    if (
-        converted is not None and converted in _ALL_CONVERTED
-    ):  # where the two differ, parquet-mr, and so Spark, believes this one
+    # Where the two differ, parquet-mr, and so Spark, believes the old one.
+    if converted is not None and converted in _ALL_CONVERTED:
         return _CONVERTED.get(converted)
     if logical is None:
         return None
