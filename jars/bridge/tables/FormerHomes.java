@@ -3,6 +3,7 @@ package io.sparkcrypt;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -89,22 +90,42 @@ final class FormerHomes {
     for (Object root : Calls.list(Calls.call(index, "rootPaths")).stream().limit(MOST_NAMED).toList()) {
       String real = tables.real(root.toString()).text();
       Path beside = new Path(Place.ofRuns(withoutPartitions(new Path(real)).toString()));
-      if (exists(beside, conf)) {
-        list(real, null, true).forEach(left -> judgeRead(root.toString(), real, left, index));
+      List<Left> left = exists(beside, conf) ? list(real, null, true) : List.of();
+      if (!left.isEmpty()) {
+        judgeRead(root.toString(), real, left, index);
       }
     }
   }
 
-  private static void judgeRead(String folder, String real, Left left, Object index) {
+  private static void judgeRead(String folder, String real, List<Left> left, Object index) {
     Object files = Calls.callIfPresent(index, "allFiles"); // a listing without it is made of one that was judged
-    String told = folder + ": " + left.what + "; ";
-    String read = "; read the table itself, as by spark.table(\"" + left.table + "\")";
-    if (files != null && Calls.list(files).stream().noneMatch(file -> isWithin(follow(file, folder, real), left.home))) {
-      throw Refusal.of("PlanError", told + "its files are gone from here, so this read would miss its rows" + read);
+    Set<String> held = files == null ? null : foldersOf(Calls.list(files), folder, real);
+    Left first = left.get(0);
+    String read = "; read the table itself, as by spark.table(\"" + first.table + "\")";
+    for (Left unit : left) {
+      if (held != null && !held.contains(Place.of(unit.home).path())) {
+        throw Refusal.of(
+            "PlanError", folder + ": " + unit.what + "; its files are gone from here, so this read would miss its rows" + read);
+      }
     }
+    String told = folder + ": " + first.what + (left.size() == 1 ? "" : ", and " + (left.size() - 1) + " more partitions did") + "; ";
     if (TOLD.put(told, true) == null) {
       LOG.warn("{}what is here are its old files, until they expire, and files that are in no table{}", told, read);
     }
+  }
+
+  /** Returns the paths of the folders that have some files in them or below, by where the folder of the listing really is. */
+  private static Set<String> foldersOf(List<Object> files, String folder, String real) {
+    Set<String> found = new HashSet<>();
+    Place named = Place.of(folder);
+    for (Object status : files) {
+      Place file = Place.of(((FileStatus) status).getPath().toString());
+      Path at = new Path(file.isWithin(named) ? real + file.below(named) : file.text()).getParent();
+      while (at != null && found.add(Place.of(at.toString()).path())) {
+        at = at.getParent();
+      }
+    }
+    return found;
   }
 
   private static Path withoutPartitions(Path path) {
@@ -122,12 +143,6 @@ final class FormerHomes {
     } catch (IOException e) {
       return true;
     }
-  }
-
-  /** Returns where a listed file really is, by where the folder of the listing is. */
-  private static String follow(Object status, String folder, String real) {
-    Place file = Place.of(((FileStatus) status).getPath().toString());
-    return file.isWithin(Place.of(folder)) ? real + file.below(Place.of(folder)) : file.text();
   }
 
   private void refuse(String folder, String made, boolean isOfRun) {

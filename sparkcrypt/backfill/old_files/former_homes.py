@@ -122,7 +122,7 @@ def _find_homes(
         return {}
     homes = {}
     statuses = {run_id: status_of_units(journal.records) for run_id, journal in journals.items()}
-    for unit, location in in_use.units().items():
+    for unit, location in in_use.units(seconds_old=10.0).items():
         home = _read_home(unit, location, target.base, statuses) or former_home(location, target.base)
         if home is not None and comparable_path(home) not in but:
             homes[comparable_path(home)] = _Home(unit, home, location)

@@ -162,9 +162,9 @@ class InUse:
         """Return the target's own locations; they may be up to ``seconds_old`` seconds old."""
         return Places(self._own_users(seconds_old), self.others.aliases)
 
-    def units(self) -> Mapping[str, str]:
-        """Return unit -> its folder, from a new query."""
-        return {user.name: place for place, user in self._own_users(0.0) if user.reads_below}
+    def units(self, *, seconds_old: float = 0.0) -> Mapping[str, str]:
+        """Return unit -> its folder, from a new query; it may be up to ``seconds_old`` seconds old."""
+        return {user.name: place for place, user in self._own_users(seconds_old) if user.reads_below}
 
     def _own_table(self) -> str | None:
         return None if self.target is None or self.target.table is None else self.target.name
