@@ -48,6 +48,23 @@ def test_only_what_nobody_uses_is_deleted(lake: Lake) -> None:
     assert lake.spark.table("other").count() == 1
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_folder_with_more_than_data_is_kept(lake: Lake, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
+    """Whether folders are renamed aside or files deleted one by one; marks and summaries of writers hold nothing."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    monkeypatch.setattr(HadoopFiles, "renames_at_once", lambda *_: at_once)
+    folder = Path(shutil.copytree(lake.path("t") / "p=0", lake.root / "db" / "copy"))
+    files = data_files(folder)
+    for name in ("_SUCCESS", "_metadata", "_archive/part-0.parquet"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("x")
+    kept = disposal(lake, policy).delete([folder.as_uri()])
+    assert "/copy/_archive: lies beside data" in kept[folder.as_uri()]
+    assert data_files(folder) == files and (folder / "_archive" / "part-0.parquet").exists()
+    shutil.rmtree(folder / "_archive")
+    assert disposal(lake, policy).delete([folder.as_uri()]) == {} and not folder.exists()
+
+
 def test_folder_that_comes_into_use_meanwhile_is_put_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody points a partition to a folder that was renamed aside: it is renamed back, with every file."""
     policy, _ = tagged(lake, PARTITIONED["using"])
