@@ -185,7 +185,7 @@ def verify_table(
         plan=target.plan,
         manifest=held,
         lacks_tagged_columns=_mark_listed(held, lacking),
-        untagged=untagged,
+        untagged=untagged and not drift,
     )
 
 

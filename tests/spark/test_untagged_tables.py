@@ -82,7 +82,7 @@ def test_nothing_is_decrypted_without_consent(lake: Lake, taken_away: Any) -> No
     assert "without --allow-decrypt" in pass_text(dry)
     report = passed(lake, changed)
     t, u = report.tables
-    assert (report.exit_code, t.outcome, u.outcome) == (74, "incomplete", "done")
+    assert (report.exit_code, t.outcome, t.untagged, u.outcome) == (74, "incomplete", False, "done")
     assert {unit["unit"] for unit in t.quarantined} == {"p=0", "p=1"}
     assert all("column email" in unit["message"] and "--allow-decrypt" in unit["message"] for unit in t.quarantined)
     with pytest.raises(VerificationError, match="--allow-decrypt"):

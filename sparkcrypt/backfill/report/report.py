@@ -61,8 +61,8 @@ class Report:
         index: the state of the table's store for data skipping, if it has one and a unit was swapped: ``state``
             (``carried`` or ``stale``), ``reason``, ``store``, ``generation``, ``known`` (number of new files in it).
         audit: number and digest of the audit's newest entry, to be kept where others cannot write; None without one.
-        untagged: whether no column has a tag that encrypts, and no file has a column that is encrypted without one, so
-            that nothing of the table is encrypted.
+        untagged: whether no column has a tag that encrypts, and no file differs from that or has a column that is
+            encrypted without one, so that nothing of the table is encrypted.
         data_columns: number of columns in files, with those inside of nested ones counted singly.
     """
 

@@ -54,9 +54,10 @@ class RunResult:
 
     def report(self, target: Target, engine: str, seconds: float) -> Report:
         """Return the report on a target; ``seconds`` is how long the execution took."""
-        untagged = not target.plan.encrypted and not any(survey.inherited for survey in self.surveys)
         done = {outcome.name for outcome in self.outcomes}
         undone = [survey for survey in self.surveys if survey.drift and survey.name not in done]
+        inherited = any(survey.inherited for survey in self.surveys)
+        untagged = not (target.plan.encrypted or undone or inherited)  # else something may still be encrypted
         return Report(
             table=target.name,
             run_id=self.run_id,

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import json
 from dataclasses import FrozenInstanceError, fields
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from sparkcrypt.backfill.drift.difference import Drift
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
+from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.run.result import RunResult
+from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.plan import build_plan
+from sparkcrypt.policy.load import policy_from_text
+from sparkcrypt.schema import schema_from_spark
 from tests.unit.backfill.run_reports import report
 
+POLICY = """
+version: 1
+key_service: {type: local, path: /keys}
+footer: {key: footer}
+untagged: plaintext
+tags: {pii: {key: pii}}
+"""
 FIELDS = [
     "table", "run_id", "engine", "files_total", "files_rewritten", "files_skipped", "rows",
     "bytes_before", "bytes_after", "columns", "verified", "seconds", "old_location",
@@ -87,3 +104,18 @@ def test_an_untagged_table_is_never_said_to_be_verified_or_to_match() -> None:
     assert "`sparkcrypt tags set`" in text
     assert "yes" not in text and "matched" not in text
     assert (made.to_dict()["outcome"], made.to_dict()["verified"]) == ("untagged", False)
+
+
+def test_what_is_still_encrypted_is_not_called_untagged() -> None:
+    """After tags were taken off, files that nobody has decrypted yet differ from the plan."""
+    schema = schema_from_spark({"type": "struct", "fields": [{"name": "email", "type": "string", "nullable": True}]})
+    target: Any = SimpleNamespace(
+        name="db.t", plan=build_plan(schema, (), policy_from_text(POLICY, where="", base="/"))
+    )
+    unit = Unit("db.t", "/t", None, "", {})
+    kept = UnitSurvey(unit, Amount(1, 9), 0, (Drift("extra", "/t/f", "email", "encrypted with 'pii'"),))
+    clear = UnitSurvey(unit, Amount(1, 9), 0, ())
+    for survey, outcome, untagged in ((kept, "incomplete", False), (clear, "nothing to do", True)):
+        made = RunResult("run", outcome, [survey]).report(target, "native", 1.0)  # type: ignore[arg-type]
+        assert (made.untagged, made.outcome) == (untagged, "untagged" if untagged else outcome)
+        assert made.data_columns == 1
