@@ -14,7 +14,7 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.orphan_search import Orphan
 from sparkcrypt.backfill.after.orphans import find_orphans
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.spark.late_writers import ids
@@ -94,6 +94,22 @@ def test_orphan_that_is_none_any_more_stays(lake: Lake, monkeypatch: pytest.Monk
         what == "writer" and "came or went" in str(told.why_kept)
     )
     assert len(data_files(old)) == len(before) + (what == "commit")
+
+
+def test_orphan_that_cannot_be_listed_is_named_beside_the_others(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system refuses to list one folder: it stays, with the reason, and another one goes."""
+    policy, old = left_by_a_dropped_table(lake, monkeypatch)
+    walk = HadoopFiles.walk
+
+    def refuses(self: HadoopFiles, path: str) -> Any:
+        if path.rstrip("/").endswith("external/p=0"):
+            raise StorageError(f"cannot list {path}: Permission denied")
+        return walk(self, path)
+
+    monkeypatch.setattr(HadoopFiles, "walk", refuses)
+    told = deleted(lake, policy, old)
+    assert (told.deleted, told.files) == (False, 0) and "Permission denied" in str(told.why_kept)
+    assert data_files(old) and not data_files(old.with_name("p=1"))
 
 
 def test_orphan_in_which_a_writer_is_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

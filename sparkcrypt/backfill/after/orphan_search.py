@@ -14,6 +14,7 @@ from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.beside import describe_foreign
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.unit import base_location, is_staged, run_of_folder, staging_folder
+from sparkcrypt.errors import StorageError
 from sparkcrypt.native.beside_data import STAGING_FOLDER, Entry, find_beside
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
@@ -135,7 +136,8 @@ class OrphanSearch:
             if self.files.exists(top):
                 for table in self.files.children(top):
                     for run in self.files.children(table.path) if table.is_folder else ():
-                        yield from self._find_unused(run, "old" if _is_old(run.path) else "new")
+                        kind = "old" if _is_old(run.path) else "new"
+                        yield from _name_unlisted(run.path, kind, self._find_unused(run, kind))
 
     def _find_unused(self, folder: FileStatus, kind: str) -> Iterator[Orphan]:
         """Yield the topmost folders, starting with the given one, to or into which nothing points."""
@@ -160,14 +162,16 @@ class OrphanSearch:
         every = path is None and not databases
         for place, leftover in self._left.items():
             if f"/{STAGING_FOLDER}/" not in place and (every or place.startswith(tuple(below))):
-                yield from self._find_outside(leftover)
+                yield from _name_unlisted(leftover.folder, leftover.kind, self._find_outside(leftover))
         for table in self._tables:
             if every or table.database.lower() in databases:
                 base = base_location(table.location)
                 for folder, location in self._pair_by_name(table):
-                    yield from self._find_outside(
-                        Leftover(folder, "old", base, self._tell_unreplaced(folder, location))
-                    )
+                    yield from _name_unlisted(folder, "old", self._find_moved(folder, location, base))
+
+    def _find_moved(self, folder: str, location: str, base: str) -> Iterator[Orphan]:
+        """Yield the default folder of a unit that a run moved, if nothing uses it and files are in it."""
+        yield from self._find_outside(Leftover(folder, "old", base, self._tell_unreplaced(folder, location)))
 
     def _find_outside(self, leftover: Leftover) -> Iterator[Orphan]:
         if self._places.user_of(leftover.folder) is None and self.files.exists(leftover.folder):
@@ -245,6 +249,14 @@ class OrphanSearch:
         for child in self.files.children(folder):
             if child.is_folder:
                 yield from self._folders(child.path)
+
+
+def _name_unlisted(folder: str, kind: str, found: Iterator[Orphan]) -> Iterator[Orphan]:
+    """Yield what is found in a folder; if it cannot be listed, yield the folder itself with the error: it stays."""
+    try:
+        yield from found
+    except StorageError as error:
+        yield Orphan(folder, kind, 0, 0, 0, base_location(folder), why_kept=f"it cannot be looked through: {error}")
 
 
 def _is_old(folder: str) -> bool:
