@@ -70,7 +70,8 @@ def find_needs(spark: SparkSession, policy: Policy, key_id: str, below: int, fou
                 "deletes them",
             )
     for table, reason in found.coverage.not_looked_at.items():
-        yield Need(table, f"{reason}; see `sparkcrypt keys check`, or give --leave-out with its name if it is not ours")
+        step = "see `sparkcrypt keys check`, or give --leave-out with its name if nothing of it is under the key"
+        yield Need(table, f"{reason}; {step}")
     for use in found.recorded:
         cached = use.keys.get(key_id)
         if not use.keys or (cached is not None and cached.count_below(below).files):

@@ -11,7 +11,7 @@ import pytest
 
 from sparkcrypt.access import read as read_module
 from sparkcrypt.access.log import AccessLog
-from sparkcrypt.access.read import AccessReport, read_accesses
+from sparkcrypt.access.read import AccessReport, read_accesses, read_tables_read
 from sparkcrypt.errors import ConfigError
 from tests.unit.access.events import DAY, record
 
@@ -70,6 +70,15 @@ def test_columns_and_days_are_told_apart(tmp_path: Path) -> None:
         assert [entry["columns"] for entry in report.accesses] == [["people.list.element.ssn"]], column
     assert counts(asked(tmp_path, "sales.customers.m.value.x")) == [("ann", "opened", "9", 1)]
     assert counts(asked(tmp_path, "sales.customers.p")) == []
+
+
+def test_tables_are_listed_with_their_keys_and_last_day(tmp_path: Path) -> None:
+    """Each table and key once, over all days of the log, with the last; a query is not an access to a table."""
+    log = AccessLog(tmp_path, owner="app")
+    log.append(
+        [record(0, "2026-11-20T10:00:00"), record(1), record(2, table="mart.gone", key="fin"), record(3, table=None)]
+    )
+    assert read_tables_read(tmp_path) == {("sales.customers", "pii"): DAY, ("mart.gone", "fin"): DAY}
 
 
 def test_a_refused_footer_is_a_refusal_of_every_column(tmp_path: Path) -> None:

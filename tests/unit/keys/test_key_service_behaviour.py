@@ -256,3 +256,6 @@ def test_versions_are_set_aside_before_they_are_destroyed(storing: KeyService) -
     with pytest.raises(KeyServiceError, match="'pii'"):
         storing.unwrap("pii", old)
     assert storing.unwrap("pii", new) == KEY
+    assert storing.set_aside("pii", 3).first_usable == 3  # a second time, after the first was finished
+    assert storing.bring_back("pii").first_usable == 2
+    assert storing.unwrap("pii", new) == KEY
