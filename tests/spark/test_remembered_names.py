@@ -131,10 +131,11 @@ def test_records(lake: Lake) -> None:
     lake.sql(f"CREATE TABLE t USING parquet AS SELECT '{SECRET}' AS {columns[-1]}, '{PLAIN}' AS note")
     assert_encrypted(lake.path("t"), policy, {columns[-1]: "pii"})
     lake.sql("DROP TABLE t")
-    lake.sql(f"ALTER DATABASE {lake.database} SET DBPROPERTIES ('{NAME_PREFIX}t' = '[')")
+    for damaged in ('{"tags":{},"require_encryption":true,"uuid":null,"gone":5}', "["):
+        lake.sql(f"ALTER DATABASE {lake.database} SET DBPROPERTIES ('{NAME_PREFIX}t' = '{damaged}')")
+        with pytest.raises(PlanError, match="tags forget"):
+            remembered_names(lake.spark, lake.database)
     assert f"sparkcrypt tags forget {lake.name('t')}" in refusal(lake.sql, f"CREATE TABLE t USING parquet AS {ROW}")
-    with pytest.raises(PlanError, match="tags forget"):
-        remembered_names(lake.spark, lake.database)
     forget_tags(lake.spark, "t")
     lake.sql(f"CREATE TABLE t USING parquet AS {ROW}")
     assert_plaintext(lake.path("t"))

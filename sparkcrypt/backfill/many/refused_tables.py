@@ -17,7 +17,7 @@ from sparkcrypt.paths import PlaceIndex
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
-from sparkcrypt.spark.tables.remembered_names import RememberedName, lost_tags_of_name, remembered_names
+from sparkcrypt.spark.tables.remembered_names import lost_tags_of_name
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tables.tags_without_effect import find_tags_without_effect
 
@@ -47,7 +47,6 @@ class Gate:
         self._spark, self._policy, self._accept = spark, policy, accept_path_readers
         self.away = TurnedAway()
         self._known: dict[str, PlaceIndex[str]] = {}
-        self._names: dict[str, dict[str, RememberedName]] = {}
 
     def of_kind(self, chosen: Chosen) -> bool:
         """Tell whether a table is of a kind that can be rewritten; if not and it was named, record it as refused."""
@@ -75,9 +74,7 @@ class Gate:
     def _find_lost_by_name(self, table: Table | None) -> str | None:
         if table is None:
             return None
-        if table.database not in self._names:
-            self._names[table.database] = remembered_names(self._spark, table.database)
-        lost = lost_tags_of_name(table, self._names[table.database].get(table.name.lower()))
+        lost = lost_tags_of_name(self._spark, table)
         if not lost:
             return None
         columns = "; ".join(f"{column}: {','.join(tags)}" for column, tags in lost.items())

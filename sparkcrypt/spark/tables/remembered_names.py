@@ -143,8 +143,13 @@ def expire_names(spark: SparkSession, database: str, today: date | None = None) 
             _write(spark, database, table, kept)
 
 
-def lost_tags_of_name(table: Table, record: RememberedName | None) -> dict[str, tuple[str, ...]]:
-    """Return the tags that a table's name is remembered with and that its columns lack: dotted column path -> tags."""
+def lost_tags_of_name(spark: SparkSession, table: Table) -> dict[str, tuple[str, ...]]:
+    """Return the tags that a table's name is remembered with and that its columns lack: dotted column path -> tags.
+
+    Raises:
+        PlanError: the name's record is damaged; the message says how to be rid of it.
+    """
+    record = _read(_properties(spark, table.database), table.full_name, table.name.lower())
     if record is None:
         return {}
     schema = schema_from_spark(table.schema_json)
@@ -193,7 +198,8 @@ def _read(properties: Mapping[str, str], name: str, table: str) -> RememberedNam
     try:
         record = json.loads(text)
         tags = {str(column): tuple(map(str, names)) for column, names in record["tags"].items()}
-        return RememberedName(tags, bool(record["require_encryption"]), record["uuid"], record["gone"])
+        day = None if record["gone"] is None else date.fromisoformat(record["gone"]).isoformat()
+        return RememberedName(tags, bool(record["require_encryption"]), record["uuid"], day)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise PlanError(
             f"{name}: database property {NAME_PREFIX}{table} is not what sparkcrypt wrote there; set the tags of the "
