@@ -185,6 +185,11 @@ def test_refusal(lake: Lake, sink: str) -> None:
     assert not [file for file in lake.path("t").rglob("*") if SECRET in file.name or file.suffix == ".csv"]
     if lake.spark.version >= "4.1":
         assert rows_of(lake.spark.table("t")) == [(1, SECRET, PLAIN)]
+    if sink == "csv":
+        lake.sql("DROP TABLE IF EXISTS t")
+        for kind in ("USING csv", "STORED AS TEXTFILE"):
+            said = refusal(lake.sql, f"CREATE TABLE t {COLUMNS} {kind}")
+            assert "email" in said and "pii" in said
 
 
 def test_swap_by_rename(lake: Lake) -> None:
