@@ -125,7 +125,7 @@ def table_context(policy_text: str, path: str, properties: Mapping[str, str]) ->
 
 def _schemas_of_table(properties: Mapping[str, str]) -> tuple[Schema, ...]:
     texts = (properties.get(names.TABLE_SCHEMA), properties.get(names.QUERY_SCHEMA))
-    others = _parse_json(unescape_json(properties.get(names.OWNER_SCHEMAS)), names.OWNER_SCHEMAS, list)
+    others = _parse_json(properties.get(names.OWNER_SCHEMAS), names.OWNER_SCHEMAS, list)
     return tuple(map(schema_from_spark, (*(text for text in map(unescape_json, texts) if text), *others)))
 
 
@@ -259,7 +259,7 @@ def _locations(text: str | None) -> list[tuple[str, dict[str, str | None]]]:
 def _parse_json(text: str | None, name: str, kind: type[T]) -> T:
     """Return what a property of the jar says; an empty value of its kind if it is not set."""
     try:
-        value = json.loads(text) if text else kind()
+        value = json.loads(unescape_json(text) or "") if text else kind()
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} is not JSON; leave it to sparkcrypt.configure") from error
     if not isinstance(value, kind):

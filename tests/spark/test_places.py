@@ -169,6 +169,15 @@ def test_table_made_of_a_query_in_a_tagged_folder(lake: Lake) -> None:
     assert_encrypted(Path(lake.path("t")), policy, {"email": "pii"}, visible=())
 
 
+def test_write_by_an_alias(lake: Lake) -> None:
+    """What the policy says is another name of a table's folder has the table's tags."""
+    policy = lake.policy(more=f"aliases:\n  file:{lake.root}/mirror: file:{lake.root}/db")
+    tagged(lake)
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    rows(lake).write.mode("append").parquet(str(lake.root / "mirror" / "t"))
+    assert_encrypted(lake.root / "mirror", policy, {"email": "pii"})
+
+
 @pytest.mark.parametrize("rule", [False, True], ids=["tags", "rule"])
 def test_write_by_a_mount(lake: Lake, rule: bool) -> None:
     """A folder of viewfs is what is mounted there, for writes, and for reads of tables that require encryption."""

@@ -79,7 +79,7 @@ final class CatalogPlaces {
   }
 
   /** Returns the folders of tables that have a rule by their name. */
-  PlaceIndex<TablePlace> ruled() {
+  PlaceIndex<TablePlace> ofRules() {
     return lookUp(RULED, () -> {
       Map<String, Map<String, String>> byDatabase = new TreeMap<>();
       for (String name : policy.ruledTables()) {
@@ -153,7 +153,7 @@ final class CatalogPlaces {
    * Returns the folders of tables that carry tags of their own, or have an identity from a run, in every database; the answer is as
    * old as its oldest part.
    */
-  PlaceIndex<TablePlace> tagged() {
+  PlaceIndex<TablePlace> ofTags() {
     return lookUp(ALL_TAGGED, () -> {
       PlaceIndex<TablePlace> found = new PlaceIndex<>();
       long oldest = System.nanoTime();

@@ -278,7 +278,7 @@ final class KnownTables {
    * is noted by its folder.
    */
   private void addOwner(ObjectNode known, String folder, boolean namesAll) {
-    TablePlace ruled = nearest(real.of(folder), List.of(folders.ruled()));
+    TablePlace ruled = nearest(real.of(folder), List.of(folders.ofRules()));
     if (ruled != null) {
       if (!Place.of(folder).isWithin(Place.of(ruled.folder()))) {
         known.putObject(folder).put("table", ruled.name()).put("uuid", ruled.uuid());
@@ -299,7 +299,7 @@ final class KnownTables {
   /** Returns the locations of tables with rules, as JSON for readers and writers by path. */
   private ObjectNode locations() {
     ObjectNode known = Wire.object();
-    for (TablePlace place : folders.ruled().values()) {
+    for (TablePlace place : folders.ofRules().values()) {
       known.putObject(place.folder()).put("table", place.name()).put("uuid", place.uuid());
     }
     return known;
@@ -320,6 +320,6 @@ final class KnownTables {
   }
 
   private List<PlaceIndex<TablePlace>> allPlaces() {
-    return List.of(folders.ruled(), folders.tagged());
+    return List.of(folders.ofRules(), folders.ofTags());
   }
 }

@@ -296,6 +296,8 @@ def test_nearest_location_wins() -> None:
     locations = json.dumps({"file:/w/t/in": {"table": "x.y", "uuid": UUID}, "file:/w": {"table": "z.z", "uuid": None}})
     request = write(f"file:/w/t/in/{NAME}", properties={PREFIX + "tags.ssn": "pii", PREFIX + "locations": locations})
     assert prefix({**request, "policy": strict("/w/t")}) == f"{UUID}/{NAME}\0"
+    escaped = {**request["properties"], PREFIX + "locations": locations.replace('"', '\\"')}  # by Hive's SerDe
+    assert prefix({**request, "properties": escaped}) == f"{UUID}/{NAME}\0"
 
 
 def test_stated_table_may_not_pass_over_its_location() -> None:
