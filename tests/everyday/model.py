@@ -38,6 +38,7 @@ class Table:
         rows: id -> partition, of all rows that must be there once.
         written: ids of all rows that were ever written to it.
         tagged: columns whose values are secret.
+        note_tag: the tag of column ``note``; empty without.
         more: columns that came later, and have no value.
         reported: whether a command said that it is not as it should be, so that nobody is deceived.
         questionable: whether people did what a command may rightly report.
@@ -49,6 +50,7 @@ class Table:
     rows: dict[int, int | None] = field(default_factory=dict)
     written: set[int] = field(default_factory=set)
     tagged: set[str] = field(default_factory=lambda: {"e"})
+    note_tag: str = ""
     more: list[str] = field(default_factory=list)
     reported: bool = False
     questionable: bool = False

@@ -105,7 +105,7 @@ def overwrite(estate: Estate, table: Table) -> None:
 def overwrite_and_retag(estate: Estate, table: Table) -> None:
     """INSERT OVERWRITE of a partition, after which another column is tagged."""
     overwrite(estate, table)
-    estate.tag(table, "note", "fin")
+    retag(estate, table)
 
 
 @_verb(_partitioned)
@@ -152,8 +152,9 @@ def add_column(estate: Estate, table: Table) -> None:
 
 @_verb()
 def retag(estate: Estate, table: Table) -> None:
-    """Tag another column."""
-    estate.tag(table, "note", "fin")
+    """Tag another column, or give it another tag."""
+    table.note_tag = "pii" if table.note_tag == "fin" else "fin"
+    estate.tag(table, "note", table.note_tag)
 
 
 @_verb()
