@@ -298,7 +298,7 @@ def derive(estate: Estate, table: Table) -> None:
         return
     name = f"derived_{estate.batch(table).ids.start}"
     made = Table(name, False, tagged=set(table.tagged), questionable=True)
-    estate.model.intend(made, table.rows, plain=False)
+    estate.model.intend(made, table.rows, plain=True)  # they may be in clear in the table itself
     estate.sql(f"CREATE TABLE {name} USING parquet AS SELECT id, email, note FROM {table.name}")
     made.add(table.rows, None)
     estate.model.tables[name] = made
@@ -320,7 +320,7 @@ def stream_to_new_table(estate: Estate, table: Table) -> None:
     """Let a stream copy the table into one that it makes."""
     name = f"copied_{estate.batch(table).ids.start}"
     made = Table(name, False, tagged=set(table.tagged), questionable=True)
-    estate.model.intend(made, table.rows, plain=False)
+    estate.model.intend(made, table.rows, plain=True)  # they may be in clear in the table itself
     frame = estate.session().readStream.table(table.name).select("id", "email", "note")
     checkpoint = str(estate.outside / name)
     writer = frame.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
