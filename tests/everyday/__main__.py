@@ -109,6 +109,7 @@ def _text(said: dict[str, Any]) -> str:
             f"{said['nights']} nights in {said['seconds']} s, {len(said['wrong'])} wrong; drivers killed, by what was "
             "done before:",
             *lines,
+            f"never: {', '.join(said['never']) or 'none'}",
             *(f"seed {wrong['seed']}, after {wrong['after']}: {'; '.join(wrong['what'])}" for wrong in said["wrong"]),
         ]
     )
