@@ -198,6 +198,7 @@ def test_write_by_a_mount(lake: Lake, rule: bool) -> None:
         assert "requires encryption" in refusal(lambda: lake.spark.read.parquet(path).collect())
 
 
+@pytest.mark.sparks
 def test_streams(lake: Lake) -> None:
     """Streams by a link, into a second table, and with partitions that are a table, do as other writes."""
     policy = lake.policy()

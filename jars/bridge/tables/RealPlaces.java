@@ -36,12 +36,27 @@ final class RealPlaces {
 
   /** Returns the real place of a folder that may not exist yet. */
   Place of(String folder) {
-    Place place = Place.of(folder).without(aliases);
+    Place place = qualify(folder).without(aliases);
     if (isView(place)) {
       place = place.without(mounts.computeIfAbsent(place.scheme() + "://" + place.authority(), this::mountsOf)).without(aliases);
     }
     boolean isLocal = "file".equals(place.scheme()) && place.path().startsWith("/");
     return isLocal ? new Place("file", "", withoutLinks(place.path())) : place;
+  }
+
+  /** Returns the place of a text that may lack its store: streams of Spark 3.5 have paths as their user wrote them. */
+  private Place qualify(String folder) {
+    Place place = Place.of(folder);
+    if (place.scheme() != null && (place.scheme().equals("file") || !place.authority().isEmpty())) {
+      return place;
+    }
+    try {
+      Path path = new Path(folder);
+      return Place.of(path.getFileSystem(policy.sparkContext().hadoopConfiguration()).makeQualified(path).toString());
+    } catch (IOException | RuntimeException e) {
+      LOG.debug("which store {} is on cannot be told", folder, e);
+      return place;
+    }
   }
 
   private boolean isView(Place place) {
