@@ -140,7 +140,7 @@ class Writers:
         return error
 
     def _saved_as_table(self) -> str | None:
-        """Overwrite the table, and tag it again, as whoever does that must."""
+        """Overwrite the table, and tag it again, as whoever does that without the extension must."""
         site, plain = self._site, not self._site.plan.partitions
         rows: dict[Partition, list[int]] = {p: site.new_ids(2) for p in ([None] if plain else (0, 1))}
         for p in rows.keys() | set(range(5)):

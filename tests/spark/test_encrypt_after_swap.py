@@ -8,7 +8,9 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
+from sparkcrypt.tags.model import tag_property
 from tests.spark.support import Lake, refusal, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
 
@@ -103,7 +105,7 @@ def _partitions(swapped: Swapped) -> None:
 
 
 def test_save_as_table(swapped: Swapped) -> None:
-    """SaveAsTable appends, and overwrites, as on any table; the table that overwriting makes anew has no tags."""
+    """SaveAsTable appends, and overwrites, as on any table; the table that overwriting makes anew keeps the tags."""
     lake = swapped.lake
     frame = lake.sql("SELECT 7 AS id, 'seven' AS email, 'n' AS note" + (", 1 AS p" if swapped.partitioned else ""))
     writer = frame.write.format("hive" if "hive" in swapped.kind else "parquet").mode("append")
@@ -111,6 +113,7 @@ def test_save_as_table(swapped: Swapped) -> None:
     assert swapped.clean() == 5
     lake.spark.range(3).selectExpr("cast(id AS INT) AS id", "'x' AS email").write.mode("overwrite").saveAsTable("t")
     assert lake.spark.table("t").count() == 3
+    assert Catalog(lake.spark).table("t").options[tag_property(("email",))] == "pii"
 
 
 @pytest.mark.parametrize("kind", ["partitioned using", "external using", "managed using"])
