@@ -146,7 +146,7 @@ def _find_unsettled(runs: Sequence[KnownRun]) -> list[str]:
             if begun or unit.step == "unit_rolling_back":
                 lines.append(f"{name}: a swap by run {run.run_id} may be half done; run `sparkcrypt backfill` again")
             if unit.swapped and not unit.partition_path:
-                folders[name] = unit.new_location
+                folders[name] = str(unit.fields["outcome"].get("new_location", ""))  # a record may lack it
     local = {name: Path(place.removeprefix("file:")) for name, place in folders.items() if place.startswith("file:/")}
     missing = [f"{name}: {place}, its folder, is missing" for name, place in local.items() if not place.exists()]
     return [*lines, *missing]

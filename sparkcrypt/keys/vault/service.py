@@ -154,8 +154,9 @@ class VaultKeyService:
             KeyServiceError: there is no such version.
         """
         if below > self.describe(key_id).first_usable:
-            # Vault accepts no lower min_encryption_version, which an earlier destruction has set.
-            self._configure(key_id, min_decryption_version=below, min_encryption_version=below)
+            # Vault accepts no lower min_encryption_version, which an earlier destruction has set; hvac takes no equal pair.
+            self._configure(key_id, min_encryption_version=below)
+            self._configure(key_id, min_decryption_version=below)
         return self.describe(key_id)
 
     def bring_back(self, key_id: str) -> KeyDescription:

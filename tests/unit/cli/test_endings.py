@@ -23,6 +23,7 @@ CODES = {
     "PlanError": 65,
     "KeyServiceError": 69,
     "KeyNotFoundError": 69,
+    "KeyRetiredError": 69,
     "KeyServiceUnavailableError": 69,
     "KeyAccessDeniedError": 77,
     "BridgeError": 70,
