@@ -154,7 +154,7 @@ class VaultKeyService:
             KeyServiceError: there is no such version.
         """
         if below > self.describe(key_id).first_usable:
-            # Vault accepts no lower min_encryption_version, which an earlier destruction has set; hvac takes no equal pair.
+            # Vault accepts no lower min_encryption_version, which an earlier destruction set; hvac takes no equal pair.
             self._configure(key_id, min_encryption_version=below)
             self._configure(key_id, min_decryption_version=below)
         return self.describe(key_id)
