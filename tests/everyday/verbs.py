@@ -331,9 +331,8 @@ def stream_to_new_table(estate: Estate, table: Table) -> None:
 
 @_verb(may_report=True)
 def tag_in_properties(estate: Estate, table: Table) -> None:
-    """Tag a column where Hive tables have their tags."""
+    """Tag a column where Hive tables have their tags; in other tables that has no effect, as plans and passes say."""
     estate.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('{names.TAGS_PREFIX}note' = 'fin')")
-    table.tagged.add("n")
 
 
 @_verb(_unpartitioned, may_report=True)

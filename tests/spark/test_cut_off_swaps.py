@@ -247,3 +247,28 @@ def test_truncated_unit_is_a_question_and_others_expire(lake: Lake, create: str,
     assert not [file for file in lake.path("t").rglob("*.parquet") if parts]
     stranger(lake, INSERT.replace("'n')", "'n', 0)") if parts else INSERT)
     assert ids(lake) == sorted([*left, 100])
+
+
+@pytest.mark.parametrize("create", [PARTITIONED["using"], UNPARTITIONED["using"]], ids=["partitions", "table"])
+def test_kill_of_expire_between_two_folders_is_no_erasure(
+    lake: Lake, clock: Clock, monkeypatch: Any, create: str
+) -> None:
+    """What a killed `expire` had deleted is gone on purpose: a pass asks nobody, and the next `expire` goes on."""
+    policy, before = tagged(lake, create)
+    encrypt_table(lake.spark, "t", policy)
+    delete = HadoopFiles.delete_tree
+
+    def deleted(files: HadoopFiles, path: str) -> None:
+        delete(files, path)
+        raise Killed
+
+    monkeypatch.setattr(past_run, "acquire", functools.partial(acquire, clock=clock))
+    kill_during(
+        lambda: expire_run(lake.spark, "t", policy),
+        clock,
+        lambda patch: patch.setattr(HadoopFiles, "delete_tree", deleted),
+    )
+    assert the_pass(lake, policy).outcome == "nothing to do"
+    assert not expire_run(lake.spark, "t", policy).refused
+    assert (ids(lake), len(list(lake.path("t").glob("p=*/*.parquet")))) == ([row.id for row in before], 0)
+    assert the_pass(lake, policy).outcome == "nothing to do"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from sparkcrypt.backfill.after.expire_refusals import may_commit, refuse_earlier_writer
 from sparkcrypt.backfill.journal.attempts import undone_attempts
 from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.later_entries import RunExpiring
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.awaiting_expiry import swap_time
 from sparkcrypt.backfill.old_files.changes import known_of_undone, known_places
@@ -86,6 +87,7 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
             _refuse_unknown(runs.files, *undone[folder], folder, place)
 
     disposal = runs.disposal(run_id)
+    journal.write(RunExpiring(tuple(waste.folders)))
     used = replace(disposal, asks_all=True).delete(waste.old, inspect=inspect)
     used |= disposal.delete([folder for folder in waste.abandoned if folder not in waste.old], inspect=inspect_undone)
     for folder, user in used.items():

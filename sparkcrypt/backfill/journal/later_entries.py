@@ -165,6 +165,14 @@ class RunRolledBack(Entry):
 
 
 @dataclass(frozen=True, slots=True)
+class RunExpiring(Entry):
+    """Folders of the run are about to be deleted; if that is cut off, some of them may be gone already."""
+
+    kind: ClassVar[str] = "run_expiring"
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunExpired(Entry):
     """Folders of the run were deleted, except those of ``units_left``, which have an open problem."""
 

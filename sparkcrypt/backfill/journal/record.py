@@ -27,7 +27,9 @@ UNIT_KINDS = (
     *("unit_listed", "unit_staged", "unit_verified", "unit_swapping", "unit_swapped", "unit_moved", "unit_failed"),
     *("unit_carrying", "unit_carried", "unit_resolved", "unit_relocated", "unit_rolling_back", "unit_rolled_back"),
 )
-RUN_KINDS = ("run_started", "run_resumed", "run_paused", "run_finished", "run_rolled_back", "run_expired")
+RUN_KINDS = (
+    *("run_started", "run_resumed", "run_paused", "run_finished", "run_rolled_back", "run_expiring", "run_expired"),
+)
 KINDS = RUN_KINDS + UNIT_KINDS
 DAMAGED = "the state directory was damaged; restore it, or look at the table and start a new run"
 

@@ -6,7 +6,8 @@ from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.later_entries import RunExpired
 
 _CHANGE_NO_UNIT = (
-    *("run_resumed", "run_expired", "unit_carrying", "unit_carried", "unit_resolved", "unit_moved", "unit_relocated"),
+    *("run_resumed", "run_expiring", "run_expired"),
+    *("unit_carrying", "unit_carried", "unit_resolved", "unit_moved", "unit_relocated"),
 )
 """The kinds of records that `expire` writes; a driver that continues the run writes other kinds too."""
 _NEW_FILES = ("unit_swapped", "unit_moved", "unit_rolled_back")

@@ -8,7 +8,13 @@ from itertools import pairwise
 
 from sparkcrypt.backfill.journal.attempts import Attempt, undone_attempts
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
-from sparkcrypt.backfill.old_files.changes import Changes, changes_at, changes_at_undone, expired_folders
+from sparkcrypt.backfill.old_files.changes import (
+    Changes,
+    changes_at,
+    changes_at_undone,
+    expired_folders,
+    expiring_folders,
+)
 from sparkcrypt.backfill.old_files.grace import find_files_back, folders_in_use, settle_move
 from sparkcrypt.backfill.old_files.reconcile import (
     finish_reconciling,
@@ -121,6 +127,8 @@ def _find_in_unit(
                 yield Suspect(name, status, Changes(location, (), (), ()), listed, back)
             continue
         changes = changes_at(unit, location, listed, status)
+        if changes.only_gone and _is_expiring(rewriter, location):
+            continue
         if changes.gone and not listed and finish:
             moved = settle_move(rewriter, name, status)
             if moved is not status:
@@ -131,6 +139,16 @@ def _find_in_unit(
             continue
         if changes and not (changes.only_gone and is_superseded(rewriter, name, status)):
             yield Suspect(name, status, changes, listed)
+
+
+def _is_expiring(rewriter: UnitRewriter, location: str) -> bool:
+    """Tell whether an `expire` that was killed had begun to delete an old folder, and this is what is missing there.
+
+    Where a rename is one step, it deletes a folder elsewhere, so the folder itself is not there any more.
+    """
+    files = rewriter.run.files
+    begun = comparable_path(location) in expiring_folders(rewriter.run.journal.records)
+    return begun and not (files.renames_at_once(location) and files.exists(location))
 
 
 def is_superseded(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool:

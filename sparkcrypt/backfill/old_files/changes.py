@@ -118,6 +118,16 @@ def expired_folders(records: tuple[Record, ...]) -> set[str]:
     }
 
 
+def expiring_folders(records: tuple[Record, ...]) -> set[str]:
+    """Return the folders of a run that `expire` has begun to delete, in comparable form."""
+    return {
+        comparable_path(str(folder))
+        for record in records
+        if record.kind == "run_expiring"
+        for folder in record.fields["folders"]
+    }
+
+
 def _compare(location: str, folders: tuple[Folder, ...], known: Mapping[str, int], held: set[str]) -> Changes:
     """Compare a folder with the files that may be in it (``known``) and with the paths that must be (``held``)."""
     now = by_place(location, folders)

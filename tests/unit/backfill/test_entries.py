@@ -22,6 +22,7 @@ from sparkcrypt.backfill.journal.entries import (
 from sparkcrypt.backfill.journal.journal import KINDS
 from sparkcrypt.backfill.journal.later_entries import (
     RunExpired,
+    RunExpiring,
     RunRolledBack,
     UnitCarried,
     UnitCarrying,
@@ -55,6 +56,7 @@ WRITTEN: list[tuple[Entry, dict[str, Any]]] = [
     (RunPaused(None), {"units_left": None}),
     (RunFinished("done"), {"outcome": "done"}),
     (RunRolledBack(("p=1",)), {"units": ["p=1"]}),
+    (RunExpiring(("/old",)), {"folders": ["/old"]}),
     (RunExpired(("/old",)), {"folders": ["/old"]}),
     (RunExpired(("/old",), ("p=1",)), {"folders": ["/old"], "units_left": ["p=1"]}),
     (UnitListed(UNIT, "/s"), {"unit": "p=1", "staged": "/s", **DESCRIBED}),
