@@ -79,7 +79,7 @@ class Estate:
             stranger.sql(
                 f"CREATE TABLE {table.name} (id BIGINT, email STRING, note STRING{', p INT' if partitioned else ''}) "
                 f"USING parquet{' PARTITIONED BY (p)' if partitioned else ''}"
-                + (f" LOCATION '{home.as_uri()}'" if home else "")
+                + (f" LOCATION 'file:{home}'" if home else "")
             )
             for p in (0, 1) if partitioned else (None,):
                 batch = self.batch(table, p, plain=True)

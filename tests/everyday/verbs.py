@@ -116,7 +116,7 @@ def drop_partition(estate: Estate, table: Table) -> None:
     _empty(table, p)
 
 
-@_verb(_managed)
+@_verb(_managed, may_report=True)
 def truncate(estate: Estate, table: Table) -> None:
     """TRUNCATE of the table, or of a partition that has rows."""
     places = sorted({p for p in table.rows.values() if p is not None})
@@ -157,7 +157,7 @@ def retag(estate: Estate, table: Table) -> None:
     estate.tag(table, "note", table.note_tag)
 
 
-@_verb()
+@_verb(may_report=True)
 def keep_files(estate: Estate, table: Table) -> None:
     """Put files of one's own, such as no query reads, into the table's folder."""
     for folder in estate.folders(table.name)[:1]:
@@ -169,7 +169,7 @@ def keep_files(estate: Estate, table: Table) -> None:
             estate.model.kept[content] = path
 
 
-@_verb(_unpartitioned)
+@_verb(_unpartitioned, may_report=True)
 def stream(estate: Estate, table: Table) -> None:
     """Let a stream append what is new in its input; its checkpoint is in the table's folder, as many have it."""
     checkpoint = table.home or estate.lake.path(table.name)
@@ -233,7 +233,7 @@ def second_table(estate: Estate, table: Table) -> None:
     batch = estate.batch(table)
     folder, name = estate.folders(table.name)[0], f"over_{batch.ids.start}"
     table.questionable = True
-    estate.sql(f"CREATE TABLE {name} (id BIGINT, email STRING, note STRING) USING parquet LOCATION '{folder.as_uri()}'")
+    estate.sql(f"CREATE TABLE {name} (id BIGINT, email STRING, note STRING) USING parquet LOCATION 'file:{folder}'")
     try:
         estate.sql(f"INSERT INTO {name} {batch.columns}")
         table.add(batch.ids, batch.p)

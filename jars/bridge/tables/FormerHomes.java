@@ -161,6 +161,7 @@ final class FormerHomes {
   /** Returns the tables and partitions that have left a folder, or folders of partitions below it. */
   private List<Left> list(String named, String made, boolean isOfRun) {
     String folder = tables.real(named).text();
+    tables.owner(folder); // drops answers of the catalog about a table that has moved since
     TablePlace near = tables.near(folder);
     List<Left> found = new ArrayList<>();
     for (TablePlace place : tables.listPlaces()) {
