@@ -71,7 +71,7 @@ def test_what_makes_no_plan_is_65(ended: Ended, name: str, word: str) -> None:
 
 def test_refused_tags_change_nothing(ended: Ended) -> None:
     """After refused commands the table carries no tag."""
-    assert ended.document("tags show before") == {"table": "d.t", "tags": []}
+    assert ended.document("tags show before") == {"table": "d.t", "tags": [], "warnings": []}
 
 
 def test_tags_are_set_in_both_places(ended: Ended) -> None:

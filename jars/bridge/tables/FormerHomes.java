@@ -177,7 +177,8 @@ final class FormerHomes {
         found.add(new Left(name, staged.runs, name + " is not in this folder of its runs but in " + place.folder(), ""));
       }
     }
-    if (found.isEmpty() && near != null && near.table() != null) {
+    boolean isOwn = near == null || near.table() == null || TableEntry.quote(near.table()).equalsIgnoreCase(made);
+    if (found.isEmpty() && !isOwn) {
       addPartitions(found, folder, near.table(), isOfRun);
     }
     return found;

@@ -11,7 +11,7 @@ from traceback import extract_tb
 from sparkcrypt.errors import BridgeError, KeyServiceUnavailableError, SparkcryptError
 from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
 
-_MET_BY_ALL = (KeyServiceUnavailableError, BridgeError)
+_MET_BY_ALL = (KeyServiceUnavailableError, BridgeError, MemoryError)
 """Errors that every other table would meet too."""
 
 
@@ -46,7 +46,7 @@ class TableFailures:
             table: the name of the table.
 
         Raises:
-            KeyServiceUnavailableError, BridgeError: the error of the block.
+            KeyServiceUnavailableError, BridgeError, MemoryError: the error of the block.
         """
         try:
             yield
