@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.changes import Changes, expired_folders
-from sparkcrypt.backfill.old_files.compare_with_journal import open_problem
+from sparkcrypt.backfill.old_files.compare_with_journal import note_resolution, open_problem, problems_of
 from sparkcrypt.backfill.old_files.past_run import PastRuns
 from sparkcrypt.backfill.old_files.problems import CUT_OFF, GONE
 from sparkcrypt.backfill.old_files.reconcile import list_reconciled_files, old_locations, proven_files
@@ -134,7 +134,21 @@ def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
         if lost is not None and lost.kind is not None:
             changes = Changes(status.old_location, (), lost.gone, ())
             failed.append(open_problem(rewriter, name, changes, lost.kind, lost.message))
+    _close_settled(rewriter)
     return tuple(failed)
+
+
+def _close_settled(rewriter: UnitRewriter) -> None:
+    """Close the problems of new files that were gone and are there again, or that a rollback has taken out of use."""
+    run, problems = rewriter.run, problems_of(rewriter)
+    statuses = status_of_units(run.journal.records)
+    for problem in problems.open():
+        status = statuses.get(problem.unit) if (problem.kind, problem.run_id) == (GONE, run.run_id) else None
+        if status is None or (status.swapped and rewriter.locate(proven_files(status)) is not Whereabouts.IN_USE):
+            continue
+        reason = "its new files are there again" if status.swapped else "its old files are in use again"
+        note_resolution(rewriter, problem, "both", reason)
+        problems.close(problem.problem, "both", reason)
 
 
 @dataclass(frozen=True, slots=True)
