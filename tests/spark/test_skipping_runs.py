@@ -104,7 +104,7 @@ def test_each_run_carries_the_store_over(lake: Lake, kind: str) -> None:
     }
 
     set_tags(lake.spark, "t", {"email": ["fin"], "plain": ["public"]}, policy)
-    tagged_again = encrypt_table(lake.spark, "t", policy)
+    tagged_again = encrypt_table(lake.spark, "t", policy, allow_decrypt=True)
     assert tagged_again.index is not None
     assert (tagged_again.index["state"], tagged_again.index["known"]) == ("carried", FILES)
     hold(lake)
