@@ -106,8 +106,10 @@ def test_path_below_a_table_with_a_rule(lake: Lake) -> None:
     """A write by path into the table's folder, a custom partition or what a run made of it, is under its rule."""
     policy = lake.policy(tables=rules(lake))
     create(lake, "USING parquet", "PARTITIONED BY (p INT)")
-    places = (lake.root / "custom", lake.path(".sparkcrypt") / "t" / "run-1" / "p=1", lake.path("t") / "p=2")
-    lake.sql(f"ALTER TABLE t ADD PARTITION (p = 0) LOCATION 'file:{places[0]}'")
+    run = lake.path(".sparkcrypt") / "t" / "20260101T000000000Z-abcdef-1-1-00000000"
+    places = (lake.root / "custom", run / "p=1", lake.path("t") / "p=2")
+    for number, place in enumerate(places[:2]):
+        lake.sql(f"ALTER TABLE t ADD PARTITION (p = {number}) LOCATION 'file:{place}'")
     for place in places:
         lake.sql(f"SELECT {ROW}").toDF("id", "email", "note").write.mode("append").parquet(str(place))
         assert_encrypted(place, policy, {"email": "pii"})
