@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql.functions import lit
 
 from sparkcrypt import names
@@ -273,7 +274,11 @@ def swap_by_rename(estate: Estate, table: Table) -> None:
     estate.sql(f"ALTER TABLE {table.name} RENAME TO {former.name}")
     estate.model.tables[former.name] = former
     estate.away.add(table.name)
-    estate.sql(f"ALTER TABLE next_{batch.ids.start} RENAME TO {table.name}")
+    try:
+        estate.sql(f"ALTER TABLE next_{batch.ids.start} RENAME TO {table.name}")
+    except PySparkException:
+        estate.sql(f"DROP TABLE next_{batch.ids.start}")
+        raise
     estate.away.discard(table.name)
     _renew(table, batch)
 
@@ -381,8 +386,12 @@ def _replace(table: Table, batch: Batch) -> None:
 
 
 def _renew(table: Table, batch: Batch) -> None:
-    """Take note that a table has another of its name as its successor, with a batch of rows."""
+    """Take note that a table has another of its name as its successor, with a batch of rows.
+
+    Old files of the former table are no longer the table's: `orphans` deletes them, after a week.
+    """
     table.rows, table.more = dict.fromkeys(batch.ids, batch.p), []
+    table.written = set(batch.ids)
 
 
 def _empty(table: Table, p: int | None) -> None:
@@ -391,7 +400,7 @@ def _empty(table: Table, p: int | None) -> None:
 
 
 def _stream(estate: Estate, table: Table, checkpoint: str) -> None:
-    batch = estate.batch(table)
+    batch = estate.batch(table, 0 if table.partitioned else None)  # as `run_stream` writes it
     source = estate.outside / f"input-{Path(checkpoint).parent.name}-{table.name}"
     session = estate.session()
     session.range(batch.ids.start, batch.ids.stop, 1, 1).write.mode("append").parquet(str(source))
