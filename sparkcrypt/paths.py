@@ -117,6 +117,11 @@ def comparable_path(path: str) -> str:
     return Place.of(path).text()
 
 
+def is_same_place(path: str, other: str) -> bool:
+    """Return whether two paths or URIs name one place, in the form used for comparison."""
+    return comparable_path(path) == comparable_path(other)
+
+
 def split_path(path: str) -> tuple[str | None, str, str]:
     """Return the scheme (None if it has none), authority and path of a `Place`."""
     match = _URI.fullmatch(path)

@@ -18,7 +18,7 @@ from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.target.unit import Unit, base_location, list_folders, old_folder
 from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError, VerificationError
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.paths import is_same_place
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
@@ -120,7 +120,7 @@ class LocationSwap:
             SourceChangedError: it no longer points to the unit's folder.
         """
         unit, current = new.unit, self._read_location(new.unit)
-        if not _is_same_place(current, unit.location):
+        if not is_same_place(current, unit.location):
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again"
             )
@@ -134,7 +134,7 @@ class LocationSwap:
             SourceChangedError: it does not point to the staged folder.
         """
         unit, current = new.unit, self._read_location(new.unit)
-        if not _is_same_place(current, new.staged):
+        if not is_same_place(current, new.staged):
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, neither {unit.location} nor what this run staged; "
                 "someone moved it; look at the table, then run again"
@@ -158,7 +158,7 @@ class LocationSwap:
     def is_begun(self, new: NewFiles) -> bool:
         """Tell whether the table or partition points to the staged folder."""
         here = self.current_location(new.unit)
-        return here is not None and _is_same_place(here, new.staged)
+        return here is not None and is_same_place(here, new.staged)
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return the staged folder."""
@@ -395,7 +395,3 @@ def _rename_whole(files: HadoopFiles, source: str, target: str) -> None:
         raise VerificationError(
             f"{source} was renamed to {target}, and {what}, or is of another length; nothing more was changed"
         )
-
-
-def _is_same_place(place: str, other: str) -> bool:
-    return comparable_path(place) == comparable_path(other)

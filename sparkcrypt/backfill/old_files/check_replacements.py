@@ -22,7 +22,7 @@ from sparkcrypt.backfill.target.unit import list_folders
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import StorageError
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 
@@ -127,7 +127,7 @@ def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
         if rewriter.swap.same_folder and status.step == "unit_rolling_back":
             rewriter.swap.put_in(proven_files(status))
         try:
-            lost = find_lost(run.files, name, status, here) if _is_same_place(here, status.new_location) else None
+            lost = find_lost(run.files, name, status, here) if is_same_place(here, status.new_location) else None
         except StorageError as error:
             failed.append(FailedUnit(name, type(error).__name__, str(error)))
             continue
@@ -206,7 +206,7 @@ def find_lost(files: HadoopFiles, name: str, status: UnitStatus, here: str) -> L
 
 def describe_cut_off(name: str, here: str, old: str, staged: str) -> str:
     """Return the message about a swap of which only a part has happened, and to whose folder something came since."""
-    rewritten = "" if _is_same_place(here, staged) else f", and the same rows, rewritten, in {staged}"
+    rewritten = "" if is_same_place(here, staged) else f", and the same rows, rewritten, in {staged}"
     return (
         f"{name}: its swap was cut off: {here} was made anew, or its files were replaced, before the swap was finished "
         f"and recorded; the table shows what is there, its former rows are in {old}{rewritten}; nothing of these is "
@@ -243,7 +243,3 @@ def _find_lost_of(
     if here is None or (runs.files.exists(here) and (maker is None or maker.journal.archived)):
         return None
     return find_lost(runs.files, unit.name, (maker or unit).status, here)
-
-
-def _is_same_place(place: str, other: str) -> bool:
-    return comparable_path(place) == comparable_path(other)

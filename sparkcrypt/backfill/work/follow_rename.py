@@ -19,7 +19,7 @@ from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_fo
 from sparkcrypt.backfill.work.ledger import append_audit
 from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import PlanError
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.paths import is_same_place
 
 
 def has_moved(journal: Journal, base: str) -> bool:
@@ -30,7 +30,7 @@ def has_moved(journal: Journal, base: str) -> bool:
         base: the table's present original folder.
     """
     return any(
-        status.swapped and not _is_same_place(status.base, base) for status in status_of_units(journal.records).values()
+        status.swapped and not is_same_place(status.base, base) for status in status_of_units(journal.records).values()
     )
 
 
@@ -48,7 +48,7 @@ def settle_places(rewriter: UnitRewriter) -> None:
 def settle_place(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
     """Record the present folders of one unit if its table was renamed; return the unit's status."""
     run = rewriter.run
-    if not (run.target.table is not None and status.swapped) or _is_same_place(status.base, run.target.base):
+    if not (run.target.table is not None and status.swapped) or is_same_place(status.base, run.target.base):
         return status
     unit = status.unit
     location = moved_place(unit.location, status.base, run.target.base)
@@ -86,12 +86,12 @@ def _is_there(rewriter: UnitRewriter, unit: Unit, status: UnitStatus, location: 
     run = rewriter.run
     if unit.partition is None:
         here = rewriter.swap.same_folder and any(
-            _is_same_place(place, location) for place in run.in_use.units().values()
+            is_same_place(place, location) for place in run.in_use.units().values()
         )
         return here and (not run.files.exists(unit.location) or belongs_to_another(rewriter, unit, unit.location))
     if belongs_to_another(rewriter, unit, location):
         return False
-    if not _is_same_place(status.outcome.old_location, unit.location):
+    if not is_same_place(status.outcome.old_location, unit.location):
         return True  # the old files are elsewhere; a rollback would rename them to this location
     return not _holds(rewriter, unit, unit.location) and _holds(rewriter, unit, location)
 
@@ -109,7 +109,7 @@ def _holds(rewriter: UnitRewriter, unit: Unit, location: str) -> bool:
 def _write_place(rewriter: UnitRewriter, unit: Unit, status: UnitStatus, location: str) -> UnitStatus:
     run, before = rewriter.run, status.outcome
     old, new = (
-        location if _is_same_place(place, unit.location) else place
+        location if is_same_place(place, unit.location) else place
         for place in (before.old_location, before.new_location)
     )
     run.continue_journal()
@@ -128,7 +128,3 @@ def _place_folder(folder: Folder, here: str, there: str) -> Folder:
         folder,
         files=tuple(replace(file, path=f"{there.rstrip('/')}/{path_below(here, file.path)}") for file in folder.files),
     )
-
-
-def _is_same_place(place: str, other: str) -> bool:
-    return comparable_path(place) == comparable_path(other)

@@ -25,7 +25,7 @@ from sparkcrypt.backfill.work.move_old import locate_old_files, move_old_files
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.paths import comparable_path, is_same_place
 
 
 @dataclass(slots=True)
@@ -112,10 +112,10 @@ def _is_begun(rewriter: UnitRewriter, attempt: Attempt, now: Mapping[str, str]) 
     """Tell whether a step of an attempt's swap has happened; a swap by renames that is half done is undone first."""
     swap, new = rewriter.swap, _follow(rewriter, attempt)
     here = next(iter(now.values()), "") if new.unit.partition is None else now.get(new.unit.name, "")
-    if swap.repoints and _is_same_place(here, attempt.staged):
+    if swap.repoints and is_same_place(here, attempt.staged):
         rewriter.run.disposal.restore(attempt.staged)
     if swap.same_folder:
-        if not _is_same_place(here, new.unit.location):
+        if not is_same_place(here, new.unit.location):
             return False  # the table was moved
         swap.put_back(new)
     return swap.is_begun(new)
@@ -183,7 +183,3 @@ def _guess_attempt(rewriter: UnitRewriter, unit: Unit) -> Attempt:
 
 def _place_file(file: Any, here: str, there: str) -> Any:
     return type(file)(f"{there.rstrip('/')}/{path_below(here, file.path)}", file.length, file.modified_ms)
-
-
-def _is_same_place(place: str, other: str) -> bool:
-    return comparable_path(place) == comparable_path(other)
