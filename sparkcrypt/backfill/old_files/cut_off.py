@@ -17,6 +17,7 @@ from sparkcrypt.backfill.old_files.compare_with_journal import note_resolution, 
 from sparkcrypt.backfill.old_files.problems import CUT_OFF, Problem
 from sparkcrypt.backfill.old_files.reconcile import proven_files
 from sparkcrypt.backfill.target.beside import refuse_moving
+from sparkcrypt.backfill.target.in_use import refuse_used
 from sparkcrypt.backfill.target.new_files import NewFiles
 from sparkcrypt.backfill.target.record import by_place, path_below
 from sparkcrypt.backfill.target.unit import list_folders, list_location
@@ -47,7 +48,7 @@ def resolve_cut_off(rewriter: UnitRewriter, found: Problem, keep: str, reason: s
 
     Raises:
         SourceChangedError: a writer is at work.
-        VerificationError: a file is in the way; the decision can be given again.
+        VerificationError: a file is in the way, or another table uses the old folder; the decision can be given again.
     """
     run, new = rewriter.run, _find_new_files(rewriter, found.unit)
     refuse_moving(run.files, new.unit)
@@ -79,6 +80,8 @@ def _bring_back(rewriter: UnitRewriter, new: NewFiles) -> None:
     if not swap.is_begun(new):
         return  # a killed call had come to its end
     old, here = swap.old_location(new.unit), swap.final_location(new.unit, new.staged)
+    own = run.target.name if new.unit.partition is None else new.unit.name
+    refuse_used(run.in_use.look(afresh=True), own, old, "holds old files that are to be put back")
     for folder in list_folders(run.files, here):
         for file in folder.files:
             run.lock.check()
