@@ -1,4 +1,4 @@
-"""Swaps: three ways to put a unit's staged files into use, each with an undo.
+"""Swaps: ways to put a unit's staged files into use, each with an undo.
 
 A table is swapped by SET LOCATION, a single change in the metastore; readers in flight keep the old files.  This does
 not work for a managed table without partitions: Spark's RENAME TABLE and ``saveAsTable`` with overwrite assume that
@@ -9,17 +9,19 @@ reader that had listed it would silently read the wrong bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from sparkcrypt.backfill.target.new_files import NewFiles, missing_files
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.target import Target
-from sparkcrypt.backfill.target.unit import Unit, base_location, list_folders, old_folder
+from sparkcrypt.backfill.target.unit import Unit, base_location, former_home, list_folders, old_folder
 from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.paths import is_same_place
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import list_contents
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
 
@@ -128,12 +130,14 @@ class LocationSwap:
         return unit.location
 
     def undo(self, new: NewFiles, location: str | None = None) -> None:
-        """Point the table or partition back to the unit's folder, or to another one.
+        """Point the table or partition back to the unit's folder, or to another one, if it is not there already.
 
         Raises:
             SourceChangedError: it does not point to the staged folder.
         """
         unit, current = new.unit, self._read_location(new.unit)
+        if is_same_place(current, location or unit.location):
+            return
         if not is_same_place(current, new.staged):
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, neither {unit.location} nor what this run staged; "
@@ -156,9 +160,9 @@ class LocationSwap:
         """Do nothing: the swap is a single step."""
 
     def is_begun(self, new: NewFiles) -> bool:
-        """Tell whether the table or partition points to the staged folder."""
+        """Tell whether the table or partition points to the new files."""
         here = self.current_location(new.unit)
-        return here is not None and is_same_place(here, new.staged)
+        return here is not None and is_same_place(here, self.final_location(new.unit, new.staged))
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return the staged folder."""
@@ -175,6 +179,66 @@ class LocationSwap:
                 f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again"
             )
         return here
+
+
+@dataclass(frozen=True, slots=True)
+class HomeSwap(LocationSwap):
+    """A swap by SET LOCATION to the former home of a table or partition, to which the staged folder is renamed before.
+
+    Until the metastore points there, readers of the table have the old files, so a rename that is not followed by
+    anything is simply taken back.
+    """
+
+    name: str = "set location to the former home"
+
+    @property
+    def warning(self) -> str | None:
+        """What users of the table must know."""
+        return (
+            "the files are where jobs look for them by path; what such a job writes there is encrypted only if its "
+            "session is under the policy; the next run that rewrites the table takes it away from there again"
+        )
+
+    def swap(self, new: NewFiles) -> str:
+        """Rename the staged folder to the home, and point the table or partition there.
+
+        Raises:
+            SourceChangedError: it no longer points to the unit's folder.
+            SparkcryptError: the home has files, or a rename failed; what was renamed is renamed back.
+        """
+        files, home = HadoopFiles(self.spark), self.final_location(new.unit, new.staged)
+        refuse_taken_home(files, new.unit.name, home)
+        _remove_marks(files, home)
+        files.make_folder(home.rpartition("/")[0])
+        _rename_whole(files, new.staged, home)
+        try:
+            return super(HomeSwap, self).swap(replace(new, staged=home))
+        except (SparkcryptError, *JVM_ERRORS):
+            self.put_back(new)
+            raise
+
+    def undo(self, new: NewFiles, location: str | None = None) -> None:
+        """Point the table or partition back, then rename its home to the staged folder if nothing points there.
+
+        Raises:
+            SourceChangedError: it does not point to its home.
+        """
+        super(HomeSwap, self).undo(replace(new, staged=self.final_location(new.unit, new.staged)), location)
+        self.put_back(new)
+
+    def put_back(self, new: NewFiles) -> None:
+        """Rename the home to the staged folder, unless the unit points there or the home has other files."""
+        files, home = HadoopFiles(self.spark), self.final_location(new.unit, new.staged)
+        if not new.lengths or self.is_begun(new) or files.exists(new.staged) or not files.exists(home):
+            return
+        contents = list_contents(files, files.status(home).path)
+        foreign = any(entry.kind != "written" for entry in contents.beside)
+        if not foreign and len(contents.data) == len(new.lengths) and not new.list_missing(files, home):
+            _rename_whole(files, home, new.staged)
+
+    def final_location(self, unit: Unit, staged: str) -> str:
+        """Return the home: the table's original folder, or the partition's folder below it."""
+        return former_home(staged, base_location(staged)) or unit.location
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +435,59 @@ def choose_swap(
         )
     _refuse_slow_rename(spark, target, "use --output instead")
     return FolderSwap(spark, target, old_folder(base or target.base, run_id))
+
+
+def choose_home_swap(spark: SparkSession, target: Target) -> HomeSwap:
+    """Return the swap that brings a table, or its partitions, back to where jobs look for them by path.
+
+    Raises:
+        ConfigError: the target is no table that leaves its folder, or its file system does not rename a folder in one
+            step, so that a job could read a part by path.
+    """
+    if target.table is None or (target.table.managed and not target.table.partition_columns):
+        raise ConfigError(f"--home: no run takes {target.name} away from its folder; leave the option out")
+    if not HadoopFiles(spark).renames_at_once(target.base):
+        raise ConfigError(
+            f"--home: {target.name}: its file system copies a renamed folder file by file, so whoever reads "
+            f"{target.base} by path would see a part; change the jobs so that they use the table"
+        )
+    return HomeSwap(spark, target.table)
+
+
+def refuse_taken_home(files: HadoopFiles, unit: str, home: str) -> None:
+    """Refuse to bring a unit to its former home while that has files.
+
+    Raises:
+        VerificationError: it names the home and a file.
+    """
+    if not files.exists(home):
+        return
+    contents = list_contents(files, files.status(home).path)
+    beside = (f"{home}/{entry.path}" for entry in contents.beside if entry.kind != "written")
+    found = [*(file.path for file in contents.data), *beside]
+    if found:
+        more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+        raise VerificationError(
+            f"{unit}: cannot come back to {home}, since {found[0]}{more} is there; old files go with `sparkcrypt "
+            "backfill expire`, which also names files that are in no table; nothing was changed"
+        )
+
+
+def _remove_marks(files: HadoopFiles, folder: str) -> None:
+    """Remove a folder that has no more than empty folders and marks of writers; anything else stays, and so does it."""
+    if files.exists(folder):
+        root = files.status(folder).path
+        for entry in list_contents(files, root).beside:
+            if entry.kind == "written":
+                files.delete_file(f"{root}/{entry.path}")
+        _remove_empty(files, root)
+
+
+def _remove_empty(files: HadoopFiles, folder: str) -> None:
+    for child in files.children(folder):
+        if child.is_folder:
+            _remove_empty(files, child.path)
+    files.delete_empty(folder)
 
 
 def _refuse_slow_rename(spark: SparkSession, target: Target, instead: str) -> None:

@@ -23,6 +23,7 @@ from sparkcrypt.backfill.old_files.awaiting_expiry import age_seconds
 from sparkcrypt.backfill.old_files.changed_folders import list_suspects
 from sparkcrypt.backfill.old_files.check_replacements import Standing, SwappedUnit, report_lost, standing_of
 from sparkcrypt.backfill.old_files.compare_with_journal import Compared, compare_run, problems_of
+from sparkcrypt.backfill.old_files.former_homes import list_homes
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
 from sparkcrypt.backfill.old_files.problems import CUT_OFF, GONE, UNDONE
 from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_late_commit
@@ -61,6 +62,7 @@ class Expired:
         refused: unit, or folder of a failed attempt -> why its files stay: a problem is open, its late commits could
             not be reconciled, its folder cannot be listed, or something lies beside them that is no run's.
         summaries: the summaries of footers beside data files (``_metadata``) that went with them, or would.
+        homes: unit -> its former home, of the units that runs have taken away from there.
     """
 
     table: str
@@ -75,6 +77,7 @@ class Expired:
     younger: int = 0
     refused: Mapping[str, str] = field(default_factory=dict)
     summaries: tuple[str, ...] = ()
+    homes: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -88,6 +91,7 @@ class Expired:
             "superseded": dict(self.superseded),
             "refused": dict(self.refused),
             "summaries": list(self.summaries),
+            "homes": dict(self.homes),
             "younger": self.younger,
             "dry_run": self.dry_run,
             "unread": list(self.unread),
@@ -160,7 +164,18 @@ def expire_run(
         name = runs.target.name
         sums = (len(sizes), sum(sizes))
         return Expired(
-            name, ids, folders, *sums, dry_run, carried, unread, superseded, younger, refused, _summaries(going)
+            name,
+            ids,
+            folders,
+            *sums,
+            dry_run,
+            carried,
+            unread,
+            superseded,
+            younger,
+            refused,
+            _summaries(going),
+            list_homes(runs.target, runs.in_use),
         )
 
 

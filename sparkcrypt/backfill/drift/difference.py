@@ -25,6 +25,7 @@ DriftKind = Literal[
     "unreadable",
     "missing_folder",
     "unlisted_folder",
+    "away",
     "old_version",
     "other_kek",
     "dark",
@@ -38,7 +39,9 @@ DECRYPTED: DriftKind = "extra"
 """The kind of drift that a run removes by decrypting a file or a column."""
 OF_FOLDERS: tuple[DriftKind, ...] = ("missing_folder", "unlisted_folder")
 """Kinds of drift of a unit's folder, of which no file is known."""
-NO_DATA_FILE: frozenset[DriftKind] = frozenset({*OF_FOLDERS, "summary_file"})
+AWAY: DriftKind = "away"
+"""The kind of drift of a unit that is to be brought back to its former home."""
+NO_DATA_FILE: frozenset[DriftKind] = frozenset({*OF_FOLDERS, AWAY, "summary_file"})
 """The kinds of drift of what is no data file."""
 
 
@@ -276,6 +279,11 @@ def drift_of_unlisted_folder(location: str, error: StorageError) -> Drift:
     """Return the drift of a unit whose folder cannot be listed, so that it is unknown which files are in it."""
     detail = f"its files cannot be listed, so nothing of them is known: {error}; see that the job may list it"
     return Drift("unlisted_folder", location, None, detail)
+
+
+def drift_of_away(location: str, home: str) -> Drift:
+    """Return the drift of a unit that a run has taken away from its home, to which it is to be brought back."""
+    return Drift(AWAY, location, None, f"its home, where jobs look for it by path, is {home}")
 
 
 def drift_of_summary(path: str, *, above: bool = False) -> Drift:

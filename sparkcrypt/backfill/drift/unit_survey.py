@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sparkcrypt.backfill.drift.dark import keeps_dark
-from sparkcrypt.backfill.drift.difference import OF_FOLDERS, UNKNOWN, Drift, drift_by_file
+from sparkcrypt.backfill.drift.difference import AWAY, OF_FOLDERS, UNKNOWN, Drift, drift_by_file
 from sparkcrypt.backfill.drift.inherited import Inherited
 from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.backfill.drift.scan import ScannedUnit, list_summaries
@@ -19,7 +19,7 @@ from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.schema import Path, join_dotted
 
-FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "purge", "leave out", "quarantine"]
+FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "purge", "leave out", "bring home", "quarantine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,11 @@ class UnitSurvey:
         """The total length of its files, in bytes."""
         return self.amount.total_bytes
 
+    @property
+    def is_away(self) -> bool:
+        """Whether it is to be brought back to its former home."""
+        return any(difference.kind == AWAY for difference in self.drift)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
         return {
@@ -99,6 +104,7 @@ def survey_unit(
     actions: Counter[FileAction] = Counter()
     lengths: Counter[FileAction] = Counter()
     coverage = dict.fromkeys(tags, Coverage())
+    is_away = any(difference.kind == AWAY for difference in scanned.drift)
     for file in scanned.unit.files:
         found, amount = by_file.get(file.path, []), Amount(1, file.length)
         if found:
@@ -108,6 +114,9 @@ def survey_unit(
                 action = "quarantine"
             actions[action] += 1
             lengths[action] += file.length
+        elif is_away:
+            actions["bring home"] += 1
+            lengths["bring home"] += file.length
         whole = any(difference.column is None for difference in found)
         differing = set(tags) if whole else _tags_of(found, scanned.columns[file.path])
         for tag in tags:

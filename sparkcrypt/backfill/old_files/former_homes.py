@@ -156,6 +156,13 @@ def _list_homes(files: HadoopFiles, base: str, homes: Mapping[str, _Home]) -> It
     return ((homes[place], found) for place, found in held.items())
 
 
+def list_homes(target: Target, in_use: InUse) -> dict[str, str]:
+    """Return unit -> its former home in the table's folder, of the units that runs have taken away from there."""
+    units = {} if target.table is None else in_use.units(seconds_old=10.0)
+    homes = {name: former_home(location, target.base) for name, location in units.items()}
+    return {name: home for name, home in homes.items() if home is not None}
+
+
 def describe_move(table: Table) -> str | None:
     """Return what jobs that name a table's folder must change before a run puts its files elsewhere.
 

@@ -200,12 +200,14 @@ def _settle_history(
 
     Args:
         job: the table's job.
-        options: the run's options; a run over some partitions, or a rotation of one key, has not seen the whole table.
+        options: the run's options; one over some partitions, a rotation, or one that brings units home, has not seen to
+            the whole table.
         surveys: the table's units, as they were surveyed.
         tagged_only: keep the history of columns without a tag, which shows that a tag was removed, until a run has
             recorded the plan without that tag.
     """
-    whole = options.where is None and options.rotate_key is None  # a rotation checks the wrappings of one key only
+    rest = options.rotate_key is not None or options.home  # looks at one key only, or at what is away from home
+    whole = options.where is None and not rest
     if job.target.table is not None and whole:
         paths = {column.leaf.logical for column in job.target.plan.columns if column.tags or not tagged_only}
         paths -= {path for survey in surveys for path in survey.dark}

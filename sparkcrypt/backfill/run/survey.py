@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.drift.difference import drift_of_summary
-from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner
+from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner, add_way_home
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.backfill.drift.untouchable import error_of_folder, refuse_unit
 from sparkcrypt.backfill.journal.journal import Journal
@@ -17,10 +17,12 @@ from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.run.result import RunResult
-from sparkcrypt.backfill.run.unit_work import refuse_changed
+from sparkcrypt.backfill.run.unit_work import refuse_changed, refuse_home
 from sparkcrypt.backfill.state.store import StateStore
-from sparkcrypt.backfill.swap import choose_swap
+from sparkcrypt.backfill.swap import choose_home_swap, choose_swap
 from sparkcrypt.backfill.target.beside import find_summaries_above
+from sparkcrypt.backfill.target.in_use import InUse
+from sparkcrypt.backfill.target.unit import former_home
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.requested_rotation import rotation_of
 from sparkcrypt.backfill.work.schedule import FailedUnit
@@ -32,15 +34,19 @@ _RUNS = 3
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A summary of all units of a target, and warnings about how they were chosen."""
+    """A summary of all units of a target, and warnings about how they were chosen.
+
+    ``home`` is whether only units that are away from their former homes are of interest.
+    """
 
     units: list[UnitSurvey]
     warnings: tuple[str, ...] = ()
+    home: bool = False
 
     @property
     def drifted(self) -> list[UnitSurvey]:
-        """The units with a file that differs from the plan."""
-        return [survey for survey in self.units if survey.drift]
+        """The units with a file that differs from the plan, or those that are away from home."""
+        return [survey for survey in self.units if (survey.is_away if self.home else survey.drift)]
 
 
 def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
@@ -68,12 +74,27 @@ def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
         job.trust.shredded.select,
         purge=options.purge,
     )
-    for scanned in scanner.scan(units):
+    scanned_units = scanner.scan(units)
+    for scanned in _add_ways_home(job, options, scanned_units) if options.home else scanned_units:
         if scanned.drift and not (options.keep_going or options.dry_run):
             _refuse(job, scanned, options)
         surveys.append(survey_unit(scanned, job.target.plan, rewrap=rewrap, copies=options.output is not None))
     above = (drift_of_summary(path, above=True) for path in find_summaries_above(job.files, job.target))
-    return Surveyed(surveys, (*warnings, *(f"{drift.file}: {drift.detail}" for drift in above)))
+    return Surveyed(surveys, (*warnings, *(f"{drift.file}: {drift.detail}" for drift in above)), home=options.home)
+
+
+def _add_ways_home(job: TableJob, options: RunOptions, scanned_units: Iterable[ScannedUnit]) -> Iterator[ScannedUnit]:
+    """Yield units, with drift if they are away from home.
+
+    Raises:
+        VerificationError: a home is taken, and the run does not keep going.
+    """
+    places = InUse(job.spark, job.target, job.others).look(afresh=True)
+    for scanned in scanned_units:
+        home = former_home(scanned.unit.location, job.target.base)
+        if home is not None and not options.keep_going:
+            refuse_home(job.files, places, scanned.unit.name, home)
+        yield add_way_home(scanned, job.target.base)
 
 
 def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
@@ -91,7 +112,8 @@ def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
     lost = [(survey.name, error_of_folder(survey.name, survey.drift)) for survey in surveyed.units]
     failed = [FailedUnit(name, type(error).__name__, str(error)) for name, error in lost if error is not None]
     result = RunResult("dry-run", "dry run", surveyed.units, failed=failed, bytes_a_second=fast)
-    move = describe_move(job.target.table) if job.target.table is not None and surveyed.drifted else None
+    moves = surveyed.drifted and not job.options.home
+    move = describe_move(job.target.table) if job.target.table is not None and moves else None
     warnings = surveyed.warnings if move is None else (*surveyed.warnings, move)
     return job.report(result, job.options.engine, warnings), surveyed
 
@@ -122,7 +144,10 @@ def refuse_swap(job: TableJob, options: RunOptions, run_id: str) -> None:
     Raises:
         ConfigError: as `choose_swap`.
     """
-    choose_swap(job.spark, job.target, run_id, output=options.output, exclusive=options.exclusive)
+    if options.home:
+        choose_home_swap(job.spark, job.target)
+    else:
+        choose_swap(job.spark, job.target, run_id, output=options.output, exclusive=options.exclusive)
 
 
 def _gives_new_names(job: TableJob, options: RunOptions) -> bool:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 
 from sparkcrypt.backfill.drift.difference import Drift, drift_in_short
 from sparkcrypt.backfill.drift.footers import FooterReader
-from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner
+from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner, add_way_home
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.drift.untouchable import find_suspicious, refuse_unit
 from sparkcrypt.backfill.journal.entries import UnitFailed
 from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.swap import refuse_taken_home
 from sparkcrypt.backfill.target.beside import find_foreign, name_foreign
-from sparkcrypt.backfill.target.unit import Unit, list_folders
+from sparkcrypt.backfill.target.in_use import Places, refuse_used
+from sparkcrypt.backfill.target.unit import Unit, former_home, list_folders
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.requested_rotation import rotation_of
 from sparkcrypt.backfill.work.schedule import ENDS_THE_RUN
@@ -55,7 +57,7 @@ class UnitWork:
         """List a unit and read its footers again, then take it through its steps.
 
         Returns:
-            The outcome; None if no file differs from the plan any more.
+            The outcome; None if no file differs from the plan any more, or the unit is at home again.
 
         Raises:
             SourceChangedError: a step failed, and the unit's files have changed since the listing.
@@ -71,11 +73,16 @@ class UnitWork:
             tell_shredded=run.trust.shredded.select,
             purge=self.options.purge,
         ).scan([survey.unit])
-        if not scanned.drift:
+        home = former_home(scanned.unit.location, run.target.base) if self.options.home else None
+        if home is not None:
+            scanned = add_way_home(scanned, run.target.base)
+        if not scanned.drift or (self.options.home and home is None):
             run.progress.advance(survey.amount.files, survey.total_bytes, 1)
             return None
         self._refuse_moved(scanned)
         try:
+            if home is not None:
+                refuse_home(run.files, run.in_use.look(afresh=True), survey.name, home)
             notes = _note_adopted(self._find_adoptable(scanned))
             return self.rewriter.process(scanned, notes=(*notes, *self._note_left(scanned.unit)))
         except (SourceChangedError, *ENDS_THE_RUN):
@@ -117,6 +124,16 @@ class UnitWork:
         """Return a note on what a copy leaves in its source beside data; other runs refuse such a unit."""
         left = find_foreign(unit.beside) if self.rewriter.swap.copies else ()
         return (f"stays in the source and is not in the copy: {name_foreign(unit.location, left)}",) if left else ()
+
+
+def refuse_home(files: HadoopFiles, places: Places, unit: str, home: str) -> None:
+    """Refuse to bring a unit to its former home while that has files, or another table or partition is there.
+
+    Raises:
+        VerificationError: it names what is there.
+    """
+    refuse_used(places, unit, home, "is where it would come back to")
+    refuse_taken_home(files, unit, home)
 
 
 def refuse_changed(files: HadoopFiles, unit: Unit, error: BaseException) -> None:

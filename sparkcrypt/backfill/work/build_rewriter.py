@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparkcrypt.backfill.engine.base import Stager
 from sparkcrypt.backfill.engine.native import NativeStager
 from sparkcrypt.backfill.engine.spark import SparkStager
-from sparkcrypt.backfill.swap import choose_swap
+from sparkcrypt.backfill.swap import Swap, choose_home_swap, choose_swap
 from sparkcrypt.backfill.target.unit import base_location
 from sparkcrypt.backfill.work.context import RunContext
 from sparkcrypt.backfill.work.options import RunOptions
@@ -24,10 +24,16 @@ def rewriter_of(context: RunContext, options: RunOptions, *, resumed: bool = Fal
         ConfigError: as `choose_swap`.
     """
     spark, target, policy = context.spark, context.target, context.policy
-    output, exclusive = options.output, options.exclusive
-    records = context.journal.records
-    base = next((base_location(record.staged) for record in records if record.staged is not None), None)
-    swap = choose_swap(spark, target, context.run_id, output=output, exclusive=exclusive, resumed=resumed, base=base)
+    swap: Swap
+    if options.home:
+        swap = choose_home_swap(spark, target)
+    else:
+        output, exclusive = options.output, options.exclusive
+        records = context.journal.records
+        base = next((base_location(record.staged) for record in records if record.staged is not None), None)
+        swap = choose_swap(
+            spark, target, context.run_id, output=output, exclusive=exclusive, resumed=resumed, base=base
+        )
     stager: Stager = SparkStager(spark, target, policy)
     if options.engine == "native":
         renamed_by = context.run_id if swap.same_folder else None

@@ -39,6 +39,8 @@ class RunOptions:
         rotate_to: the lowest version of it that may wrap.
         rotate_from: another master key, which ``rotate_key`` succeeds; None if ``rotate_key`` gets a version.
         purge: replace columns whose keys were shredded by nulls.
+        home: bring the units that runs have taken away from their folders back there, whether they differ from the plan
+            or not, and leave the others.
     """
 
     engine: Engine = "native"
@@ -59,6 +61,7 @@ class RunOptions:
     rotate_to: int | None = None
     rotate_from: str | None = None
     purge: bool = False
+    home: bool = False
 
     def check(self) -> None:
         """Check that the options are valid and can be combined.
@@ -81,6 +84,10 @@ class RunOptions:
             raise ConfigError(
                 "--purge leaves out pages that nobody can open, and --engine spark reads every row; leave one out"
             )
+        if self.home and (self.engine != "native" or self.rotate_key is not None):
+            raise ConfigError(
+                "--home brings files back as they are, and --engine spark and a rotation write them anew; leave one out"
+            )
         if self.parallelism < 1:
             raise ConfigError(f"parallelism {self.parallelism} is not possible; allowed: 1 and more units at a time")
         unknown = [name for name in self.priority if name not in PRIORITIES]
@@ -92,7 +99,9 @@ class RunOptions:
         rotation = {} if self.rotate_key is None else {"rotate_key": self.rotate_key, "rotate_to": self.rotate_to}
         moved = {} if self.rotate_from is None else {"rotate_from": self.rotate_from}
         consent = {"allow_decrypt": True} if self.allow_decrypt else {}
+        home = {"home": True} if self.home else {}
         return {
+            **home,
             **rotation,
             **moved,
             **consent,
@@ -123,4 +132,5 @@ class RunOptions:
             rotate_to=began.get("rotate_to"),
             rotate_from=began.get("rotate_from"),
             purge=began.get("purge", False),
+            home=began.get("home", False),
         )

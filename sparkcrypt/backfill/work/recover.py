@@ -114,10 +114,9 @@ def _is_begun(rewriter: UnitRewriter, attempt: Attempt, now: Mapping[str, str]) 
     here = next(iter(now.values()), "") if new.unit.partition is None else now.get(new.unit.name, "")
     if swap.repoints and is_same_place(here, attempt.staged):
         rewriter.run.disposal.restore(attempt.staged)
-    if swap.same_folder:
-        if not is_same_place(here, new.unit.location):
-            return False  # the table was moved
-        swap.put_back(new)
+    if swap.same_folder and not is_same_place(here, new.unit.location):
+        return False  # the table was moved
+    swap.put_back(new)
     return swap.is_begun(new)
 
 

@@ -67,6 +67,11 @@ purge_option = click.option(
     is_flag=True,
     help="Put nulls in the place of columns whose keys were shredded; only an authentic tombstone counts.",
 )
+home_option = click.option(
+    "--home",
+    is_flag=True,
+    help="Bring what runs have taken away from the table's folder back there, for jobs that use the folder by path.",
+)
 report_option = click.option(
     "--report", metavar="FILE", help="Also write the report there as JSON, a failed run's too: a path or a URI."
 )

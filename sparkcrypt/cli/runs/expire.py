@@ -106,8 +106,20 @@ def _text(done: Expired) -> str:
             *(f"left as it is: {unit}: {why}" for unit, why in done.superseded.items()),
             *(f"refused: {why}" for why in done.refused.values()),
             *(f"warning: {line}" for line in done.unread),
+            *_offer_home(done),
         ]
     )
+
+
+def _offer_home(done: Expired) -> list[str]:
+    """Return what brings the units that are away from their former homes back, for jobs that name folders."""
+    if not done.homes:
+        return []
+    first, more = next(iter(done.homes.values())), f" and {len(done.homes) - 1:,} more" if len(done.homes) > 1 else ""
+    return [
+        f"away from {first}{more}: if jobs use such a folder by path, `sparkcrypt encrypt --home --table {done.table}` "
+        "brings the files back, once the old ones have expired"
+    ]
 
 
 def _text_of_many(found: ManyExpired) -> str:

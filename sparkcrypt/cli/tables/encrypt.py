@@ -16,6 +16,7 @@ from sparkcrypt.cli.frame.options import (
     avro_option,
     engine_option,
     exclusive_option,
+    home_option,
     json_option,
     move_old_option,
     output_option,
@@ -48,6 +49,7 @@ from sparkcrypt.plan import EncryptionPlan
 @adopt_option
 @allow_decrypt_option
 @purge_option
+@home_option
 @move_old_option(
     "Move the old files out of the table's folder at once; readers in flight fail, and nothing brings them back."
 )
@@ -69,6 +71,7 @@ def encrypt(
     adopt: bool,
     allow_decrypt: bool,
     purge: bool,
+    home: bool,
     move_old: bool,
     resume: str,
     dry_run: bool,
@@ -101,7 +104,8 @@ def encrypt(
 
         def show_plan(plan: EncryptionPlan) -> None:
             say(plan.table_text())
-            move = describe_move(Catalog(spark).table(table)) if table is not None and not dry_run else None
+            moves = table is not None and not dry_run and not home
+            move = describe_move(Catalog(spark).table(table or "")) if moves else None
             if move is not None:
                 say(f"\nwarning: {move}")
 
@@ -115,6 +119,7 @@ def encrypt(
             adopt=adopt,
             allow_decrypt=allow_decrypt,
             purge=purge,
+            home=home,
             move_old=move_old,
             resume=resume,
         )
