@@ -294,3 +294,23 @@ def test_reads_by_path_of_a_folder_that_a_partition_has_left(lake: Lake) -> None
     expire_run(lake.spark, "t", policy)
     assert "this read would miss its rows" in refusal(lake.spark.read.parquet(str(lake.path("t"))).count)
     assert lake.spark.read.parquet(str(lake.path("t") / "p=1")).count() == 2
+
+
+def test_streams_that_read_a_table_whose_partition_is_elsewhere(lake: Lake) -> None:
+    """Spark lists the table's own folder for a stream, so it would miss rows: it is refused once a run has moved some."""
+    fill(lake, PARTITIONED["using"])
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+
+    def copy(into: str) -> None:
+        writer = lake.spark.readStream.table("t").select("id", "email").writeStream.trigger(availableNow=True)
+        writer.option("checkpointLocation", str(lake.root / into)).toTable(into).awaitTermination(120)
+
+    copy("before")
+    assert lake.spark.table("before").count() == 4
+    encrypt_table(lake.spark, "t", policy, where="p = 0")
+    told = refusal(copy, "after")
+    assert f"{lake.name('t')}: a run has put a partition into" in told
+    assert "a stream reads only what is in the table's own folder" in told
+    assert not lake.spark.catalog.tableExists("after")
+    assert lake.spark.table("t").count() == 4

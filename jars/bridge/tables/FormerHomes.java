@@ -13,6 +13,7 @@ import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -111,6 +112,31 @@ final class FormerHomes {
     String told = folder + ": " + first.what + (left.size() == 1 ? "" : ", and " + (left.size() - 1) + " more partitions did") + "; ";
     if (TOLD.put(told, true) == null) {
       LOG.warn("{}what is here are its old files, until they expire, and files that are in no table{}", told, read);
+    }
+  }
+
+  /**
+   * Refuses a stream that reads a table of which a run has put a partition elsewhere: Spark lists the table's own folder for it, so
+   * rows would be missing without a word.
+   */
+  void refuseStream(QueryPlan<?> plan) {
+    Trees.children(plan).forEach(this::refuseStream);
+    if (!plan.getClass().getSimpleName().equals("StreamingRelation")) {
+      return;
+    }
+    Object table = Calls.orNull(Calls.call(Calls.call(plan, "dataSource"), "catalogTable"));
+    if (table == null || Calls.list(Calls.call(table, "partitionColumnNames")).isEmpty()) {
+      return;
+    }
+    for (Object partition : tables.partitions(table, Calls.none(table))) {
+      String location = TableEntry.folder(partition);
+      if (location != null && Staged.of(location) != null) {
+        String name = TableEntry.name(table);
+        throw Refusal.of(
+            "PlanError",
+            name + ": a run has put a partition into " + location + ", and a stream reads only what is in the table's own folder, so it "
+                + "would miss rows; read the table in batches, as by spark.table(\"" + name + "\"), or stream from where its rows come from");
+      }
     }
   }
 

@@ -34,6 +34,9 @@ final class TagRule extends Rule<LogicalPlan> {
     }
     EarlierTables.of(session); // before the first DROP
     try {
+      if (plan.isStreaming()) {
+        new FormerHomes(new KnownTables(session, policy)).refuseStream(plan);
+      }
       return addTags(plan, policy);
     } catch (ParquetCryptoRuntimeException e) {
       throw e;
