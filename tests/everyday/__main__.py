@@ -45,6 +45,7 @@ def main(
     os.environ.update(quick_java(spark_environment()))
     os.environ["SPARKCRYPT_JAR"] = str(shutil.copy(ROOT / "sparkcrypt" / "_jar" / "sparkcrypt.jar", folder))
     spark = start_session(folder / "spark")
+    spark.sparkContext.setLogLevel("OFF")  # what is refused is in the report
     tell = _tell if plan.pop("verbose") else None
     verbs, plan["points"] = verbs or tuple(VERBS), plan["points"] or POINTS
     results: list[Result] = []

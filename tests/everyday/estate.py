@@ -56,6 +56,7 @@ class Estate:
         random: draws what is left open.
 
     Attributes:
+        side: the name of a second database, which people drop and make anew.
         away: tables that are not there, since a verb failed half-way.
         streams: input -> table and checkpoint of streams that people run.
     """
@@ -65,6 +66,7 @@ class Estate:
         self.policy: Policy = lake.policy(more=_MORE, keys=["audit"])
         self._file = lake.root / "policy-0" / "policy.yaml"
         self._bytes, self._next_id, self._copies = Bytes(lake.root), 1, 0
+        self.side = f"{lake.database}_side"
         self.away: set[str] = set()
         self.streams: dict[str, tuple[Table, str]] = {}
         outside.mkdir()
@@ -93,6 +95,13 @@ class Estate:
         set_tags(self.lake.spark, table.name, {column: [tag]}, self.policy)
         table.tagged.add(column[0])
 
+    def correct(self, table: Table) -> None:
+        """Add the column that a tag names and the table lacks."""
+        if table.absent:
+            self.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({table.absent} STRING)")
+            table.more.append(table.absent)
+            table.absent = ""
+
     def batch(self, table: Table, p: int | None = None, *, plain: bool = False) -> Batch:
         """Return rows for a table; before they are written, since a write may leave what it did not commit."""
         ids = range(self._next_id, self._next_id + _ROWS_AT_ONCE)
@@ -118,20 +127,39 @@ class Estate:
 
     def command(self, *arguments: str, kill: Kill | None = None) -> Ending:
         """Run a command in a driver of its own."""
-        words = [*arguments, "--policy", str(self._file)]
+        databases = [self.lake.database, *({self.side} & {name.partition(".")[0] for name in self.model.tables})]
+        chosen = [word for name in databases for word in ("--database", name)] if arguments[0] == "backfill" else []
+        words = [*arguments, *chosen, "--policy", str(self._file)]
         state = self._file.parent / "state"
         return run_driver(self.lake.spark, self.lake.root, state, words, self.lake.database, kill)
 
     def folders(self, name: str) -> list[Path]:
         """Return the folders that the metastore names for a table: its own, or those of its partitions."""
         catalog = self.lake.spark._jsparkSession.sharedState().externalCatalog()
-        table = catalog.getTable(self.lake.database, name)
+        database, name = name.split(".") if "." in name else (self.lake.database, name)
+        table = catalog.getTable(database, name)
         found = [table]
         if table.partitionColumnNames().nonEmpty():
             none: Any = self.lake.jvm.scala.Option.empty()
-            listed = catalog.listPartitions(self.lake.database, name, none)
+            listed = catalog.listPartitions(database, name, none)
             found = [listed.apply(number) for number in range(listed.size())]
         return [path_of(entry.storage().locationUri().get().toString()) for entry in found]
+
+    def forget_cleared(self, folders: Sequence[Path]) -> None:
+        """Take note that people had Spark delete what lay in some folders, checkpoints of streams among it.
+
+        Such a stream would read all its input again: people begin with new input.
+        """
+        self.model.forget_cleared(folders)
+        for source, (_, checkpoint) in list(self.streams.items()):
+            if not Path(checkpoint).exists():
+                del self.streams[source]
+                shutil.rmtree(source)
+
+    def close(self) -> None:
+        """Drop what is not in the database of the lake."""
+        with self.lake.stranger() as stranger:
+            stranger.sql(f"DROP DATABASE IF EXISTS {self.side} CASCADE")
 
     def judge(self, tables: Sequence[Table], *, settled: bool = False) -> list[Wrong]:
         """Return what is wrong with the bytes of all files, and with the rows of some tables.

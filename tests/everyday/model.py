@@ -19,6 +19,11 @@ Row = tuple[str, int, str | None, str | None, int | None]
 _CANARY = re.compile(rb"CNRY-(\d{6})-([en])")
 _GOOD = re.compile(r" (done|nothing to do) |: (listing|staging|verifying|swapping|moving)|awaiting expiry")
 """Lines of a command's output that say nothing bad of a table."""
+_UNFORESEEN = re.compile(
+    r"Traceback \(most recent call last\)|nothing foresaw|unexpected error|"
+    r"\b(?:KeyError|IndexError|TypeError|ValueError|AttributeError|AssertionError|NullPointerException|MatchError)\b"
+)
+"""What a command prints of an error that its authors did not think of."""
 _ENCRYPTED, _PLAIN = b"PARE", b"PAR1"
 
 
@@ -42,6 +47,8 @@ class Table:
         more: columns that came later, and have no value.
         reported: whether a command said that it is not as it should be, so that nobody is deceived.
         questionable: whether people did what a command may rightly report.
+        absent: the column that a tag names and the table lacks; empty without.
+        copied: whether its rows are another table's too, which may have more tags.
     """
 
     name: str
@@ -54,6 +61,8 @@ class Table:
     more: list[str] = field(default_factory=list)
     reported: bool = False
     questionable: bool = False
+    absent: str = ""
+    copied: bool = False
 
     @property
     def swaps_folder(self) -> bool:
@@ -105,14 +114,30 @@ class Model:
         if not plain and not table.reported:
             self.secret.update((row, column) for row in ids for column in table.tagged)
 
+    def expose(self, table: Table, ids: Iterable[int]) -> None:
+        """Take note that rows which are there already are written again: what the table has no tags for is in clear."""
+        self.secret.difference_update((row, column) for row in ids for column in "en" if column not in table.tagged)
+
     def settle(self) -> None:
-        """Take note that passes and expires are done: nothing secret is left in clear, however it was written."""
+        """Take note that passes and expires are done: nothing secret is left in clear, however it was written.
+
+        Rows that people copied are as little secret as in the table that has the fewest tags.
+        """
         for table in self.tables.values():
             values = {(row, column) for row in table.written for column in table.tagged}
             if table.reported:
                 self.secret -= values
             else:
                 self.secret |= values
+        for table in self.tables.values():
+            if table.copied:
+                self.expose(table, table.written)
+
+    def forget_cleared(self, folders: Collection[Path]) -> None:
+        """Take note that people had Spark delete what lay in some folders; files of theirs may be among it."""
+        for content, path in list(self.kept.items()):
+            if not path.exists() and any(path.is_relative_to(folder) for folder in folders):
+                del self.kept[content]
 
     def forget_reports(self) -> None:
         """Take note that a pass has looked at every table: what it does not report is as it should be."""
@@ -172,6 +197,11 @@ class Bytes:
                 known[path] = former if former and former[0] == stamp else (stamp, values_of(path.read_bytes()))
         self._known = known
         return {path: values for path, (_, values) in known.items()}
+
+
+def find_unforeseen(text: str) -> str:
+    """Return the line in which a command tells of an error that its authors did not think of; empty without one."""
+    return next((line.strip() for line in text.splitlines() if _UNFORESEEN.search(line)), "")
 
 
 def values_of(content: bytes) -> frozenset[Value]:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from sparkcrypt.errors import SparkcryptError
 from tests.everyday.estate import Estate
-from tests.everyday.model import Table, Wrong
+from tests.everyday.model import Table, Wrong, find_unforeseen
 from tests.everyday.seam import DELETE, FORGET, METASTORE, MKDIR, POINTS, PUT, RENAME, Ending, Kill
 from tests.everyday.verbs import VERBS, Verb, run_stream
 from tests.spark.support import Lake
@@ -26,6 +27,10 @@ _CALLS: dict[tuple[str, ...], dict[str, int]] = {
     _ROTATE: {RENAME: 1, MKDIR: 5, PUT: 12, FORGET: 2, METASTORE: 1},
 }
 """About how many calls of each kind a command makes for a table; up to there drivers are killed."""
+_NIGHTS = 20
+"""So many nights, from seed 1, 21, 41 and so on, reach each verb with each point: they share one layout."""
+_ACTS = 8
+"""About how often people do something before a command that is killed."""
 
 
 @dataclass(slots=True)
@@ -70,6 +75,43 @@ class Result:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """What people do to which table before a command is killed, and at which point it is.
+
+    Attributes:
+        point: where; None where plans have none for the command.
+        verbs: names, by the number of the table.
+    """
+
+    point: str | None
+    verbs: list[list[str]]
+
+
+def lay_out(plan: Plan, tables: Sequence[Table]) -> list[Occasion]:
+    """Return the occasions of a night: what the nights before it, of the same score, have had least comes first.
+
+    Nothing of how those nights went is asked, so that a seed repeats its night.
+    """
+    first, number = divmod(plan.seed - 1, _NIGHTS)
+    random, had = Random(first), Counter[tuple[str, str]]()
+    fitting = [[name for name in plan.verbs if VERBS[name].fits(table)] or ["insert"] for table in tables]
+    occasions: list[Occasion] = []
+    for _ in range(number + 1):
+        occasions = []
+        for words in (_BACKFILL, _EXPIRE) * plan.turns:
+            points = [point for point in _CALLS[words] if point in plan.points]
+            met = {point: (sum(had[name, point] for name in plan.verbs), random.random()) for point in points}
+            point = min(points, key=lambda each: met[each], default="")
+            verbs: list[list[str]] = [[] for _ in tables]
+            for names, drawn in zip(fitting, verbs, strict=True):
+                for _ in range(max(1, _ACTS // len(tables))):
+                    drawn.append(min(names, key=lambda name: (had[name, point], random.random())))
+                    had[drawn[-1], point] += 1
+            occasions.append(Occasion(point or None, verbs))
+    return occasions
+
+
 def play(lake: Lake, outside: Path, plan: Plan, tell: Callable[[str], None] | None = None) -> Result:
     """Play a night.
 
@@ -80,8 +122,12 @@ def play(lake: Lake, outside: Path, plan: Plan, tell: Callable[[str], None] | No
         tell: gets each line of the log.
     """
     began = time.monotonic()
-    night = Night(Estate(lake, outside, Random(plan.seed)), plan, tell)
-    night.run()
+    estate = Estate(lake, outside, Random(plan.seed))
+    night = Night(estate, plan, tell)
+    try:
+        night.run()
+    finally:
+        estate.close()
     night.result.seconds = time.monotonic() - began
     return night.result
 
@@ -106,27 +152,31 @@ class Night:
         """Play it."""
         tables = [self._estate.make(number) for number in range(self._plan.tables)]
         self._judge("the beginning")
+        occasions = lay_out(self._plan, tables)
         for number in range(self._plan.turns):
-            self._turn(tables, [] if number == 0 else tables)
+            self._turn(tables, occasions[2 * number], occasions[2 * number + 1], [] if number == 0 else tables)
         self._second_night(tables)
         if self._plan.rotates:
             self._rotate(tables)
 
-    def _turn(self, tables: list[Table], plain: list[Table]) -> None:
+    def _turn(self, tables: list[Table], in_pass: Occasion, in_expire: Occasion, plain: list[Table]) -> None:
         """Let people work before and after a killed pass, and between a pass and a killed expire.
 
         Args:
             tables: on which they work.
+            in_pass: what they do before the pass.
+            in_expire: what they do before the expire.
             plain: those to which something plain is added first, so that there is something to do for the pass.
         """
-        self._let_people_work(tables)
+        self._let_people_work(tables, in_pass)
         for table in plain:
             self._perform(VERBS["insert_plain"], table)
-        self._command(_BACKFILL, self._kill(_BACKFILL))
-        self._let_people_work(self._random.sample(tables, 2))
+        self._command(_BACKFILL, self._kill(_BACKFILL, in_pass.point))
+        for table in self._random.sample(tables, 2):
+            self._perform(self._draw(table), table)
         self._command(_BACKFILL)
-        self._let_people_work(tables)
-        self._command(_EXPIRE, self._kill(_EXPIRE))
+        self._let_people_work(tables, in_expire)
+        self._command(_EXPIRE, self._kill(_EXPIRE, in_expire.point))
         self._command(_BACKFILL)
         self._command(_EXPIRE, settles=True)
 
@@ -134,10 +184,9 @@ class Night:
         """Let everybody write once more under the policy, and streams start again that have nothing new."""
         for table in tables:
             self._perform(VERBS["insert"], table)
-        for source, (table, checkpoint) in self._estate.streams.items():
-            if not self.result.wrong:
-                run_stream(self._estate, table, source, checkpoint)
-                self._judge(f"the stream into {table.name} runs again")
+        for source, (table, checkpoint) in list(self._estate.streams.items()):
+            act = partial(_run_again, source=source, checkpoint=checkpoint)
+            self._perform(Verb("the stream runs again:", act, VERBS["stream"].fits), table)
         self._command(_BACKFILL)
         self._command(_EXPIRE, settles=True)
 
@@ -145,51 +194,53 @@ class Night:
         """Rotate a key and retire its older version, when every session that had it has ended."""
         if "derive" in self._plan.verbs:
             self._perform(VERBS["derive"], tables[0])
-        self._command(_ROTATE, self._kill(_ROTATE))
+        self._command(_ROTATE, self._kill(_ROTATE, self._random.choice([*self._plan.points, None])))
         self._command(_ROTATE)
         self._command(_EXPIRE)
         self._estate.forget_keys()
         self._command(("keys", "retire", "pii", "--below", "2"), may_refuse=True)
 
-    def _let_people_work(self, tables: list[Table]) -> None:
-        for table in tables:
-            self._perform(self._draw(table), table)
+    def _let_people_work(self, tables: list[Table], occasion: Occasion) -> None:
+        for table, verbs in zip(tables, occasion.verbs, strict=True):
+            for name in verbs:
+                self._perform(VERBS[name], table)
 
     def _draw(self, table: Table) -> Verb:
-        fitting = [name for name in self._plan.verbs if VERBS[name].fits(table) and name != "derive"]
+        fitting = [name for name in self._plan.verbs if VERBS[name].fits(table)]
         return VERBS[self._random.choice(fitting or ["insert"])]
 
-    def _kill(self, words: tuple[str, ...]) -> Kill | None:
-        """Draw the end of a driver among the calls that its command makes."""
-        calls = {point: number for point, number in _CALLS[words].items() if point in self._plan.points}
-        if not calls:
+    def _kill(self, words: tuple[str, ...], point: str | None) -> Kill | None:
+        """Draw the end of a driver among the calls that its command makes; early ones more often, which all make."""
+        if point not in _CALLS[words]:
             return None
-        point = self._random.choice(sorted(calls))
-        return Kill(point, self._random.randint(1, max(2, calls[point] * self._plan.tables)))
+        return Kill(point, 1 + int(self._random.random() ** 2 * _CALLS[words][point] * self._plan.tables))
 
     def _perform(self, verb: Verb, table: Table) -> None:
         if self.result.wrong or table.name in self._estate.away:
             return
         self._since_pass.add(verb.name)
+        made = None
+        cleared = self._estate.folders(table.name) if verb.clears else []
         try:
-            verb.act(self._estate, table)
+            self._estate.correct(table)
+            made = verb.act(self._estate, table)
             outcome = "done"
         except (PySparkException, Py4JError, SparkcryptError) as error:
             outcome = "refused"
             self._note(f"{verb.name} {table.name} is refused: {' '.join(str(error).split())[:300]}")
             if not verb.may_refuse and not (self._half_done and table.swaps_folder):
                 self._wrong(Wrong("people cannot work", self.result.log[-1]))
+        self._estate.forget_cleared(cleared)
         table.questionable |= verb.may_report
         self.result.done[verb.name, outcome] += 1
-        self._judge(f"{verb.name} {table.name}: {outcome}", [table])
+        self._judge(f"{verb.name} {table.name}: {outcome}", [table, *filter(None, [made])])
 
     def _command(
         self, words: Sequence[str], kill: Kill | None = None, *, settles: bool = False, may_refuse: bool = False
     ) -> Ending:
         if self.result.wrong:
             return Ending(0, "")
-        chosen = ("--database", self._estate.lake.database) if words[0] == "backfill" else ()
-        ending = self._estate.command(*words, *chosen, kill=kill)
+        ending = self._estate.command(*words, kill=kill)
         if words == _BACKFILL and ending.code is not None:
             self._since_pass.clear()
             self._estate.model.forget_reports()
@@ -198,9 +249,12 @@ class Night:
         if ending.code is None:
             assert kill is not None
             self.result.reached.update((verb, kill.point) for verb in self._since_pass)
+        elif unforeseen := find_unforeseen(ending.text):
+            self._note(what)
+            self._wrong(Wrong("a command meets what nobody foresaw", f"{what}: {unforeseen}"))
         elif ending.code and not (may_refuse and ending.code == 74):
             justified = self._estate.model.report(ending.text)
-            if ending.code == 1 or not justified:
+            if ending.code != 74 or not justified:
                 self._note(what)
                 self._wrong(Wrong("a command fails", f"{what}: {ending.text[-1500:]}"))
         self._judge(what, settled=settles)
@@ -223,3 +277,9 @@ class Night:
 
     def _wrong(self, finding: Wrong) -> None:
         self.result.wrong.append((finding, self.result.log[-1]))
+        if self._tell:
+            self._tell(f"WRONG {finding.kind}: {finding.what}")
+
+
+def _run_again(estate: Estate, table: Table, source: str, checkpoint: str) -> None:
+    run_stream(estate, table, source, checkpoint)

@@ -6,21 +6,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.everyday.night import Plan, play
-from tests.everyday.verbs import VERBS
 from tests.spark.fixtures import new_lake, private_jar
 
 __all__ = ["private_jar"]
-
-DRAWN = [verb for verb in VERBS if verb != "stream_to_new_table"]
-"""All verbs but a stream that reads a partitioned table: Spark's file source lists the table's own folder, and misses
-partitions that were put elsewhere (docs/existing-jobs.md)."""
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)  # a minute, on a machine that does nothing else
 def test_a_night_loses_doubles_and_betrays_nothing(spark: SparkSession, private_jar: Path, tmp_path: Path) -> None:
     """After what people do, killed passes and expires every row is there once, and no tagged value in clear."""
-    plan = Plan(1, verbs=DRAWN, turns=1)
+    plan = Plan(1, turns=1)
     with new_lake(spark, tmp_path / "estate") as lake:
         result = play(lake, tmp_path / "outside", plan, print)
     assert [finding for finding, _ in result.wrong] == [], "\n".join(result.log)

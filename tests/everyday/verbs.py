@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import lit
 
 from sparkcrypt import names
+from sparkcrypt.errors import PlanError
 from sparkcrypt.spark.tables.tagging import unset_tags
 from tests.everyday.estate import Batch, Estate, values
 from tests.everyday.model import Table, canary
 
-Act = Callable[[Estate, Table], None]
+Act = Callable[[Estate, Table], Table | None]
 Fits = Callable[[Table], bool]
 
 
@@ -25,17 +28,19 @@ class Verb:
 
     Attributes:
         name: of it.
-        act: does it.
+        act: does it; returns another table that it made, if it did.
         fits: tells whether it can be done to a table.
         may_refuse: whether the policy may forbid it, so that it fails and leaves the table as it was.
         may_report: whether a pass may say afterwards that the table is not as it should be.
+        clears: whether Spark deletes all that lies in the folders of what is replaced.
     """
 
     name: str
     act: Act
     fits: Fits
-    may_refuse: bool
-    may_report: bool
+    may_refuse: bool = False
+    may_report: bool = False
+    clears: bool = False
 
 
 VERBS: dict[str, Verb] = {}
@@ -61,9 +66,9 @@ def _unpartitioned(table: Table) -> bool:
     return not table.partitioned
 
 
-def _verb(fits: Fits = _any, *, may_refuse: bool = False, may_report: bool = False) -> Callable[[Act], Act]:
+def _verb(fits: Fits = _any, **may: bool) -> Callable[[Act], Act]:
     def add(act: Act) -> Act:
-        VERBS[act.__name__] = Verb(act.__name__, act, fits, may_refuse, may_report)
+        VERBS[act.__name__] = Verb(act.__name__, act, fits, **may)
         return act
 
     return add
@@ -94,7 +99,7 @@ def insert_plain(estate: Estate, table: Table) -> None:
     table.add(batch.ids, batch.p)
 
 
-@_verb()
+@_verb(clears=True)
 def overwrite(estate: Estate, table: Table) -> None:
     """INSERT OVERWRITE of the table, or of a partition."""
     batch = estate.batch(table)
@@ -102,22 +107,24 @@ def overwrite(estate: Estate, table: Table) -> None:
     _replace(table, batch)
 
 
-@_verb(_partitioned)
+@_verb(_partitioned, clears=True)
 def overwrite_and_retag(estate: Estate, table: Table) -> None:
     """INSERT OVERWRITE of a partition, after which another column is tagged."""
     overwrite(estate, table)
     retag(estate, table)
 
 
-@_verb(_partitioned)
+@_verb(_partitioned, clears=True)
 def drop_partition(estate: Estate, table: Table) -> None:
     """DROP PARTITION."""
     p = estate.random.choice((0, 1))
+    if table.home in [folder.parent for folder in estate.folders(table.name) if folder.name == f"p={p}"]:
+        table.written -= {row for row, place in table.rows.items() if place == p}  # its files stay, in no table
     estate.sql(f"ALTER TABLE {table.name} DROP IF EXISTS PARTITION (p = {p})")
     _empty(table, p)
 
 
-@_verb(_managed, may_report=True)
+@_verb(_managed, may_report=True, clears=True)
 def truncate(estate: Estate, table: Table) -> None:
     """TRUNCATE of the table, or of a partition that has rows."""
     places = sorted({p for p in table.rows.values() if p is not None})
@@ -128,7 +135,7 @@ def truncate(estate: Estate, table: Table) -> None:
     _empty(table, p)
 
 
-@_verb()
+@_verb(clears=True)
 def erase(estate: Estate, table: Table) -> None:
     """Overwrite the table with what it has, but one row."""
     if not table.rows:
@@ -139,6 +146,7 @@ def erase(estate: Estate, table: Table) -> None:
     where = f"id <> {gone}" + ("" if p is None else f" AND p = {p}")
     rest = session.table(table.name).where(where).select("id", "email", "note", *table.more).localCheckpoint()
     rest.createOrReplaceTempView("kept")
+    estate.model.expose(table, [row for row, place in table.rows.items() if place == p])
     session.sql(f"INSERT OVERWRITE TABLE {table.name}{table.spec(p)} SELECT * FROM kept")
     del table.rows[gone]
 
@@ -191,7 +199,7 @@ def append_path(estate: Estate, table: Table) -> None:
     table.add(batch.ids, batch.p)
 
 
-@_verb(_external, may_refuse=True)
+@_verb(_external, may_refuse=True, clears=True)
 def overwrite_path(estate: Estate, table: Table) -> None:
     """Overwrite that folder."""
     batch = estate.batch(table)
@@ -242,7 +250,7 @@ def second_table(estate: Estate, table: Table) -> None:
         estate.sql(f"DROP TABLE {name}")
 
 
-@_verb(_managed, may_refuse=True, may_report=True)
+@_verb(_managed, may_refuse=True, may_report=True, clears=True)
 def save_over(estate: Estate, table: Table) -> None:
     """Overwrite the table by ``saveAsTable``, which makes another one of its name."""
     batch = estate.batch(table)
@@ -251,7 +259,7 @@ def save_over(estate: Estate, table: Table) -> None:
     _renew(table, batch)
 
 
-@_verb(_managed, may_refuse=True, may_report=True)
+@_verb(_managed, may_refuse=True, may_report=True, clears=True)
 def drop_and_create(estate: Estate, table: Table) -> None:
     """DROP, and CREATE TABLE AS SELECT."""
     batch = estate.batch(table)
@@ -263,7 +271,7 @@ def drop_and_create(estate: Estate, table: Table) -> None:
     _renew(table, batch)
 
 
-@_verb(_managed, may_refuse=True, may_report=True)
+@_verb(_managed, may_refuse=True, may_report=True, clears=True)
 def swap_by_rename(estate: Estate, table: Table) -> None:
     """Make the next table, rename the table away and that one to its name; the former table stays."""
     batch = estate.batch(table, plain=True)
@@ -276,7 +284,7 @@ def swap_by_rename(estate: Estate, table: Table) -> None:
     estate.away.add(table.name)
     try:
         estate.sql(f"ALTER TABLE next_{batch.ids.start} RENAME TO {table.name}")
-    except PySparkException:
+    except (PySparkException, Py4JError):
         estate.sql(f"DROP TABLE next_{batch.ids.start}")
         raise
     estate.away.discard(table.name)
@@ -284,7 +292,7 @@ def swap_by_rename(estate: Estate, table: Table) -> None:
 
 
 @_verb(_managed, may_refuse=True, may_report=True)
-def create_like(estate: Estate, table: Table) -> None:
+def create_like(estate: Estate, table: Table) -> Table | None:
     """CREATE TABLE LIKE, and INSERT into the copy."""
     batch = estate.batch(table)
     copy = Table(f"like_{batch.ids.start}", table.partitioned, tagged=set(table.tagged), questionable=True)
@@ -294,19 +302,22 @@ def create_like(estate: Estate, table: Table) -> None:
     estate.model.intend(copy, batch.ids, plain=False)
     estate.sql(f"INSERT INTO {copy.name} {batch.whole}")
     copy.add(batch.ids, batch.p)
+    return copy
 
 
 @_verb(_managed, may_refuse=True, may_report=True)
-def derive(estate: Estate, table: Table) -> None:
+def derive(estate: Estate, table: Table) -> Table | None:
     """CREATE TABLE AS SELECT from the table; no pass has touched the new one yet."""
     if not table.rows:
-        return
+        return None
     name = f"derived_{estate.batch(table).ids.start}"
-    made = Table(name, False, tagged=set(table.tagged), questionable=True)
+    made = Table(name, False, tagged=set(table.tagged), questionable=True, copied=True)
     estate.model.intend(made, table.rows, plain=True)  # they may be in clear in the table itself
+    estate.model.expose(made, table.rows)
     estate.sql(f"CREATE TABLE {name} USING parquet AS SELECT id, email, note FROM {table.name}")
     made.add(table.rows, None)
     estate.model.tables[name] = made
+    return made
 
 
 @_verb(_external, may_refuse=True)
@@ -321,17 +332,19 @@ def append_parent(estate: Estate, table: Table) -> None:
 
 
 @_verb(_managed, may_refuse=True, may_report=True)
-def stream_to_new_table(estate: Estate, table: Table) -> None:
+def stream_to_new_table(estate: Estate, table: Table) -> Table | None:
     """Let a stream copy the table into one that it makes."""
     name = f"copied_{estate.batch(table).ids.start}"
-    made = Table(name, False, tagged=set(table.tagged), questionable=True)
+    made = Table(name, False, tagged=set(table.tagged), questionable=True, copied=True)
     estate.model.intend(made, table.rows, plain=True)  # they may be in clear in the table itself
+    estate.model.expose(made, table.rows)
     frame = estate.session().readStream.table(table.name).select("id", "email", "note")
     checkpoint = str(estate.outside / name)
     writer = frame.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
     writer.toTable(f"{estate.lake.database}.{name}").awaitTermination()
     made.add(table.rows, None)
     estate.model.tables[name] = made
+    return made
 
 
 @_verb(may_report=True)
@@ -351,6 +364,61 @@ def old_writer_of_lists(estate: Estate, table: Table) -> None:
     estate.model.tables[made.name] = made
     estate.away.add(made.name)  # its rows are others than the model knows; its bytes are judged
     write_lists(estate, estate.folders(made.name)[0] / "part-0.parquet", batch.ids)
+
+
+@_verb()
+def tag_in_other_case(estate: Estate, table: Table) -> None:
+    """Tag a column by a property that names it in another case."""
+    estate.sql(f"ALTER TABLE {table.name} SET SERDEPROPERTIES ('{names.TAGS_PREFIX}NOTE' = 'fin')")
+    table.tagged.add("n")
+
+
+@_verb(may_report=True)
+def tag_absent_column(estate: Estate, table: Table) -> None:
+    """Tag a column that the table lacks: the command refuses it; with a property writes are, and passes report it."""
+    with pytest.raises(PlanError, match="has no column"):
+        estate.tag(table, "absent", "pii")
+    table.absent = f"absent_{len(table.more)}"
+    estate.sql(f"ALTER TABLE {table.name} SET SERDEPROPERTIES ('{names.TAGS_PREFIX}{table.absent}' = 'pii')")
+    batch = estate.batch(table)
+    with pytest.raises((PySparkException, Py4JError)):
+        estate.sql(f"INSERT INTO {table.name}{table.spec(batch.p)} {batch.columns}")
+
+
+@_verb(may_refuse=True)
+def append_by_other_name(estate: Estate, table: Table) -> None:
+    """Append to the table's folder, or to a partition's, by another name of it."""
+    folders = estate.folders(table.name)
+    if not folders:
+        return
+    folder = estate.random.choice(folders)
+    batch = estate.batch(table, int(folder.name.removeprefix("p=")) if table.partitioned else None)
+    above = estate.outside / f"above-{batch.ids.start}"
+    above.symlink_to(folder.parent)
+    dotted = f"file://{folder.parent}/../{folder.parent.name}/./{folder.name}/"
+    name = estate.random.choice([str(above / folder.name), dotted, f"{folder.parent}//{folder.name}"])
+    estate.sql(batch.columns).write.mode("append").parquet(name)
+    table.add(batch.ids, batch.p)
+
+
+@_verb()
+def drop_database(estate: Estate, table: Table) -> Table:
+    """DROP DATABASE CASCADE, of another database than the table's, and make it anew with its table."""
+    name, place = f"{estate.side}.s", estate.lake.root / "side"
+    made = estate.model.tables.get(name) or Table(name, False)
+    if name not in estate.model.tables:
+        estate.model.tables[name] = made
+        rows = estate.batch(made, plain=True)
+        with estate.plain_session() as session:
+            session.sql(f"CREATE DATABASE {estate.side} LOCATION 'file:{place}'")
+            session.sql(f"CREATE TABLE {name} USING parquet AS {rows.columns}")
+        estate.tag(made, "email", "pii")
+    estate.sql(f"DROP DATABASE {estate.side} CASCADE")
+    estate.sql(f"CREATE DATABASE {estate.side} LOCATION 'file:{place}'")
+    batch = estate.batch(made)
+    estate.sql(f"CREATE TABLE {name} USING parquet AS {batch.columns}")
+    _renew(made, batch)
+    return made
 
 
 @_verb(may_refuse=True, may_report=True)
