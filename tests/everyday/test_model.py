@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.everyday.__main__ import report
-from tests.everyday.model import Bytes, Model, Table, canary, judge_folders
-from tests.everyday.night import Result
-from tests.everyday.seam import DELETE, RENAME
+from tests.everyday.estate import KINDS
+from tests.everyday.model import Bytes, Model, Table, canary, find_unforeseen, judge_folders
+from tests.everyday.night import Plan, Result, lay_out
+from tests.everyday.seam import DELETE, POINTS, RENAME
+from tests.everyday.verbs import VERBS
 
 
 @pytest.fixture
@@ -61,6 +63,26 @@ def test_a_file_of_people_may_move_with_its_folder_but_not_vanish(model: Model, 
     assert kinds(model, tmp_path) == ["file of people gone"]
 
 
+def test_files_of_people_may_go_with_what_they_overwrite(model: Model, tmp_path: Path) -> None:
+    """Spark deletes a folder with all that is in it; what is gone from elsewhere is gone wrongly."""
+    for name in ("t0", "t1"):
+        model.kept[name.encode()] = tmp_path / name / "_README"
+    model.forget_cleared([tmp_path / "t0"])
+    assert kinds(model, tmp_path) == ["file of people gone"]
+
+
+def test_rows_that_were_copied_are_as_secret_as_where_they_have_the_fewest_tags(model: Model, tmp_path: Path) -> None:
+    """A table that gets tags later says nothing of the copies that were made before."""
+    copy = model.tables["t1"] = Table("t1", partitioned=False, tagged=set(), copied=True)
+    model.intend(copy, [1], plain=True)
+    (tmp_path / "copy").write_text(canary(1, "e"))
+    model.settle()
+    assert kinds(model, tmp_path) == []
+    copy.tagged.add("e")
+    model.settle()
+    assert kinds(model, tmp_path) == ["in clear"]
+
+
 def test_rows_that_are_lost_or_doubled_are_found(model: Model) -> None:
     """Each row must be there once, with its values."""
     rows = model.tables["t0"].expected()
@@ -87,6 +109,30 @@ def test_only_what_may_be_reported_excuses_a_command(model: Model) -> None:
     assert not model.report(text)
     assert model.report(text + "failed: lake.t0: its tags are lost")
     assert model.tables["t0"].reported
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("failed: lake.t0: its tags are lost", False),
+        ("failed: lake.t0: 'p=0': an error that nothing foresaw; report it", True),
+        ("failed: lake.t0: KeyError: 'p=0'", True),
+        ("Traceback (most recent call last):", True),
+    ],
+)
+def test_errors_that_nobody_foresaw_are_found_in_what_a_command_prints(text: str, found: bool) -> None:
+    """A command that meets one is wrong, whatever its exit code."""
+    assert bool(find_unforeseen(f"table     outcome\n{text}\n")) == found
+
+
+def test_twenty_nights_lead_each_verb_to_each_point() -> None:
+    """No pair is left to chance, and a seed repeats its night."""
+    tables = [Table(f"t{n}", "partitioned" in kind, Path() if "ext" in kind else None) for n, kind in enumerate(KINDS)]
+    nights = [lay_out(Plan(seed), tables) for seed in range(21, 41)]
+    met = {(verb, night.point) for nights in nights for night in nights for verbs in night.verbs for verb in verbs}
+    assert met >= {(verb, point) for verb in VERBS for point in POINTS}
+    assert lay_out(Plan(33), tables) == nights[12]
+    assert all(VERBS[verb].fits(tables[2]) for occasion in nights[12] for verb in occasion.verbs[2])
 
 
 def test_the_report_says_where_no_driver_was_killed() -> None:
