@@ -295,7 +295,7 @@ def swap_by_rename(estate: Estate, table: Table) -> None:
 def create_like(estate: Estate, table: Table) -> Table | None:
     """CREATE TABLE LIKE, and INSERT into the copy."""
     batch = estate.batch(table)
-    copy = Table(f"like_{batch.ids.start}", table.partitioned, tagged=set(table.tagged), questionable=True)
+    copy = Table(f"like_{batch.ids.start}", table.partitioned, tagged=set(table.tagged), questionable=True, copied=True)
     copy.more = list(table.more)
     estate.sql(f"CREATE TABLE {copy.name} LIKE {table.name}")
     estate.model.tables[copy.name] = copy
@@ -458,7 +458,7 @@ def _renew(table: Table, batch: Batch) -> None:
 
     Old files of the former table are no longer the table's: `orphans` deletes them, after a week.
     """
-    table.rows, table.more = dict.fromkeys(batch.ids, batch.p), []
+    table.rows = dict.fromkeys(batch.ids, batch.p)
     table.written = set(batch.ids)
 
 
