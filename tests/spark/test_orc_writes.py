@@ -15,6 +15,9 @@ from pyspark.sql.functions import col
 from sparkcrypt import configure, load_policy, names
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.orc import inspect_orc, verify_orc
+from sparkcrypt.orc.file.stripe import BLOOM_FILTERS, read_stripe_footer
+from sparkcrypt.orc.file.tail import read_tail
+from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.setup.options import launch_conf
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -149,6 +152,29 @@ def test_tagged_columns_are_encrypted(site: Lake, way: str) -> None:
     reader = site.spark.read.orc(folder.as_uri()).select("id", "email", "note", "phones")
     assert {tuple(row) for row in reader.select("id", "email").collect()} == {(row.id, row.email) for row in ROWS}
     assert reader.selectExpr("phones[0].num AS num").where("num IS NULL").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "kept"),
+    {
+        "*": {1, 3},
+        "id,email,phones": {1},
+        " EMAIL , Id": {1},
+        "2,`email`,email.x,note": {3},
+        "phones._elem.kind": set(),
+        "email,nosuch": set(),
+        "id,*": {1},
+    }.items(),
+)
+def test_bloom_filters_are_of_plaintext_columns_alone(site: Lake, setting: str, kept: set[int]) -> None:
+    """ORC writes them in clear, so the setting keeps what ORC itself finds in it and is not encrypted, or nothing."""
+    path = site.root / f"bloom_{abs(hash(setting))}"
+    site.spark.table("src").write.option("orc.bloom.filter.columns", setting).orc(path.as_uri())
+    for file in path.glob("*.orc"):
+        with open_source(file) as opened:
+            tail = read_tail(str(file))
+            streams = [s for stripe in tail.stripes for s in read_stripe_footer(opened, tail, stripe).streams]
+        assert {stream.column for stream in streams if stream.kind in BLOOM_FILTERS} == kept
 
 
 @pytest.mark.parametrize("way", ["path", "saveAsTable", "USING orc", "CTAS", "stream"])

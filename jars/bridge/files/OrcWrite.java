@@ -3,12 +3,18 @@ package io.sparkcrypt;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.IntStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.apache.orc.OrcConf;
+import org.apache.orc.TypeDescription;
+import org.apache.spark.sql.execution.datasources.orc.OrcUtils;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
@@ -113,29 +119,42 @@ final class OrcWrite {
       conf.set(ENCRYPT, Wire.requireField(answer, "orc_encrypt").asText());
       conf.set(MASK, Wire.requireField(answer, "orc_mask").asText());
       conf.set(Names.ORC_KEY_PROVIDER, OrcKeyProvider.kind(conf));
-      removeBloomFilters(conf, Wire.requireField(answer, "columns"), temporary);
+      removeBloomFilters(conf, Wire.requireField(answer, "columns"), schema, temporary);
     }
   }
 
-  /** Removes Bloom filters of encrypted columns: ORC writes them in clear, where anybody can probe for a value. */
-  private static void removeBloomFilters(Configuration conf, JsonNode encrypted, String file) {
+  /**
+   * Removes Bloom filters of encrypted columns: ORC writes them in clear, where anybody can probe for a value.
+   *
+   * <p>ORC itself says which columns the setting means, before and after.
+   */
+  private static void removeBloomFilters(Configuration conf, JsonNode encrypted, String schema, String file) {
+    String wanted = OrcConf.BLOOM_FILTER_COLUMNS.getString(conf);
+    TypeDescription type = TypeDescription.fromString(OrcUtils.getOrcSchemaString(DataType.fromJson(schema)));
+    BitSet hidden = new BitSet();
+    for (String name : texts(encrypted)) {
+      TypeDescription column = type.findSubtype(name);
+      hidden.set(column.getId(), column.getMaximumId() + 1);
+    }
+    BitSet meant = columnsOf(wanted, type);
+    if (!meant.intersects(hidden)) {
+      return;
+    }
     List<String> kept = new ArrayList<>();
-    List<String> removed = new ArrayList<>();
-    for (String column : conf.getTrimmedStrings(BLOOM_COLUMNS)) {
-      (overlaps(column, encrypted) ? removed : kept).add(column);
-    }
-    if (!removed.isEmpty()) {
-      LOG.warn("{} gets no Bloom filter of {}: it would be in clear", file, String.join(", ", removed));
-      conf.set(BLOOM_COLUMNS, String.join(",", kept));
-    }
-  }
-
-  private static boolean overlaps(String column, JsonNode encrypted) {
-    for (JsonNode other : encrypted) {
-      if ((other.asText() + ".").startsWith(column + ".") || (column + ".").startsWith(other.asText() + ".")) {
-        return true;
+    for (TypeDescription column : type.getChildren()) {
+      boolean isHidden = hidden.get(column.getId(), column.getMaximumId() + 1).cardinality() > 0;
+      if (meant.get(column.getId()) && !isHidden) {
+        kept.add(column.getFullFieldName());
       }
     }
-    return false;
+    String left = String.join(",", kept);
+    conf.set(BLOOM_COLUMNS, columnsOf(left, type).intersects(hidden) ? "" : left);
+    LOG.warn("{} gets no Bloom filter of its encrypted columns: it would be in clear; {} was {}", file, BLOOM_COLUMNS, wanted);
+  }
+
+  /** Returns the numbers of the columns that get a Bloom filter by a setting. */
+  private static BitSet columnsOf(String setting, TypeDescription type) {
+    boolean[] included = org.apache.orc.OrcUtils.includeColumns(setting, type);
+    return IntStream.range(0, included.length).filter(id -> included[id]).collect(BitSet::new, BitSet::set, BitSet::or);
   }
 }
