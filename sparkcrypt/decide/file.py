@@ -78,9 +78,11 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
     if not context.rule.enforce:
         return {"encrypt": False, "policy_digest": digest}
     schema, name = _message_type(request), optional_text(request, "format")
-    if _is_log(path, (field.name for field in schema.fields)):
+    written = _written_tags(request, properties, path)
+    is_log = _is_log(path, (field.name for field in schema.fields), (*written, *context.tagged))
+    if is_log and name == "Delta" and not written:
         return {"encrypt": False, "policy_digest": digest}
-    plan = _plan_of_file(context, schema, _written_tags(request, properties, path))
+    plan = _plan_of_file(context, schema, written)
     for column in plan.encrypted if name else ():
         if column.tag is not None:
             raise PlanError(format_text(name or "", column.leaf.dotted, column.tag))
@@ -127,7 +129,7 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     read = FileRead.of_request(request)
     footer, context = read.footer, read.context
-    if context.rule.enforce and not _is_in_log(read.path):
+    if context.rule.enforce and not _is_read_of_log(read):
         check_footer(read)
         if footer["mode"] != "plaintext":
             prefix = decode_base64(footer.get("aad_prefix"), "aad_prefix")
@@ -219,11 +221,15 @@ def _refuse_summary_files(properties: Mapping[str, str], plan: EncryptionPlan) -
         )
 
 
-def _is_log(path: str, columns: Iterable[str]) -> bool:
-    """Return whether a file is a checkpoint of Delta's log, by its path and columns; it is never encrypted."""
-    return _is_in_log(path) and set(columns) <= _DELTA_ACTIONS
+def _is_read_of_log(read: FileRead) -> bool:
+    """Return whether a plaintext file is a checkpoint of Delta's log, read as Delta reads it: by its actions alone."""
+    columns = [field["name"] for field in read.footer["fields"]]
+    if read.requested is not None:  # None: its schema is read
+        columns += [field.name for field in read.requested.fields] or ["*"]
+    return read.footer["mode"] == "plaintext" and _is_log(read.path, columns, read.context.tagged)
 
 
-def _is_in_log(path: str) -> bool:
-    """Return whether a file is in the folder of Delta's log, from which Spark reads no rows of the table."""
-    return _DELTA_LOG in path.split("/")[:-1]
+def _is_log(path: str, columns: Iterable[str], tagged: Iterable[TaggedColumn]) -> bool:
+    """Return whether a file has the place and the columns of a checkpoint of Delta's log, none of them tagged."""
+    is_of_actions = set(columns) <= _DELTA_ACTIONS and _DELTA_ACTIONS.isdisjoint(column.path[0] for column in tagged)
+    return _DELTA_LOG in path.split("/")[:-1] and is_of_actions

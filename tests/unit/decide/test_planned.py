@@ -10,7 +10,7 @@ import pytest
 from sparkcrypt.decide.file import resolve_read, resolve_write
 from sparkcrypt.decide.planned_writes import check_format, check_partitioning, check_sink, table_tags
 from sparkcrypt.errors import BridgeError, ConfigError, PlanError, VerificationError
-from tests.unit.decide.requests import JOB, NAME, PREFIX, policy, schema, write
+from tests.unit.decide.requests import JOB, NAME, PREFIX, STRICT, leaf, policy, schema, write
 from tests.unit.schema.message_types import fields_of
 
 LOG = "file:/w/d/_delta_log"
@@ -101,14 +101,52 @@ def test_streams_to_other_formats_are_refused() -> None:
 def test_log_of_delta_is_never_encrypted(untagged: str) -> None:
     """A checkpoint is plaintext whatever the policy says of untagged columns; another file below that name is not."""
     for path in (f"{LOG}/00010.checkpoint.parquet", f"{LOG}/_sidecars/{NAME}", f"{LOG}/.c.parquet.1.tmp"):
-        request = write(path, ("add", "metaData"), properties={}, policy=policy(untagged=untagged))
+        request = write(path, ("add", "metaData"), properties={}, policy=policy(untagged=untagged), format="Delta")
         assert resolve_write(request)["encrypt"] is False
-    other = write(f"{LOG}/{NAME}", ("add", "ssn"), properties={}, policy=policy(untagged=untagged))
-    if untagged == "deny":
-        with pytest.raises(PlanError, match="carries no tag"):
-            resolve_write(other)
-    else:
-        assert resolve_write(other)["encrypt"] is True
+    others = ({}, {"format": "Hudi"}, {"format": "Delta", "message_type": [leaf("add"), leaf("ssn")]})
+    for other in others:
+        request = {**write(f"{LOG}/{NAME}", ("add",), properties={}, policy=policy(untagged=untagged)), **other}
+        if untagged == "deny":
+            with pytest.raises(PlanError, match="carries no tag"):
+                resolve_write(request)
+        else:
+            assert resolve_write(request)["encrypt"] is True
+
+
+@pytest.mark.parametrize("where", ["schema", "properties"])
+def test_a_place_like_deltas_log_takes_no_tag_away(where: str) -> None:
+    """Neither the folder's name nor the column's is a reason to write a tagged column in clear, whoever writes."""
+    tagged: dict[str, Any] = {"properties": {}, "schema": schema(add="pii")}
+    if where == "properties":
+        tagged = {"properties": {PREFIX + "tags.add": "pii"}}
+    request = write(f"{LOG}/{NAME}", ("add",), **tagged)
+    assert resolve_write(request)["encrypt"] is True
+    with pytest.raises(PlanError, match="column add carries the tag 'pii', .* written to Delta"):
+        resolve_write({**request, "format": "Delta"})
+
+
+def test_reads_in_a_place_like_deltas_log_are_checked() -> None:
+    """A plaintext file of a table that requires encryption is refused, unless Delta's actions are read of it alone."""
+    footer = {"mode": "plaintext", "columns": [{"path": ["add"], "encrypted": False}], "fields": [leaf("add")]}
+    request: dict[str, Any] = {
+        "policy": policy(),
+        "path": f"{LOG}/1.checkpoint.parquet",
+        "properties": {**STRICT, PREFIX + "tags.ssn": "pii"},
+        "footer": footer,
+        "requested_schema": schema(add=None),
+    }
+    resolve_read(request)
+    forged = {**footer, "columns": [{"path": ["ssn"], "encrypted": False}], "fields": [leaf("ssn")]}
+    for change in (
+        {"requested_schema": schema(ssn=None)},
+        {"requested_schema": schema(add="pii")},
+        {"requested_schema": schema()},
+        {"footer": forged},
+        {"footer": forged, "requested_schema": None},
+        {"path": f"file:/w/d/{NAME}"},
+    ):
+        with pytest.raises(VerificationError, match="requires encryption"):
+            resolve_read({**request, **change})
 
 
 def test_name_of_the_catalog() -> None:
@@ -142,8 +180,8 @@ def test_schema_with_the_escapes_of_hive() -> None:
 def test_reader_of_the_log() -> None:
     """A checkpoint in clear is read in the place of a table that requires encryption; a data file is not."""
     rules = policy(tables={"c": {"location": "file:/w", "require_encryption": True}})
-    columns = [{"path": ["ssn"], "encrypted": False}]
-    plain = {"mode": "plaintext", "columns": columns, "fields": fields_of([("ssn",)])}
+    columns = [{"path": ["add"], "encrypted": False}]
+    plain = {"mode": "plaintext", "columns": columns, "fields": fields_of([("add",)])}
     request = {"policy": rules, "properties": {}, "footer": plain}
     assert resolve_read({**request, "path": f"{LOG}/1.checkpoint.parquet"})["aad_prefix"] is None
     with pytest.raises(VerificationError, match="requires encryption"):
