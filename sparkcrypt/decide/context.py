@@ -178,7 +178,9 @@ def refuse_keys_by_hand(properties: Mapping[str, str]) -> None:
         if properties.get(name):
             raise ConfigError(
                 f"{name} is set by hand, but {names.CRYPTO_FACTORY} is sparkcrypt's, which goes by the policy; remove "
-                f"it and tag the columns, or set {names.CRYPTO_FACTORY} to {names.STOCK_CRYPTO_FACTORY_CLASS}"
+                f"it and tag the columns; {names.STOCK_CRYPTO_FACTORY_CLASS} takes it, where the launch "
+                f"({names.STOCK_FACTORY}=true) or configure(…, stock_factory=True) allows that factory, for tables "
+                "without tags and rules"
             )
 
 

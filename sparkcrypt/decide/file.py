@@ -146,13 +146,20 @@ def encrypted_columns(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the top-level columns of a table of which any leaf is encrypted: ``{"columns": [name, …]}``.
 
     Args:
-        request: ``policy``, ``table``, ``schema`` (Spark schema JSON), ``properties``.
+        request: ``policy``, ``path``, ``schema`` (Spark schema JSON), ``properties``; ``table`` where it is known.
     """
-    properties = {**require_properties(request), names.TABLE: require_text(request, "table")}
-    context = table_context(require_text(request, "policy"), "/", properties)
+    properties, table = require_properties(request), optional_text(request, "table")
+    named = {**properties, names.TABLE: table} if table else properties
+    context = table_context(require_text(request, "policy"), require_text(request, "path"), named)
     schema = schema_from_spark(require_text(request, "schema"))
-    tagged = unite_tags(schemas=[schema], known=context.tagged)
-    plan = build_plan(schema, tagged, context.policy, table=context.name, partition_columns=None)
+    plan = build_plan(
+        schema,
+        unite_tags(schemas=[schema], known=context.tagged),
+        context.policy,
+        table=context.name,
+        partition_columns=None,
+        require_encryption=context.require_encryption,
+    )
     return {"columns": sorted({column.leaf.logical[0] for column in plan.encrypted})}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F
 
-from sparkcrypt import parquet_options
+from sparkcrypt import configure, parquet_options
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.names import CACHE_LIFETIME, KEY_SERVICE, POLICY, TAGS_PREFIX
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -222,6 +222,7 @@ def test_system_property_by_sql_runs_nothing(lake: Lake) -> None:
 def test_same_policy_by_option_goes_on(lake: Lake) -> None:
     """A table that was made with the session's own policy or key service in its options goes on working."""
     policy = lake.policy()
+    configure(lake.spark, policy, stock_factory=True)
     options = f"'{POLICY}' = {sql_text(policy.canonical())}, '{TAGS_PREFIX}email' = 'pii'"
     lake.sql(f"CREATE TABLE t (id INT, email STRING) USING parquet OPTIONS ({options})")
     own = {**options_of(lake, policy), KEY_SERVICE: policy.key_service.canonical()}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from sparkcrypt import encrypt_table, parquet_options, verify_table
+from sparkcrypt import configure, encrypt_table, parquet_options, verify_table
 from sparkcrypt.arrow import open_table, read_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.rollback import rollback_run
@@ -40,6 +40,7 @@ def write_beside(lake: Lake, policy: Policy, folder: Path, numbers: range, *, pa
         F.format_string("note %d", F.col("id")).alias("note"),
         *([(F.col("id") % 2).cast("int").alias("p")] if partitioned else []),
     )
+    configure(lake.spark, policy, stock_factory=True)
     options = parquet_options(plan_path(frame.schema.json(), policy))
     options["parquet.encryption.key.material.store.internally"] = "false"
     writer = frame.write.mode("append").options(**options)

@@ -63,14 +63,14 @@ def listed(options: dict[str, str]) -> str:
 def test_writer_and_reader_options(lake: Lake, mode: str) -> None:
     """``.option`` on writer and reader encrypts, reads back, refuses other keys; the policy's factory reads it too."""
     policy = make_policy(lake.root / "p", TAGS, footer_mode=mode, algorithm="AES_GCM_CTR_V1", bits=128)
-    configure(lake.spark, policy)
+    configure(lake.spark, policy, stock_factory=True)
     options, path = parquet_options(plan(lake, policy)), str(lake.root / "out")
     lake.sql(f"SELECT {ROW}").write.options(**options).parquet(path)
     assert_encrypted(path, policy, {**KEYS, "s.b": "fin"}, visible=())
     assert lake.spark.read.options(**options).parquet(path).head(1)[0].email == SECRET
     assert lake.spark.read.options(**read_options(policy)).parquet(path).head(1)[0].s.a == SECRET
     other = with_keys(policy, lake.root / "other", swapped("arn:aws:kms;1,a", "fin"))
-    configure(lake.spark, other)
+    configure(lake.spark, other, stock_factory=True)
     frame = lake.spark.read.options(**parquet_options(plan(lake, other))).parquet(path)
     assert "KeyServiceError" in refusal(frame.select("email").collect)
 
@@ -80,7 +80,7 @@ def test_two_key_services_in_one_jvm(lake: Lake) -> None:
     policies = [make_policy(lake.root / f"p{number}", TAGS, footer_mode="plaintext") for number in range(2)]
     for number, policy in enumerate(policies):
         path = str(lake.root / f"out{number}")
-        configure(lake.spark, policy)
+        configure(lake.spark, policy, stock_factory=True)
         lake.sql(f"SELECT {ROW}").write.options(**parquet_options(plan(lake, policy))).parquet(path)
         assert_encrypted(path, policy, {**KEYS, "s.b": "fin"}, visible=())
 

@@ -109,7 +109,8 @@ def test_tags_without_effect_are_named(lake: Lake) -> None:
     """Where nothing reads them, for columns that are not there, in formats without keys; in another case they count."""
     policy = lake.policy()
     tag = "'parquet.sparkcrypt.tags.{}' = 'pii'"
-    lake.sql(f"CREATE TABLE t (id INT, email STRING) USING parquet TBLPROPERTIES ({tag.format('email')})")
+    lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet")
+    lake.sql(f"ALTER TABLE t SET TBLPROPERTIES ({tag.format('email')})")
     lake.sql(f"CREATE TABLE u (id INT, email STRING) USING parquet OPTIONS ({tag.format('EMAIL')})")
     lake.sql(f"CREATE TABLE v (id INT, email STRING) USING csv OPTIONS ({tag.format('email')})")
     lake.sql(f"CREATE TABLE w (id INT, email STRING) USING parquet OPTIONS ({tag.format('mail')})")

@@ -158,21 +158,21 @@ def assert_statistics_of_id_alone(lake: Lake) -> None:
 
 @pytest.mark.parametrize("where", ["table", "frame", "stream"])
 def test_other_factory_by_set(lake: Lake, where: str) -> None:
-    """SET of another crypto factory does not turn tags off: a tagged write is refused by name, others go on."""
+    """SET of another crypto factory turns no tags off: tables and frames are encrypted, streams refused by name."""
     policy = make_policy(lake.root / "p")
     tagged_table(lake)
     configure(lake.spark, policy)
     lake.sql(f"SET {CRYPTO_FACTORY}={STOCK_CRYPTO_FACTORY_CLASS}")
     frame = lake.spark.range(1).select("id", F.lit(SECRET).alias("email", metadata={"tags": ["pii"]}))
-    said = refusal(
-        {
-            "table": lambda: lake.sql(f"INSERT INTO t VALUES ('{SECRET}', 1)"),
-            "frame": lambda: frame.write.parquet(str(lake.root / "out")),
-            "stream": lambda: stream_line(lake.spark, lake),
-        }[where]
-    )
-    assert f"{CRYPTO_FACTORY} is {STOCK_CRYPTO_FACTORY_CLASS}" in said
-    assert data_files(lake.root) == []
+    if where == "table":
+        lake.sql(f"INSERT INTO t VALUES ('{SECRET}', 1)")
+        assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
+    elif where == "frame":
+        frame.write.parquet(str(lake.root / "out"))
+        assert_encrypted(lake.root / "out", policy, {"email": "pii"}, visible=())
+    else:
+        assert f"{CRYPTO_FACTORY} is {STOCK_CRYPTO_FACTORY_CLASS}" in refusal(stream_line, lake.spark, lake)
+        assert data_files(lake.root) == []
     lake.spark.range(1).write.parquet(str(lake.root / "plain"))
     lake.sql(f"RESET {CRYPTO_FACTORY}")
     lake.sql(f"INSERT INTO t VALUES ('{SECRET}', 1)")

@@ -7,6 +7,7 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.function.BiConsumer;
@@ -121,6 +122,17 @@ final class Calls {
     for (Map.Entry<String, ?> entry : more.entrySet()) {
       if (!entry.getValue().equals(orNull(call(changed, "get", entry.getKey())))) {
         changed = call(changed, "$plus", new Tuple2<>(entry.getKey(), entry.getValue()));
+      }
+    }
+    return changed;
+  }
+
+  /** Returns a Scala map without these keys; the map itself if it has none of them. */
+  static Object without(Object scalaMap, Collection<String> names) {
+    Object changed = scalaMap;
+    for (String name : names) {
+      if ((Boolean) call(changed, "contains", name)) {
+        changed = call(changed, "$minus", name);
       }
     }
     return changed;

@@ -26,7 +26,12 @@ public final class PolicyRegister {
 
   /** Registers a policy for a probe, or for reads with other rules, and returns its token. */
   public String add(String policy) {
-    return RegisteredPolicies.add(policy);
+    return RegisteredPolicies.addOwn(policy);
+  }
+
+  /** Allows the sessions of a token to use Parquet's own crypto factory, or no longer. */
+  public void allowStock(String token, boolean isAllowed) {
+    RegisteredPolicies.allowStock(token, isAllowed);
   }
 
   /** Removes a token of {@code add}. */

@@ -14,6 +14,7 @@ import org.apache.spark.SparkEnv;
 final class Launch {
   private static final String HADOOP = "spark.hadoop.";
   private static final String ALLOW_HTTP = "spark.sparkcrypt.allow_http";
+  private static final String STOCK_FACTORY = "spark.sparkcrypt.stock_factory";
   private static final String PRINCIPAL = "spark.sparkcrypt.principal";
   private static final double DEFAULT_LIFETIME_SECONDS = 600;
 
@@ -47,6 +48,11 @@ final class Launch {
 
   static boolean allowsHttp() {
     return "true".equalsIgnoreCase(conf(ALLOW_HTTP));
+  }
+
+  /** Returns whether writes and reads may name Parquet's own crypto factory. */
+  static boolean allowsStock() {
+    return "true".equalsIgnoreCase(conf(STOCK_FACTORY));
   }
 
   /** Returns the principal's name for messages: the launch's setting, or the user that the application runs as. */

@@ -3,9 +3,13 @@ package io.sparkcrypt;
 /** Names of configuration properties, and of the classes that they name; sparkcrypt/names.py has the same. */
 final class Names {
   static final String CRYPTO_FACTORY_CLASS = "io.sparkcrypt.SchemaTagCryptoFactory";
+  static final String STOCK_CRYPTO_FACTORY_CLASS = "org.apache.parquet.crypto.keytools.PropertiesDrivenCryptoFactory";
   static final String COMMIT_PROTOCOL_CLASS = "io.sparkcrypt.IdentityCommitProtocol";
   static final String STREAM_COMMIT_PROTOCOL_CLASS = "io.sparkcrypt.StreamCommitProtocol";
   static final String KMS_CLIENT_CLASS = "io.sparkcrypt.BridgeKmsClient";
+  static final String CRYPTO_FACTORY = "parquet.crypto.factory.class";
+  static final String KMS_CLIENT = "parquet.encryption.kms.client.class";
+  static final String SKIPPING = "spark.sparkcrypt.skipping";
   static final String PREFIX = "parquet.sparkcrypt.";
   static final String POLICY = PREFIX + "policy";
   static final String KEY_SERVICE = PREFIX + "key_service";
@@ -16,6 +20,7 @@ final class Names {
   static final String TABLE_UUID = PREFIX + "table.uuid";
   static final String QUERY_SCHEMA = PREFIX + "query.schema";
   static final String LOCATIONS = PREFIX + "locations";
+  static final String PARTITION = PREFIX + "partition";
   static final String TAGS_PREFIX = PREFIX + "tags.";
   static final String TABLE_SCHEMA = PREFIX + "table.schema";
   static final String OWNER_SCHEMAS = PREFIX + "owner.schemas";

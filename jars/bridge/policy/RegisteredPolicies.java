@@ -4,6 +4,7 @@ import java.security.SecureRandom;
 import java.util.Collections;
 import java.util.HexFormat;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.rpc.RpcEndpointRef;
@@ -29,6 +30,8 @@ final class RegisteredPolicies {
   private static final int MOST_TOLD = 1_024;
   private static final SecureRandom RANDOM = new SecureRandom();
   private static final Map<String, String> POLICIES = new ConcurrentHashMap<>();
+  private static final Set<String> OWN = ConcurrentHashMap.newKeySet(); // tokens of single writes and reads, like those of runs
+  private static final Set<String> STOCK = ConcurrentHashMap.newKeySet(); // of sessions that may use Parquet's own factory
   private static final Map<String, String> PRINCIPALS = new ConcurrentHashMap<>(); // tokens by a principal's name and policy
   private static final Map<String, String> TOLD = Collections.synchronizedMap(new Newest<>(MOST_TOLD)); // answers of the driver
   private static RpcEnv served; // guarded by the class
@@ -44,6 +47,32 @@ final class RegisteredPolicies {
     return token;
   }
 
+  /** Registers a policy for single writes and reads of the program, and returns its token. */
+  static String addOwn(String policy) {
+    String token = add(policy);
+    OWN.add(token);
+    return token;
+  }
+
+  /** Returns whether a token of the driver is one of {@code addOwn}. */
+  static boolean isOwn(String token) {
+    return token != null && OWN.contains(token);
+  }
+
+  /** Allows the sessions of a token to use Parquet's own crypto factory, or no longer. */
+  static void allowStock(String token, boolean isAllowed) {
+    if (isAllowed) {
+      STOCK.add(token);
+    } else {
+      STOCK.remove(token);
+    }
+  }
+
+  /** Returns whether the launch, or the program for the sessions of this token, allows Parquet's own crypto factory. */
+  static boolean allowsStock(String token) {
+    return Launch.allowsStock() || token != null && STOCK.contains(token);
+  }
+
   /** Registers a principal's policy, and returns the token that all sessions of the principal have. */
   static String addPrincipal(String principal, String policy) {
     return PRINCIPALS.computeIfAbsent(principal + "\n" + policy, RegisteredPolicies::add);
@@ -54,8 +83,9 @@ final class RegisteredPolicies {
     return token == null || token.isBlank() ? ORC_KIND : ORC_KIND + ":" + token;
   }
 
-  /** Removes a token of {@code add}. */
+  /** Removes a token of {@code addOwn}. */
   static void remove(String token) {
+    OWN.remove(token);
     POLICIES.remove(token);
   }
 

@@ -69,9 +69,17 @@ final class SessionPolicy {
    * @throws RuntimeException its configuration has another policy, as after a SET
    */
   String pinnedKeyService() {
-    Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
-    String token = (String) Calls.call(conf, "getConfString", Names.SESSION_TOKEN, "");
-    return PinnedPolicy.keyServiceOf(text, token.isBlank() ? session.sparkContext().hadoopConfiguration().get(Names.SESSION_TOKEN) : token);
+    return PinnedPolicy.keyServiceOf(text, token());
+  }
+
+  /** Returns whether writes and reads of this session may name Parquet's own crypto factory. */
+  boolean allowsStock() {
+    return RegisteredPolicies.allowsStock(token());
+  }
+
+  private String token() {
+    String token = setting(Names.SESSION_TOKEN);
+    return token.isBlank() ? session.sparkContext().hadoopConfiguration().get(Names.SESSION_TOKEN) : token;
   }
 
   /** Returns a setting of the session's configuration; empty if it is not set. */

@@ -27,7 +27,7 @@ import org.slf4j.LoggerFactory;
  * names the location of stores; it never applies to reads under a policy of their own, like those of runs.
  */
 final class SkipRule extends Rule<LogicalPlan> {
-  static final String SKIPPING = "spark.sparkcrypt.skipping";
+  static final String SKIPPING = Names.SKIPPING;
   private static final Logger LOG = LoggerFactory.getLogger(SkipRule.class);
   private static final AtomicBoolean TOLD = new AtomicBoolean();
   private static final Set<String> INDEXES = Set.of("InMemoryFileIndex", "CatalogFileIndex");

@@ -8,10 +8,12 @@ import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
@@ -20,7 +22,14 @@ import org.apache.spark.sql.types.StructType;
 /** A table's entry in the catalog, as far as writers and readers of its files use it. */
 final class TableEntry {
   static final String TAGS_KEY = "\"tags\"";
-  private static final Set<String> NEVER = Set.of(Names.POLICY, Names.KEY_SERVICE, Names.TABLE, Names.LOCATIONS, Names.OWNER_SCHEMAS, Names.ALLOW_MASKED);
+  /**
+   * What a table's own properties may not say to its writers and readers, since they may only add protection. A policy, a key
+   * service and a token in them are refused elsewhere (PinnedPolicy), and a history is for the helper to judge.
+   */
+  private static final Set<String> NEVER =
+      Set.of(
+          Names.CRYPTO_FACTORY, Names.KMS_CLIENT, Names.TABLE, Names.TABLE_NAME, Names.TABLE_SCHEMA, Names.QUERY_SCHEMA, Names.OWNER_SCHEMAS,
+          Names.LOCATIONS, Names.PARTITION, Names.STREAM, Names.ALLOW_MASKED, Names.SKIPPING);
 
   private static final int MOST = 256;
   private static final Map<Less, Optional<String>> TAGGED = Collections.synchronizedMap(new Newest<>(MOST));
@@ -77,10 +86,50 @@ final class TableEntry {
     Calls.forEach(
         scalaMap,
         (name, value) -> {
-          if (((String) name).startsWith(Names.PREFIX) && !NEVER.contains(name)) {
+          if (((String) name).startsWith(Names.PREFIX) && !name.equals(Names.POLICY) && !name.equals(Names.KEY_SERVICE) && !isRefused(name)) {
             found.put((String) name, (String) value);
           }
         });
+  }
+
+  private static boolean isRefused(Object name) {
+    return NEVER.contains(((String) name).toLowerCase(Locale.ROOT));
+  }
+
+  /** Returns the options of a write or read of a table without those of its own properties that could weaken it. */
+  static Object judged(Object options, Object table) {
+    Set<String> refused = new HashSet<>();
+    for (Object own : List.of(Calls.call(Calls.call(table, "storage"), "properties"), Calls.call(table, "properties"))) {
+      Calls.forEach(
+          own,
+          (name, value) -> {
+            if (isRefused(name)) {
+              refused.add((String) name);
+            }
+          });
+    }
+    return Calls.without(options, refused);
+  }
+
+  /** Removes the same from the properties of a table that Hive's SerDe writes. */
+  static void judge(Properties own) {
+    own.keySet().removeIf(TableEntry::isRefused);
+  }
+
+  /** Refuses a table that is being created with properties that reach neither writers nor readers. */
+  static void refuseUnread(Object table) {
+    if (!"hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))))) {
+      Calls.forEach(
+          Calls.call(table, "properties"),
+          (name, value) -> {
+            if (((String) name).toLowerCase(Locale.ROOT).startsWith(Names.PREFIX)) {
+              throw Refusal.of(
+                  "PlanError",
+                  name(table) + ": TBLPROPERTIES of a data source table reach no writer, so " + name + " would have no effect; allowed: "
+                      + "OPTIONS, or `sparkcrypt tags set` once the table is there");
+            }
+          });
+    }
   }
 
   static boolean isTagged(Object table) {

@@ -93,19 +93,21 @@ final class PlanNodes {
       return node;
     }
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
+    Object judged = table == null ? options : TableEntry.judged(options, table);
     Map<String, String> told = new TreeMap<>();
+    Object index = Calls.call(relation, "location");
+    List<Object> roots = Calls.list(Calls.call(index, "rootPaths"));
     if (table != null) {
       CutOffSwap.refuse(table, policy.hadoopConf());
       told.put(Names.TABLE_NAME, TableEntry.name(table));
     } else if (!isTold(options)) {
-      Object index = Calls.call(relation, "location");
       homes.judgeRead(index, policy.hadoopConf());
-      told.putAll(tables.places(Calls.list(Calls.call(index, "rootPaths"))));
+      told.putAll(tables.places(roots));
     }
+    addFactory(told, options, table, roots.isEmpty() ? "/" : roots.get(0).toString());
     Object now = relation;
     if (isHives) {
-      Calls.forEach(options, (name, value) -> told.putIfAbsent((String) name, (String) value));
-      List<Object> roots = Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths"));
+      Calls.forEach(judged, (name, value) -> told.putIfAbsent((String) name, (String) value));
       refuseHivesReader(roots.isEmpty() ? "/" : roots.get(0).toString(), told);
       return node;
     }
@@ -113,7 +115,7 @@ final class PlanNodes {
       told.put(Names.ORC_KEY_PROVIDER, OrcKeyProvider.kind(policy.hadoopConf()));
       now = format instanceof CheckedOrcFormat ? relation : Calls.copy(relation, format, new CheckedOrcFormat());
     }
-    Object more = Calls.with(options, told);
+    Object more = Calls.with(judged, told);
     now = more == options ? now : Calls.copy(now, options, more);
     return now == relation ? node : replace(node, relation, now);
   }
@@ -127,7 +129,9 @@ final class PlanNodes {
       refuseHivesReader(TableEntry.folder(table), TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier"))));
     }
     Object properties = Calls.call(table, "properties");
-    Object more = Calls.with(properties, Map.of(Names.TABLE_NAME, TableEntry.name(table)));
+    Map<String, String> told = new TreeMap<>(Map.of(Names.TABLE_NAME, TableEntry.name(table)));
+    addFactory(told, properties, table, TableEntry.folder(table));
+    Object more = Calls.with(TableEntry.judged(properties, table), told);
     return more == properties ? node : replace(node, table, Calls.copy(table, properties, more));
   }
 
@@ -164,22 +168,25 @@ final class PlanNodes {
     List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
     partitions.check(partitionColumns, folder);
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
+    Object judged = table == null ? options : TableEntry.judged(options, table);
     tables.checkPartitions(folder, columnNames(partitionColumns), table == null ? null : TableEntry.name(table));
     Map<String, String> told;
     if (table != null) {
       CutOffSwap.refuse(table, policy.hadoopConf());
       told = tables.writerProperties(tables.fresh(Calls.call(table, "identifier")));
     } else if (isTold(options)) {
-      tables.checkStated(folder, (String) Calls.orNull(Calls.call(options, "get", Names.TABLE)));
+      checkStated(folder, options);
       homes.refuseWrite(folder, TableEntry.uuidIn(options), true);
       told = Map.of();
     } else {
+      checkStated(folder, options);
       homes.refuseWrite(folder, TableEntry.uuidIn(options), false);
       told = tables.writerPropertiesByFolder(folder, TableEntry.uuidIn(options));
     }
+    told = new TreeMap<>(told);
+    addFactory(told, options, table, folder);
     if (isOrc) {
       String schema = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query")).json();
-      told = new TreeMap<>(told);
       if (OrcWrite.isSparksOrc(format) && policy.setting(COMMIT_PROTOCOL).equals(Names.COMMIT_PROTOCOL_CLASS)) {
         told.put(Names.ORC_SCHEMA, schema);
         told.put(OrcWrite.ENCRYPT, OrcWrite.NOT_PREPARED);
@@ -187,7 +194,7 @@ final class PlanNodes {
         OrcWrite.refuseClear(policy.request("resolve_orc_write", folder), schema, told);
       }
     }
-    Object more = Calls.with(options, told);
+    Object more = Calls.with(judged, told);
     return more == options ? node : replace(node, options, more);
   }
 
@@ -205,6 +212,8 @@ final class PlanNodes {
     }
     refuseHivesOrc(Calls.call(table, "storage"), told, node, partitionColumns, TableEntry.folder(table));
     addQuery(told, node, partitionColumns);
+    addFactory(told, Calls.call(table, "properties"), table, TableEntry.folder(table));
+    TableEntry.judge(properties);
     properties.putAll(told);
     return node;
   }
@@ -220,6 +229,7 @@ final class PlanNodes {
       refuseHivesOrc(storage, told, node, List.of(), Place.textOf(uri));
     }
     addQuery(told, node, List.of());
+    addFactory(told, properties, null, uri == null ? "/" : Place.textOf(uri));
     Object more = Calls.with(properties, told);
     return more == properties ? node : replace(node, storage, Calls.copy(storage, properties, more));
   }
@@ -249,6 +259,7 @@ final class PlanNodes {
     Set<String> names = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
     partitions.check(Trees.columnsNamed(names, Calls.call(node, "query")), TableEntry.name(table));
     Object identifier = Calls.call(table, "identifier");
+    TableEntry.refuseUnread(table);
     boolean isHome = homes.refuseTable(folderOf(table), TableEntry.quote(table));
     boolean makes = WriteQueries.overwrites(node) || !tables.exists(identifier);
     if (makes) {
@@ -265,6 +276,7 @@ final class PlanNodes {
     if (tables.exists(Calls.call(table, "identifier"))) {
       return node;
     }
+    TableEntry.refuseUnread(table);
     String folder = TableEntry.folder(table);
     if (folder != null) {
       homes.refuseTable(folder, TableEntry.quote(table));
@@ -309,9 +321,31 @@ final class PlanNodes {
     return folder == null ? tables.defaultFolder(Calls.call(table, "identifier")) : folder;
   }
 
-  /** Returns whether the options name the table already, like those of runs. */
+  private void checkStated(String folder, Object options) {
+    String stated = (String) Calls.orNull(Calls.call(options, "get", Names.TABLE));
+    if (stated != null) {
+      tables.checkStated(folder, stated);
+    }
+  }
+
+  /** Returns whether the options name the table already, under a token of their own, like those of runs. */
   private static boolean isTold(Object options) {
-    return (Boolean) Calls.call(Calls.call(options, "get", Names.TABLE), "isDefined");
+    return (Boolean) Calls.call(options, "contains", Names.TABLE)
+        && RegisteredPolicies.isOwn((String) Calls.orNull(Calls.call(options, "get", Names.SESSION_TOKEN)));
+  }
+
+  /**
+   * Adds our crypto factory, so that no option, table or SET names another; Parquet's own stays where the launch or the program
+   * allows it, the options name its keys, and neither a tag nor a rule of a table is for the folder.
+   */
+  private void addFactory(Map<String, String> told, Object options, Object table, String folder) {
+    boolean isStock = policy.allowsStock() && FactoryCheck.namesStock(options) && !isGoverned(table, folder);
+    told.put(Names.CRYPTO_FACTORY, isStock ? Names.STOCK_CRYPTO_FACTORY_CLASS : Names.CRYPTO_FACTORY_CLASS);
+    told.put(Names.KMS_CLIENT, Names.KMS_CLIENT_CLASS);
+  }
+
+  private boolean isGoverned(Object table, String folder) {
+    return table != null && TableEntry.isTagged(table) || tables.isGoverned(table == null ? "" : TableEntry.name(table), folder);
   }
 
   private static boolean isParquet(Object format) {

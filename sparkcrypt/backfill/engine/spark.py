@@ -46,7 +46,7 @@ class SparkStager:
 
     def __init__(self, spark: SparkSession, target: Target, policy: Policy) -> None:
         self._spark, self._target, self.files = spark, target, HadoopFiles(spark)
-        self._policy = relax_enforcement(policy, target.plan.table)
+        self._policy, self._relaxed = policy, relax_enforcement(policy, target.plan.table)
 
     def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> SparkWork:
         """Write a unit's rows, encrypted, into a folder; see `Stager`.  ``progress`` is unused: tasks are not files."""
@@ -61,9 +61,13 @@ class SparkStager:
     def _write(self, unit: Unit, staged: str, codec: str | None) -> None:
         """Write a unit's rows, with the compression of the source's files if Spark can write it."""
         make_fresh_folder(self.files, unit, staged)
-        with registered_policy(self._spark, self._policy) as pinned:
+        with (
+            registered_policy(self._spark, self._relaxed) as read,
+            registered_policy(self._spark, self._policy) as written,
+        ):
             for folder in unit.folders:
-                writer = self._rows(folder, pinned).write.options(**self._target.options(), **_NO_SUCCESS_FILE)
+                options = {**self._target.options(), **written, **_NO_SUCCESS_FILE}
+                writer = self._rows(folder, read).write.options(**options)
                 writer = writer.option(
                     names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/"))
                 )
@@ -73,7 +77,7 @@ class SparkStager:
 
     def digest(self, unit: Unit) -> dict[str, RowsDigest]:
         """Return folder -> digest of its rows."""
-        with registered_policy(self._spark, self._policy) as pinned:
+        with registered_policy(self._spark, self._relaxed) as pinned:
             return {folder.relative: digest_rows(self._rows(folder, pinned)) for folder in unit.folders}
 
     def _rows(self, folder: Folder, pinned: Mapping[str, str]) -> DataFrame:

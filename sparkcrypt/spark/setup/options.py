@@ -84,7 +84,9 @@ def defaults_lines(conf: Mapping[str, str]) -> str:
 def parquet_options(plan: EncryptionPlan, partition: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the options that make the stock ``PropertiesDrivenCryptoFactory`` apply a plan.
 
-    They can be given as ``.option(...)``, ``OPTIONS(...)`` or TBLPROPERTIES of a Hive table, and need the jar and the
+    They can be given as ``.option(...)``, ``OPTIONS(...)`` or TBLPROPERTIES of a Hive table.  A session under a policy
+    takes them only where the launch (``spark.sparkcrypt.stock_factory=true``) or ``configure(…, stock_factory=True)``
+    allows Parquet's own factory, and for no table or folder with tags or a rule.  They need the jar and the
     key service of the launch (``spark.hadoop.parquet.sparkcrypt.key_service``, or the lines of ``sparkcrypt conf``) or
     of ``configure``, since no table may name one.  They do not follow later changes of tags.
 

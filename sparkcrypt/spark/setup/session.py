@@ -52,7 +52,12 @@ _probed: set[str] = set()
 
 
 def configure(
-    spark: SparkSession, policy: Policy, *, on_denied: OnDenied | None = None, strict_projection: bool | None = None
+    spark: SparkSession,
+    policy: Policy,
+    *,
+    on_denied: OnDenied | None = None,
+    strict_projection: bool | None = None,
+    stock_factory: bool = False,
 ) -> None:
     """Make every later Parquet write and read of a session obey a policy.
 
@@ -67,6 +72,8 @@ def configure(
             leaves the choice to the session's configuration and the policy's tags.
         strict_projection: True makes it an error to name a column that would be null, False overrides the session's
             configuration, None leaves the choice to it.  If the policy requires it, it holds in every session.
+        stock_factory: True lets writes and reads of this session name Parquet's own crypto factory and its keys, as
+            the options of ``parquet_options`` do, where no table has a tag or a rule.  On Connect the launch decides.
 
     Raises:
         ConfigError: the session's settings contradict the policy, or a Connect server was launched with another;
@@ -97,6 +104,7 @@ def configure(
     _name_interpreter(spark)
     _probe_once(spark)
     token, token_of_others = pin_session(spark, policy)
+    policy_register(spark).allowStock(token, stock_factory)
     own, others = {**options, **token_options(token)}, {**options, **token_options(token_of_others)}
     for name, value in own.items():
         spark.conf.set(name, value)
