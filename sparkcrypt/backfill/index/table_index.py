@@ -28,6 +28,7 @@ from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.write import standing_generation
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import refuse_shared_identity
 from sparkcrypt.spark.tables.planning import plan_of
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tasks.index_rows import rows_in_tasks
@@ -201,11 +202,12 @@ def open_table_index(spark: SparkSession, name: str, policy: Policy) -> TableInd
         policy: has the folder of stores, and names the keys.
 
     Raises:
-        PlanError: there is no such table, it is not a Parquet table, or its tags allow no plan.
+        PlanError: there is no such table, it is not a Parquet table, its tags allow no plan, or its UUID is another's.
         ConfigError: the policy has no folder of stores, the table has no UUID, or the store's folder overlaps with the
             table's.
     """
     table = Catalog(spark).table(name)
+    refuse_shared_identity(spark, table)
     data, plan = find_files(spark, table, policy), plan_of(spark, table, policy)
     store = find_store(policy, table.uuid, open_state_directory(spark, policy.run_state))
     if store is None:

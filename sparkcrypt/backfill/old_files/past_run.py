@@ -30,6 +30,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import refuse_shared_identity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,12 +124,14 @@ def past_runs(
 
     Raises:
         ConfigError: no run of the table is known.
+        PlanError: the table has the UUID of another.
         RunConflictError: a run holds the table, or a run of an earlier release was interrupted in the middle of a swap.
     """
     configure(spark, policy)
     found = Catalog(spark).table(table)
     if found.uuid is None:
         raise ConfigError(f"{found.full_name} has no identity, so no run of it is known; nothing is to {what}")
+    refuse_shared_identity(spark, found)
     target = catalog_target(spark, found, policy, None)
     store = open_state_directory(spark, policy.run_state, outside=target.base)
     if not any(store.list(f"{kept}/{target.table_id}/") for kept in ("runs", "archive", "audit", "problems")):
@@ -171,9 +174,12 @@ def migrate_target(spark: SparkSession, target: Target, policy: Policy) -> Migra
         policy: the policy under which the runs were made.
 
     Raises:
+        PlanError: the table has the UUID of another.
         RunConflictError: a run holds the target.
         VerificationError: its audit is damaged.
     """
+    if target.table is not None:
+        refuse_shared_identity(spark, target.table)
     store = open_state_directory(spark, policy.run_state, outside=target.base)
     trust = trust_of(spark, target, policy, store, OtherTables(spark, policy.aliases))
     with acquire(store, target.table_id, run_id="migrate", owner=acting_user()) as lock:
