@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table
+from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.orphan_search import Orphan
 from sparkcrypt.backfill.after.orphans import find_orphans
 from sparkcrypt.backfill.audit.audit import audit_entries
@@ -30,10 +31,11 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock, Killed, between_renames, kill, kill_during
 from tests.spark.late_writers import ids
 from tests.spark.passes import the_pass, with_grace
-from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext
+from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
@@ -184,6 +186,26 @@ def test_folder_in_use_or_of_a_live_run_is_no_orphan(lake: Lake, monkeypatch: py
     assert ids(lake) == sorted(row.id for row in before)
     with pytest.raises(ConfigError, match="24h or more"):
         find_orphans(lake.spark, policy, older_than_seconds=3600)
+
+
+def test_expire_leaves_no_empty_folder_of_a_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the table are only the folders in use; an empty one, which earlier releases left, is nobody's rows."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    for column in ("email", "note", "id"):
+        set_tags(lake.spark, "t", {column: ["pii"]}, policy)
+        encrypt_table(lake.spark, "t", policy)
+        expire_run(lake.spark, "t", policy)
+    beside = lake.root / "db" / ".sparkcrypt" / "t"
+    held = {file.parent for file in beside.rglob("*.parquet")}
+    empty = [folder for folder in beside.rglob("*") if folder.is_dir() and not any(folder in at.parents for at in held)]
+    assert set(empty) == held
+    left = beside / "20200101T000000000Z-abcdef-1-1-abcdef01" / "p=0"
+    left.mkdir(parents=True)
+    age(beside.parent)
+    aged(monkeypatch)
+    (found,) = find_orphans(lake.spark, policy, delete=True)
+    assert (Path(found.folder.removeprefix("file:")), found.files, found.deleted) == (left.parent, 0, True)
+    assert rows_of(lake.spark.table("t")) == before
 
 
 def test_expire_by_database_uuid_and_age(lake: Lake) -> None:

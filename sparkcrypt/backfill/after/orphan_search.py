@@ -217,7 +217,7 @@ class OrphanSearch:
         files = list(self.files.walk(folder))
         newest = max((child.modified_ms for child in [*files, *self._folders(folder)]), default=0)
         why = known.why_kept
-        if known.kind == "new" and why is None:
+        if known.kind == "new" and why is None and files:
             why = "new files: the rows of a dropped external table may be here alone; delete them yourself"
         if _ASIDE.search(comparable_path(folder)):
             why = (

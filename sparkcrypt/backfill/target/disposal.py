@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -98,9 +98,18 @@ class Disposal:
                 self._put_back(folder, taken)
             raise
         kept |= {folder: user + self._put_back(folder, going[folder]) for folder, user in used.items()}
-        for trash in {self._name_trash_folder(folder) for folder in there}:
-            self.files.delete_empty(trash)
+        for folder in sorted({above for folder in there for above in self._list_above(folder)}, key=len, reverse=True):
+            self.files.delete_empty(folder)
         return kept
+
+    def _list_above(self, folder: str) -> Iterator[str]:
+        """Yield the folders above a folder, and above where it was set aside, in which runs put nothing else."""
+        top = staging_folder(self._base(folder))
+        for path in (folder, self._place_aside(folder)):
+            above = path.rstrip("/").rpartition("/")[0]
+            while above.startswith(f"{top}/"):
+                yield above
+                above = above.rpartition("/")[0]
 
     def _take(self, folder: str, inspect: Callable[[str, str], str | None], going: dict[str, _Going]) -> str | None:
         """Set a folder aside and inspect it there; if it is kept, put it back and return the reason."""
