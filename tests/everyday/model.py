@@ -121,15 +121,16 @@ class Model:
     def settle(self) -> None:
         """Take note that passes and expires are done: nothing secret is left in clear, however it was written.
 
-        Rows that people copied are as little secret as in the table that has the fewest tags.
+        Rows that people copied are as little secret as in the table that has the fewest tags, or is reported.
         """
-        for table in self.tables.values():
-            values = {(row, column) for row in table.written for column in table.tagged}
+        values = {
+            name: {(row, column) for row in table.written for column in table.tagged}
+            for name, table in self.tables.items()
+        }
+        self.secret.update(*values.values())
+        for name, table in self.tables.items():
             if table.reported:
-                self.secret -= values
-            else:
-                self.secret |= values
-        for table in self.tables.values():
+                self.secret -= values[name]
             if table.copied:
                 self.expose(table, table.written)
 

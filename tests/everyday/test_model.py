@@ -81,6 +81,9 @@ def test_rows_that_were_copied_are_as_secret_as_where_they_have_the_fewest_tags(
     copy.tagged.add("e")
     model.settle()
     assert kinds(model, tmp_path) == ["in clear"]
+    model.tables["t0"].reported = True
+    model.settle()
+    assert kinds(model, tmp_path) == []
 
 
 def test_rows_that_are_lost_or_doubled_are_found(model: Model) -> None:
