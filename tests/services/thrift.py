@@ -31,12 +31,15 @@ class ThriftServer:
         """End the server with its sessions."""
         self.process.stop()
 
-    def ask(self, *statements: str, user: str = "ann") -> subprocess.CompletedProcess[str]:
+    def ask(
+        self, *statements: str, user: str = "ann", conf: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run statements in order in one session of Spark's own beeline, even after a failed one.
 
         Args:
             statements: SQL statements.
             user: the user that beeline logs in as.
+            conf: settings of the session that the client names at its login.
 
         Returns:
             Its output: rows as ``csv2`` below a line of column names, and error messages.
@@ -48,6 +51,8 @@ class ThriftServer:
             f"{spark_home() / 'jars'}/*",
         ]
         command += ["org.apache.hive.beeline.BeeLine", "-u", self.url, "-n", user]
+        for name, value in (conf or {}).items():
+            command += ["--hiveconf", f"{name}={value}"]
         command += ["--outputformat=csv2", "--silent=true", "--force=true"]
         for statement in statements:
             command += ["-e", statement]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +28,8 @@ from tests.spark.support import make_policy, with_keys, without_keys
 pytestmark = [pytest.mark.spark, pytest.mark.sparks, pytest.mark.services, pytest.mark.slow]
 TABLES = {"people": "parquet", "orc_people": "orc"}
 RULES = "".join(f"  default.{name}: {{tags: {{email: pii}}}}\n" for name in TABLES)
+EVENTS_SECONDS = 5
+"""Longer than access events wait in memory."""
 MASK = "SET spark.sparkcrypt.on_denied=mask"
 
 
@@ -41,7 +46,7 @@ class Site:
 def site(java: dict[str, str], private_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
     """Make the keys of ann, of eve and of nobody else."""
     folder = tmp_path_factory.mktemp("principals")
-    made = make_policy(folder, tables=RULES, more="formats: [parquet, orc]\n")
+    made = make_policy(folder, tables=RULES, more="formats: [parquet, orc]\naccess_log: {location: log}\n")
     with_keys(made, folder / "own" / "ann", lambda _: None)
     with_keys(made, folder / "own" / "eve", without_keys("pii"))
     shutil.rmtree(folder / "keys")
@@ -53,9 +58,13 @@ def site(java: dict[str, str], private_jar: Path, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="module")
 def thrift(site: Site) -> Iterator[ThriftServer]:
-    """A Thrift server of all of them, with tables that ann has written and cached."""
+    """A Thrift server of all of them, with tables that ann has written and cached; its event log redacts nothing."""
+    events = site.folder / "events"
+    events.mkdir()
+    log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
+    log |= {"spark.eventLog.rolling.enabled": "false", "spark.redaction.regex": "nothing"}
     try:
-        server = start_thrift_server(site.folder / "thrift", site.conf)
+        server = start_thrift_server(site.folder / "thrift", {**site.conf, **log})
     except ServiceUnavailableError as unavailable:
         require_service(str(unavailable))
     try:
@@ -107,6 +116,92 @@ def test_no_user_chooses_another_name(thrift: ThriftServer, site: Site, people: 
         asked = thrift.ask(read, user=user)
         assert "read: " not in asked.stdout, user
         assert "ConfigError" in asked.stderr or "KeyNotFoundError" in asked.stderr or "not there" in asked.stderr
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What the server's event log shows of ann's session."""
+
+    token: str
+    provider: str
+
+
+@pytest.fixture(scope="module")
+def leak(thrift: ThriftServer, site: Site) -> Leak:
+    """Read ann's settings from the event log, which shows tokens only since nothing is redacted."""
+    assert "1" in thrift.ask("SELECT count(*) FROM people", user="ann").stdout
+    text = "".join(file.read_text() for file in (site.folder / "events").iterdir())
+    found = {
+        name: re.findall(rf'"{re.escape(name)}":"([^"]+)"', text)
+        for name in ("parquet.sparkcrypt.session_token", "orc.key.provider")
+    }
+    return Leak(found["parquet.sparkcrypt.session_token"][0], found["orc.key.provider"][-1])
+
+
+def test_no_setting_but_the_redacted_one_has_the_token(leak: Leak) -> None:
+    """ORC's setting has a digest, which no redaction removes."""
+    assert leak.provider.startswith("sparkcrypt:")
+    assert leak.token not in leak.provider
+
+
+@pytest.mark.parametrize("people", TABLES)
+@pytest.mark.parametrize("way", ["set", "login", "options"])
+def test_the_token_of_another_opens_nothing(
+    thrift: ThriftServer, site: Site, leak: Leak, people: str, way: str
+) -> None:
+    """Nor does it in a session's settings, from its first statement on, nor in the options of a read."""
+    policy = site.policy.for_principal("ann")
+    settings = {
+        "parquet.sparkcrypt.policy": policy.canonical(),
+        "parquet.sparkcrypt.key_service": policy.key_service.canonical(),
+        "parquet.sparkcrypt.session_token": leak.token,
+        "orc.key.provider": leak.provider,
+    }
+    read = f"SELECT concat('read: ', email) FROM {people}"
+    if way == "login":
+        asked = thrift.ask("SELECT concat('in: ', current_user())", read, user="eve", conf=settings)
+        assert "in: eve" in asked.stdout, asked.stderr
+    elif way == "set":
+        asked = thrift.ask(*(f"SET {name}={value}" for name, value in settings.items()), read, user="eve")
+    else:
+        where = next((site.folder / "thrift").rglob(f"*warehouse*/{people}"))
+        options = ", ".join(f"'{name}' '{value}'" for name, value in [*settings.items(), ("path", str(where))])
+        view = f"CREATE TEMPORARY VIEW v (id INT, email STRING) USING {TABLES[people]} OPTIONS ({options})"
+        asked = thrift.ask(view, read.replace(people, "v"), user="eve")
+    assert "read: a@x" not in asked.stdout, asked.stdout
+    assert "Error" in asked.stderr
+
+
+def test_a_provider_of_another_opens_nothing_with_ones_own_token(thrift: ThriftServer, leak: Leak) -> None:
+    """ORC keeps providers of all sessions by this setting, which everybody may read."""
+    read = "SELECT concat('read: ', email) FROM orc_people"
+    for more in ((), ("SET spark.sql.hive.convertMetastoreOrc=false",), ("SET spark.sql.sources.useV1SourceList=",)):
+        excluded = "SET spark.sql.optimizer.excludedRules=io.sparkcrypt.TableOptionsRule"
+        for rules in ((), (excluded,)):
+            asked = thrift.ask(*more, *rules, f"SET orc.key.provider={leak.provider}", read, user="eve")
+            assert "read: a@x" not in asked.stdout, (more, rules)
+            assert "Error" in asked.stderr
+
+
+def test_no_user_signs_reads_with_the_name_of_another(thrift: ThriftServer, site: Site) -> None:
+    """Neither by SET nor at the login can a session state the names that a server gives its jobs."""
+    forged = {
+        "spark.job.tags": "SparkConnect_OperationTag_User_boss_Session_x_Operation_y",
+        "spark.sql.execution.id": "77777",
+        "spark.jobGroup.id": "77777",
+    }
+    read = "SELECT max(email) FROM people"
+    thrift.ask(*(f"SET {name}={value}" for name, value in forged.items()), read, user="eve")
+    for name, value in forged.items():
+        thrift.ask(read, user="eve", conf={name: value})
+    assert "b@x" in thrift.ask(read, user="ann").stdout
+    time.sleep(EVENTS_SECONDS)
+    events = [
+        json.loads(line) for file in (site.folder / "log").rglob("*.jsonl") for line in file.read_text().splitlines()
+    ]
+    assert {event.get("session_user") for event in events} <= {None, "ann", "eve", "bob"}
+    assert "77777" not in {event.get("execution") for event in events}
+    assert "connect" not in {event.get("route") for event in events}
 
 
 CONNECT = """

@@ -14,7 +14,10 @@ public final class OrcKeyProviderFactory implements KeyProvider.Factory {
 
   @Override
   public KeyProvider create(String kind, Configuration conf, Random random) {
-    boolean isOurs = kind.equals(RegisteredPolicies.ORC_KIND) || kind.startsWith(RegisteredPolicies.ORC_KIND + ":");
-    return isOurs ? new OrcKeyProvider(kind, conf) : null;
+    return isOurs(kind) ? new OrcKeyProvider(kind, conf) : null;
+  }
+
+  static boolean isOurs(String kind) {
+    return kind.equals(RegisteredPolicies.ORC_KIND) || kind.startsWith(RegisteredPolicies.ORC_KIND + ":");
   }
 }

@@ -29,6 +29,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
 
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
+    Reader.protectNames();
     extensions.injectPreCBORule(rule(session -> new TableOptionsRule()));
     extensions.injectPreCBORule(rule(session -> new SkipRule()));
     extensions.injectColumnar(skipMetrics());

@@ -1,16 +1,19 @@
 package io.sparkcrypt;
 
+import java.util.List;
 import java.util.function.UnaryOperator;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.spark.SparkContext;
 import org.apache.spark.TaskContext;
+import org.apache.spark.sql.internal.SQLConf;
 
 /**
  * The principal that this thread reads for, with the execution and the route, as access events record them.
  *
  * <p>The principal and the application come from the launch. The rest are local properties of Spark's jobs, which the
- * application's program can set freely.
+ * application's program can set freely. Spark copies a session's settings into them, so those of these names are made static
+ * settings, which neither SQL nor a client can set.
  *
  * @param execution the SQL execution; the stage if there is none; null on the driver outside queries
  * @param route stream, connect, sql, rdd, driver, or parquet without Spark
@@ -22,7 +25,8 @@ record Reader(String principal, String application, String execution, String rou
   static final String JOB_GROUP = "spark.jobGroup.id";
   static final String STREAM_QUERY_ID = "sql.streaming.queryId";
   private static final String USER = "user";
-  private static final Pattern CONNECT = Pattern.compile("SparkConnect_OperationTag_User_(.*?)_Session_[^,]*_Operation_");
+  private static final String ID = "[0-9a-fA-F-]{36}";
+  private static final Pattern CONNECT = Pattern.compile("SparkConnect_OperationTag_User_(.*)_Session_" + ID + "_Operation_" + ID);
 
   /** Returns the reader of a thread that opens files, usually a task's. */
   static Reader current() {
@@ -48,8 +52,22 @@ record Reader(String principal, String application, String execution, String rou
 
   /** Returns the user in a Connect server's job tags; empty if the client named none, null without such a server. */
   static String connectUser(String tags) {
-    Matcher found = tags == null ? null : CONNECT.matcher(tags);
-    return found != null && found.find() ? found.group(1) : null;
+    for (String tag : tags == null ? new String[0] : tags.split(",")) {
+      Matcher found = CONNECT.matcher(tag);
+      if (found.matches()) { // a client's own tags begin otherwise
+        return found.group(1);
+      }
+    }
+    return null;
+  }
+
+  /** Makes Spark refuse a SET of what says for whom a job runs. */
+  static void protectNames() {
+    for (String name : List.of(EXECUTION_ID, JOB_TAGS, JOB_GROUP)) {
+      if (!SQLConf.isStaticConfigKey(name)) {
+        SQLConf.buildStaticConf(name).internal().stringConf().createOptional();
+      }
+    }
   }
 
   /** The part that needs Spark's classes, kept apart so that the outer class loads without them. */

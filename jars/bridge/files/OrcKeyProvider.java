@@ -18,8 +18,10 @@ import org.apache.spark.rdd.InputFileBlockHolder;
 /**
  * A provider of local keys of ORC files, which are wrapped in the same way as data keys of Parquet files.
  *
- * <p>ORC keeps one provider for each value of {@code orc.key.provider}, for the whole JVM. The value ends with the session's
- * token, so readers with other policies and principals have their own providers.
+ * <p>ORC keeps one provider for each value of {@code orc.key.provider}, for the whole JVM. The value ends with a digest of the
+ * session's token, so readers with other policies and principals have their own providers. Whoever knows the digest gets the
+ * provider from ORC without a call of ours; so Spark's source checks its configuration before each file (OrcReadCheck), and
+ * other readers get no key of a principal.
  *
  * <p>ORC treats an IOException of a provider as a denied key, and returns masked values. Every failure here is therefore an
  * Error: with {@code ignoreCorruptFiles} Spark would skip the file on any exception.
@@ -36,10 +38,22 @@ final class OrcKeyProvider implements KeyProvider {
   }
 
   private static PinnedPolicy pinnedPolicy(String kind, Configuration conf) {
+    refuseOther(kind, conf);
+    return PinnedPolicy.of(conf);
+  }
+
+  private static void refuseOther(String kind, Configuration conf) {
     if (!kind.equals(kind(conf))) {
       throw Refusal.of("ConfigError", Names.ORC_KEY_PROVIDER + " is not that of this session; take it away, or RESET it");
     }
-    return PinnedPolicy.of(conf);
+  }
+
+  /** Refuses a configuration that names the provider of another session. */
+  static void refuseOther(Configuration conf) {
+    String kind = conf.get(Names.ORC_KEY_PROVIDER, "");
+    if (OrcKeyProviderFactory.isOurs(kind)) {
+      refuseOther(kind, conf);
+    }
   }
 
   /** Returns the result of an action, whose every failure becomes an Error. */
@@ -114,12 +128,14 @@ final class OrcKeyProvider implements KeyProvider {
   /** Opens a key for a reader other than Spark's own source, by the file's path alone: the file was not checked. */
   private byte[] openForFile(String file, HadoopShims.KeyMetadata key, byte[] encryptedKey) {
     AccessLogPlace place = AccessLogPlace.of(pinned.policy);
-    if (file.isEmpty() || place != null && place.isRequired) {
+    if (file.isEmpty() || pinned.isBound || place != null && place.isRequired) {
       throw new RefusedError(
           "ConfigError: "
               + (file.isEmpty()
                   ? "this reader does not say which ORC file it reads, so nothing tells whether a key belongs to it"
-                  : file + ": the policy's access_log is required, and this reader of ORC leaves no access events")
+                  : pinned.isBound
+                      ? file + ": the key service is another for each principal, and this reader of ORC does not say for whom it reads"
+                      : file + ": the policy's access_log is required, and this reader of ORC leaves no access events")
               + "; allowed: reads by Spark's own ORC source (spark.sql.orc.impl=native, and spark.sql.hive.convertMetastoreOrc=true)");
     }
     ObjectNode request = request("open_key").put("key_metadata", Wire.base64(encryptedKey)).put("expected_key_id", key.getKeyName());

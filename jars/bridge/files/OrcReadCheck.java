@@ -7,13 +7,14 @@ import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.types.StructType;
 
 /**
  * A check of each ORC file by the helper before its rows are read, which keeps the keys of the file.
  *
  * <p>ORC asks its key provider for keys without naming the file, and does not ask at all for a plaintext file. Results are
- * therefore kept by session and by the name that Spark gives the file that a thread reads.
+ * therefore kept by task, by session and by the name that Spark gives the file that a thread reads.
  */
 final class OrcReadCheck {
   private static final int MOST = 10_000;
@@ -32,6 +33,7 @@ final class OrcReadCheck {
    */
   static void check(Configuration conf, Path path, String named, StructType schema, StructType requested) throws IOException {
     try {
+      OrcKeyProvider.refuseOther(conf);
       SessionConf session = new SessionConf(conf);
       FileKeys keys = new FileKeys(session, conf, path);
       OrcFacts facts = OrcFacts.read(conf, path, schema, keys);
@@ -51,7 +53,7 @@ final class OrcReadCheck {
   }
 
   /**
-   * Returns the keys of a file that was checked for a session; null if another reader than Spark's own opens it.
+   * Returns the keys of a file that this task has checked for a session; null if another reader than Spark's own opens it.
    *
    * @param kind the session's key provider
    * @param named the name that Spark gives the file in this thread
@@ -63,6 +65,7 @@ final class OrcReadCheck {
   }
 
   private static String entry(String kind, String named) {
-    return kind + "\n" + named;
+    TaskContext task = TaskContext.get();
+    return (task == null ? "" : task.taskAttemptId()) + "\n" + kind + "\n" + named;
   }
 }

@@ -31,14 +31,18 @@ final class PinnedPolicy {
   /** The principal that reads and writes, as messages and records name it. */
   final String principal;
 
+  /** Whether the policy is that of one principal of several. */
+  final boolean isBound;
+
   private PinnedPolicy(String policy, String keyService) {
-    this(policy, keyService, Launch.principal());
+    this(policy, keyService, null);
   }
 
-  private PinnedPolicy(String policy, String keyService, String principal) {
+  private PinnedPolicy(String policy, String keyService, String bound) {
     this.policy = policy;
+    this.principal = bound == null ? Launch.principal() : bound;
+    this.isBound = bound != null;
     this.keyService = keyService != null || policy == null ? keyService : keyServiceIn(policy);
-    this.principal = principal;
   }
 
   static PinnedPolicy of(Configuration conf) {

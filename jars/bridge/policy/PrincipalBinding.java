@@ -23,43 +23,75 @@ import org.apache.spark.sql.SparkSession;
 final class PrincipalBinding {
   static final String PLACEHOLDER = "{principal}";
   private static final Pattern NAME = Pattern.compile("[A-Za-z0-9][A-Za-z0-9._@-]{0,127}");
-  private static final Map<SparkSession, String> BOUND = Collections.synchronizedMap(new WeakHashMap<>());
+  private static final Map<SparkSession, Bound> BOUND = Collections.synchronizedMap(new WeakHashMap<>());
+
+  /**
+   * What a session is bound to.
+   *
+   * @param token of the principal's policy
+   */
+  private record Bound(String principal, String token) {}
 
   private PrincipalBinding() {}
 
   /** Returns the policy that a session is under; the same text if it applies to all principals, or if no principal is known. */
   static String bind(SparkSession session, String policy) {
-    String bound = BOUND.get(session);
-    if (bound == null && !policy.contains(PLACEHOLDER)) {
+    Bound bound = BOUND.get(session);
+    String launched = session.sparkContext().hadoopConfiguration().get(Names.POLICY, "");
+    if (bound == null && !policy.contains(PLACEHOLDER) && !launched.contains(PLACEHOLDER)) {
       return policy; // called by several rules in each query
     }
     String user = ServerUser.of(session);
-    if (user != null && bound != null && !user.equals(bound)) {
+    if (user != null && bound != null && !user.equals(bound.principal())) {
       throw Refusal.of(
           "ConfigError",
-          "this session reads with the keys of " + bound + ", and " + user + " asks by it; allowed: a session for each user "
-              + "(spark.sql.hive.thriftServer.singleSession=false)");
+          "this session reads with the keys of " + bound.principal() + ", and " + user + " asks by it; allowed: a session for each "
+              + "user (spark.sql.hive.thriftServer.singleSession=false)");
     }
-    if (!isTemplate(PinnedPolicy.keyServiceIn(policy)) || user == null && ServerUser.isThriftServer()) {
+    if (user == null && ServerUser.isThriftServer()) {
       return policy; // without a principal no key is opened (PinnedPolicy)
     }
-    String principal = bound != null ? bound : user != null ? user : Launch.principal();
-    String rendered = insertPrincipal(policy, principal);
     Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
-    set(conf, Names.POLICY, rendered);
-    set(conf, Names.KEY_SERVICE, PinnedPolicy.keyServiceIn(rendered));
-    RegisteredPolicies.serve(session.sparkContext().env().rpcEnv());
-    String token = RegisteredPolicies.addPrincipal(principal, rendered);
+    boolean isTemplate = isTemplate(PinnedPolicy.keyServiceIn(policy));
+    if (isTemplate || bound == null && user != null) {
+      String template = isTemplate ? policy : launched; // a client may have SET another one at its login
+      String principal = bound != null ? bound.principal() : user != null ? user : Launch.principal();
+      String rendered = insertPrincipal(template, principal);
+      RegisteredPolicies.serve(session.sparkContext().env().rpcEnv());
+      bound = new Bound(principal, RegisteredPolicies.addPrincipal(principal, rendered));
+      BOUND.put(session, bound);
+      if (isTemplate) {
+        set(conf, Names.POLICY, rendered);
+        set(conf, Names.KEY_SERVICE, PinnedPolicy.keyServiceIn(rendered));
+        setToken(conf, bound.token());
+        return rendered;
+      }
+    }
+    if (user != null && !bound.token().equals(Calls.call(conf, "getConfString", Names.SESSION_TOKEN, ""))) {
+      setToken(conf, bound.token()); // that of another principal would make this user the other
+    }
+    return policy;
+  }
+
+  private static void setToken(Object conf, String token) {
     set(conf, Names.SESSION_TOKEN, token);
     set(conf, Names.ORC_KEY_PROVIDER, RegisteredPolicies.orcKeyProvider(token));
-    BOUND.put(session, principal);
-    return rendered;
   }
 
   /** Returns the principal that reads and writes in a session. */
   static String principalOf(SparkSession session) {
-    String bound = BOUND.get(session);
-    return bound == null ? Launch.principal() : bound;
+    Bound bound = BOUND.get(session);
+    return bound == null ? Launch.principal() : bound.principal();
+  }
+
+  /** Refuses a read or write whose own options have a token, in a session of a server's user: programs alone give it one. */
+  static void refuseOther(SparkSession session, String token) {
+    Bound bound = BOUND.get(session);
+    if (bound != null && ServerUser.of(session) != null && !token.equals(bound.token())) {
+      throw Refusal.of(
+          "ConfigError",
+          Names.SESSION_TOKEN + " in the options of a read or write is not that of " + bound.principal() + "; remove it there");
+    }
   }
 
   static boolean isTemplate(String keyService) {

@@ -1,5 +1,8 @@
 package io.sparkcrypt;
 
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
 import java.security.SecureRandom;
 import java.util.Collections;
 import java.util.HexFormat;
@@ -78,9 +81,20 @@ final class RegisteredPolicies {
     return PRINCIPALS.computeIfAbsent(principal + "\n" + policy, RegisteredPolicies::add);
   }
 
-  /** Returns the value of orc.key.provider in a session with this token; ORC keeps one provider for each value. */
+  /**
+   * Returns the value of orc.key.provider in a session with this token; ORC keeps one provider for each value. It has a digest of
+   * the token, since Spark shows this setting to everybody.
+   */
   static String orcKeyProvider(String token) {
-    return token == null || token.isBlank() ? ORC_KIND : ORC_KIND + ":" + token;
+    if (token == null || token.isBlank()) {
+      return ORC_KIND;
+    }
+    try {
+      byte[] digest = MessageDigest.getInstance("SHA-256").digest(token.getBytes(StandardCharsets.UTF_8));
+      return ORC_KIND + ":" + HexFormat.of().formatHex(digest);
+    } catch (NoSuchAlgorithmException e) {
+      throw new IllegalStateException(e); // every Java has it
+    }
   }
 
   /** Removes a token of {@code addOwn}. */

@@ -122,6 +122,10 @@ final class ReaderPlan {
   /** Returns the node that replaces a table, and the attributes that replace the table's. */
   private Tuple2<LogicalPlan, Object> replaceTable(LogicalPlan node) {
     List<Object> renamed = new ArrayList<>();
+    Object token = ReadTable.tokenIn(node);
+    if (token != null) {
+      PrincipalBinding.refuseOther(session, (String) token);
+    }
     return new Tuple2<>(decision.isAsked() ? maskDenied(node, renamed) : mark.on(node), Calls.scalaList(renamed));
   }
 

@@ -85,7 +85,14 @@ final class ReadTable {
 
   /** Returns whether the read has a policy of its own, like those of probes and runs, which never get nulls. */
   boolean hasOwnPolicy() {
-    return relation != null && (Boolean) Calls.call(Calls.call(Calls.call(relation, "options"), "get", Names.SESSION_TOKEN), "isDefined");
+    return relation != null && tokenIn(node) != null;
+  }
+
+  /** Returns the token in the options of a node that reads a table, or null. */
+  static Object tokenIn(LogicalPlan node) {
+    boolean isHive = node.getClass().getName().equals(HIVE_READ);
+    Object options = isHive ? Calls.call(Calls.call(Calls.call(node, "tableMeta"), "storage"), "properties") : Calls.call(Calls.call(node, "relation"), "options");
+    return Calls.orNull(Calls.call(options, "get", Names.SESSION_TOKEN));
   }
 
   String name() {

@@ -36,8 +36,9 @@ def session_options(policy: Policy, locations: Mapping[str, Mapping[str, str | N
 
 
 def token_options(token: str) -> dict[str, str]:
-    """Return the settings that contain the register's token; ORC caches one key provider for each setting's value."""
-    return {names.SESSION_TOKEN: token, names.ORC_KEY_PROVIDER: f"{names.ORC_KEY_PROVIDER_KIND}:{token}"}
+    """Return the settings of the register's token; ORC caches one key provider for each digest of a token."""
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    return {names.SESSION_TOKEN: token, names.ORC_KEY_PROVIDER: f"{names.ORC_KEY_PROVIDER_KIND}:{digest}"}
 
 
 def write_options(policy: Policy) -> dict[str, str]:
