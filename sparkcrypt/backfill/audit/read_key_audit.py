@@ -213,7 +213,8 @@ def read_key_facts(
         service: the key service, which unwraps the audit's MAC key.
         masters: the master keys that may wrap the MAC key.
         expected: a head that was kept elsewhere, which the audit must contain; the number 0 means that the audit must
-            have no entries.
+            have no entries, unless a shredding is unfinished and nothing but shreddings was ever recorded: the command
+            to which no head was known yet goes on then.
 
     Raises:
         VerificationError: the audit was changed or cut, or its head or all of it is missing.
@@ -231,13 +232,14 @@ def read_key_facts(
         raise VerificationError(f"heads/{KEYS}: is gone, so nobody can tell how long the audit of keys is; {FOUND}")
     heads = [head for head in (kept, expected) if head is not None and head.number]
     head = verify_audit(store, KEYS, check_mac=mac.check, expected=heads)
-    if head is not None and expected is not None and not expected.number:
+    entries = [entry for entry, _ in authentic_entries(store, KEYS, mac.check)]
+    facts = _sum_up(entries)
+    goes_on = bool(facts[1]) and all(entry.entry["what"] in (SHRED, TOMBSTONE) for entry in entries)
+    if head is not None and expected is not None and not expected.number and not goes_on:
         raise VerificationError(
             f"audit of {KEYS}: has {head.number} entries, where none is expected; look at them with `sparkcrypt audit "
             f"show --table {KEYS}`, and give --head {head.to_text()} if they are right"
         )
-    entries = [entry for entry, _ in authentic_entries(store, KEYS, mac.check)]
-    facts = _sum_up(entries)
     if store.list("tombstones/") and not facts[2]:
         raise _lost_error(f"{store.list('tombstones/')[0]} is there")
     return KeyFacts(*facts, head, masters.weakness(mac.key_ids[-1]), _find_retired(entries))

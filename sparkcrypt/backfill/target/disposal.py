@@ -98,8 +98,8 @@ class Disposal:
                 self._put_back(folder, taken)
             raise
         kept |= {folder: user + self._put_back(folder, going[folder]) for folder, user in used.items()}
-        for folder in sorted({above for folder in there for above in self._list_above(folder)}, key=len, reverse=True):
-            self.files.delete_empty(folder)
+        for above in sorted({path for folder in there for path in self._list_above(folder)}, key=len, reverse=True):
+            self.files.delete_empty(above)
         return kept
 
     def _list_above(self, folder: str) -> Iterator[str]:
