@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -29,7 +29,9 @@ _CALLS: dict[tuple[str, ...], dict[str, int]] = {
 """About how many calls of each kind a command makes for a table; up to there drivers are killed."""
 _NIGHTS = 20
 """So many nights, from seed 1, 21, 41 and so on, reach each verb with each point: they share one layout."""
-_ACTS = 8
+_CLEAN = 5
+"""Each fifth night is without questions."""
+_ACTS = 12
 """About how often people do something before a command that is killed."""
 
 
@@ -52,6 +54,16 @@ class Plan:
     points: Sequence[str] = POINTS
     turns: int = 2
     rotates: bool = True
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether people do nothing that a command may report, so that all commands end with 0 and a key is retired."""
+        return self.seed % _CLEAN == 0
+
+    @property
+    def drawn(self) -> list[str]:
+        """Names of the verbs that are drawn in this night."""
+        return [name for name in self.verbs if not (self.is_clean and VERBS[name].may_report)]
 
 
 @dataclass(slots=True)
@@ -95,14 +107,14 @@ def lay_out(plan: Plan, tables: Sequence[Table]) -> list[Occasion]:
     """
     first, number = divmod(plan.seed - 1, _NIGHTS)
     random, had = Random(first), Counter[tuple[str, str]]()
-    fitting = [[name for name in plan.verbs if VERBS[name].fits(table)] or ["insert"] for table in tables]
     occasions: list[Occasion] = []
-    for _ in range(number + 1):
-        occasions = []
+    for seed in range(plan.seed - number, plan.seed + 1):
+        occasions, each = [], replace(plan, seed=seed).drawn
+        fitting = [[name for name in each if VERBS[name].fits(table)] or ["insert"] for table in tables]
         for words in (_BACKFILL, _EXPIRE) * plan.turns:
             points = [point for point in _CALLS[words] if point in plan.points]
             met = {point: (sum(had[name, point] for name in plan.verbs), random.random()) for point in points}
-            point = min(points, key=lambda each: met[each], default="")
+            point = min(met, key=met.__getitem__, default="")
             verbs: list[list[str]] = [[] for _ in tables]
             for names, drawn in zip(fitting, verbs, strict=True):
                 for _ in range(max(1, _ACTS // len(tables))):
@@ -192,13 +204,13 @@ class Night:
 
     def _rotate(self, tables: list[Table]) -> None:
         """Rotate a key and retire its older version, when every session that had it has ended."""
-        if "derive" in self._plan.verbs:
+        if "derive" in self._plan.drawn:
             self._perform(VERBS["derive"], tables[0])
         self._command(_ROTATE, self._kill(_ROTATE, self._random.choice([*self._plan.points, None])))
         self._command(_ROTATE)
         self._command(_EXPIRE)
         self._estate.forget_keys()
-        self._command(("keys", "retire", "pii", "--below", "2"), may_refuse=True)
+        self._command(("keys", "retire", "pii", "--below", "2"), may_refuse=not self._plan.is_clean)
 
     def _let_people_work(self, tables: list[Table], occasion: Occasion) -> None:
         for table, verbs in zip(tables, occasion.verbs, strict=True):
@@ -206,7 +218,7 @@ class Night:
                 self._perform(VERBS[name], table)
 
     def _draw(self, table: Table) -> Verb:
-        fitting = [name for name in self._plan.verbs if VERBS[name].fits(table)]
+        fitting = [name for name in self._plan.drawn if VERBS[name].fits(table)]
         return VERBS[self._random.choice(fitting or ["insert"])]
 
     def _kill(self, words: tuple[str, ...], point: str | None) -> Kill | None:

@@ -135,6 +135,7 @@ def test_twenty_nights_lead_each_verb_to_each_point() -> None:
     met = {(verb, night.point) for nights in nights for night in nights for verbs in night.verbs for verb in verbs}
     assert met >= {(verb, point) for verb in VERBS for point in POINTS}
     assert lay_out(Plan(33), tables) == nights[12]
+    assert not any(VERBS[verb].may_report for night in nights[4] for verbs in night.verbs for verb in verbs)
     assert all(VERBS[verb].fits(tables[2]) for occasion in nights[12] for verb in occasion.verbs[2])
 
 
