@@ -18,6 +18,7 @@ from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import Footer, KeyRequest, message_type, read_footer
 from sparkcrypt.parquet.file.beside import Beside, beside_on, beside_path
 from sparkcrypt.parquet.rewrite.rewrap import inline_footer
+from sparkcrypt.regular_files import open_regular
 from sparkcrypt.schema import Path
 
 End: TypeAlias = "tuple[int, int, bytes]"
@@ -228,6 +229,8 @@ def open_file(path: str, settings: Settings) -> JudgedFile:
     filesystem, name = (LocalFileSystem(), where) if isinstance(where, str) else where
     beside = beside_path(where) if isinstance(where, str) else beside_on(*where)
     try:
+        if isinstance(where, str):
+            open_regular(where, follow_link=True).close()  # pyarrow would wait for the writer of a pipe
         return JudgedFile(filesystem.open_input_file(name), path, beside)
     except FileNotFoundError as error:
         raise FormatError(f"{path}: is gone since the folder was listed; open the table again") from error

@@ -11,8 +11,9 @@ import re
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from sparkcrypt.errors import show
+from sparkcrypt.errors import FormatError, show
 from sparkcrypt.keys.ids import key_digest
+from sparkcrypt.regular_files import read_regular
 
 Absence: TypeAlias = Literal["shredded", "missing"]
 
@@ -48,10 +49,9 @@ def describe_tombstone(run_state: str, key_id: str) -> str | None:
     if place is None:
         return None
     try:
-        with Path(place[1], tombstone_name(key_digest(key_id))).open("rb") as stream:
-            record = json.loads(stream.read(_MOST_BYTES))
+        record = json.loads(read_regular(Path(place[1], tombstone_name(key_digest(key_id))), _MOST_BYTES))
         time, reason = str(record["time"]), str(record["reason"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, FormatError, ValueError, KeyError, TypeError):
         return None
     if record.get("key_id") != key_id or not _TIME.fullmatch(time):
         return None

@@ -181,8 +181,8 @@ final class FileKeys implements DecryptionKeyRetriever {
       Path path = new Path(file.getParent(), "_KEY_MATERIAL_FOR_" + file.getName() + ".json");
       FileSystem fileSystem = path.getFileSystem(conf);
       long length = fileSystem.getFileStatus(path).getLen();
-      if (length > MOST_EXTERNAL_BYTES) {
-        throw Refusal.of("FormatError", path + ": " + length + " bytes of key material; allowed: " + MOST_EXTERNAL_BYTES);
+      if (length == 0 || length > MOST_EXTERNAL_BYTES) { // a pipe or a device has no length, and reading it may never end
+        throw Refusal.of("FormatError", path + ": " + length + " bytes of key material; allowed: 1 to " + MOST_EXTERNAL_BYTES);
       }
       byte[] text = new byte[(int) length];
       try (FSDataInputStream stream = fileSystem.open(path)) {

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sparkcrypt.durable import sync_folder
-from sparkcrypt.errors import ConfigError, VerificationError, show
+from sparkcrypt.errors import ConfigError, FormatError, VerificationError, show
 from sparkcrypt.policy.key_service import canonical_json
+from sparkcrypt.regular_files import read_regular
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
+MOST_BYTES = 256 * 1024 * 1024
+"""The size of a record that names some hundred thousand files of one unit; larger ones are neither written nor read."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -69,9 +72,15 @@ class LocalStateStore:
         """Create a record with its whole content; False if the name is taken.
 
         Raises:
-            ConfigError: the name is not valid, or the file system refuses or has no hard links.
+            ConfigError: the name is not valid, or the file system refuses or has no hard links, or the content is
+                larger than what is read again.
         """
         target = self._path(name)
+        if len(content) > MOST_BYTES:
+            raise ConfigError(
+                f"state record {name}: would have {len(content)} bytes; allowed: {MOST_BYTES}; a unit has too many "
+                "files, so merge small ones first"
+            )
         with self._translate_errors(f"create {name}"):
             self._make_folder(target.parent)
             temporary = target.parent / f".{uuid.uuid4().hex}.tmp"
@@ -89,13 +98,16 @@ class LocalStateStore:
 
         Raises:
             ConfigError: the name is not valid, or this user may not read the record.
+            VerificationError: it is no regular file, or larger than any record.
         """
         path = self._path(name)
         with self._translate_errors(f"read {name}"):
             try:
-                return path.read_bytes()
+                return read_regular(path, MOST_BYTES)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
+            except FormatError as error:
+                raise VerificationError(f"{error}; restore the state directory's copy of it") from error
 
     def list(self, prefix: str) -> tuple[str, ...]:
         """Return the names that begin with a prefix, sorted.

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
-from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
+from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, VerificationError
 from sparkcrypt.keys.opened import open_data_keys
+from sparkcrypt.native.listing import refused_link
 from sparkcrypt.parquet import KeyRequest, RetrieveKey
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.regular_files import open_regular
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def _list_local(path: str) -> Iterator[NamedFile]:
 def _opener(file: Path) -> Callable[[], Any]:
     def open_file() -> BinaryIO:
         try:
-            return file.open("rb")
+            return open_regular(file, follow_link=True)
         except OSError as error:
             raise ConfigError(f"{file}: cannot be read ({error.strerror})") from error
 
@@ -82,6 +84,8 @@ def _list_below(folder: Path) -> Iterator[Path]:
     for entry in sorted(folder.iterdir()):
         if is_hidden(entry.name):
             continue
+        if entry.is_symlink():
+            raise VerificationError(refused_link(str(entry)))
         if entry.is_dir():
             yield from _list_below(entry)
         else:

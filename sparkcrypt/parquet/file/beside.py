@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sparkcrypt.errors import FormatError, StorageError
+from sparkcrypt.regular_files import open_regular
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -39,18 +38,14 @@ def beside_path(path: str) -> Beside:
     def read(name: str, most_bytes: int) -> bytes | None:
         where = os.path.join(os.path.dirname(path), name)  # noqa: PTH118, PTH120 - as the source itself is opened
         try:
-            descriptor = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open_regular(where) as file:
+                return file.read(most_bytes + 1)
         except FileNotFoundError:
             return None
+        except IsADirectoryError as error:
+            raise FormatError(f"{name} is a folder; expected the file that a writer left there") from error
         except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise FormatError(f"{name} is a symbolic link; expected a file of the folder's own") from error
             raise StorageError(f"{name} cannot be read: {error.strerror}; see that you may read it") from error
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise FormatError(f"{name} is no file; expected the file that a writer left there")
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read(most_bytes + 1)
 
     return Beside(os.path.basename(path), read)  # noqa: PTH119
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 from sparkcrypt.errors import FormatError, StorageError, UnsupportedFileError, VerificationError
 from sparkcrypt.parquet.file.access_rights import PRIVATE, FileAccess, access_of
 from sparkcrypt.parquet.file.beside import Beside, beside_on, beside_path, beside_stream
+from sparkcrypt.regular_files import open_regular
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -141,7 +142,7 @@ def naming(file: str) -> Iterator[None]:
 
 def _open_path(path: str) -> BinaryIO:
     try:
-        return open(path, "rb", buffering=0)  # noqa: PTH123 - pathlib costs as much as a footer; the caller closes it
+        return open_regular(path, follow_link=True, buffering=0)  # its caller names it; listings refuse links
     except _NOT_A_FILE as error:
         raise FormatError(
             f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}; give the path of a Parquet file"

@@ -13,6 +13,7 @@ from typing import BinaryIO
 from sparkcrypt.durable import sync_folder
 from sparkcrypt.errors import RunConflictError
 from sparkcrypt.parquet import Target
+from sparkcrypt.regular_files import open_descriptor, open_regular
 
 LOCK = "_sparkcrypt.lock"
 """Name of the lock file of a store's folder, on every file system."""
@@ -43,7 +44,7 @@ class LocalFolder:
 
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading."""
-        return (self.path / name).open("rb")
+        return open_regular(self.path / name)
 
     def target(self, name: str) -> Target:
         """Return a file's path."""
@@ -81,7 +82,7 @@ class LocalFolder:
     def lock(self) -> Iterator[None]:
         """Lock the folder against other writers until the ``with`` block or the process ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / LOCK).open("ab") as lock:
+        with os.fdopen(open_descriptor(self.path / LOCK, os.O_RDWR | os.O_CREAT), "r+b") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

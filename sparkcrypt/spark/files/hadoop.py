@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.parquet.file.beside import Beside
 from sparkcrypt.paths import is_hidden
+from sparkcrypt.regular_files import open_regular
 from sparkcrypt.spark.files.hadoop_stream import HadoopFile
 from sparkcrypt.spark.files.status import Access, FileStatus, local_path, read_local_access
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, hadoop_conf, jvm, read_java_error
@@ -234,7 +235,7 @@ class HadoopFiles:
         """Open a file for reading, with seek."""
         local = local_path(path)
         if local is not None:  # a hundred times faster without the JVM
-            return Path(local).open("rb")
+            return open_regular(local, follow_link=True)
         system, where = self.locate(path)
         length = self.status(path).length
         stream = self.call("open", path, lambda: system.open(where))

@@ -149,8 +149,8 @@ def _fill(path: Path) -> None:
 HOSTILE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "missing": ("is not beside it, so nothing opens it", Path.unlink),
     "link": ("is a symbolic link", _link),
-    "folder": ("is no file", _make_folder),
-    "pipe": ("is no file", _make_pipe),
+    "folder": ("is a folder", _make_folder),
+    "pipe": ("is a pipe", _make_pipe),
     "endless": ("has more than", _fill),
     "no entry": ("has no entry 'footerKey'", _drop_entry),
     "empty": ("is not key material", lambda path: path.write_text("")),
@@ -179,8 +179,12 @@ def test_what_is_wrong_with_the_material_file_is_named(file: Path, case: str) ->
 def test_material_that_may_not_be_read_says_nothing_of_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Storage that refuses is a StorageError, so that a run takes the file for none that is damaged."""
 
-    def denied(*_: object, **__: object) -> int:
-        raise PermissionError(13, "Permission denied")
+    opened, material = os.open, material_file(file)
+
+    def denied(path: str, *more: int) -> int:
+        if os.fspath(path) == str(material):
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *more)
 
     monkeypatch.setattr(os, "open", denied)
     with pytest.raises(StorageError, match="see that you may read it"):
