@@ -7,20 +7,24 @@ import os
 import re
 import stat
 import threading
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from sparkcrypt.access.records import Record
 from sparkcrypt.durable import sync_folder
-from sparkcrypt.errors import StorageError
+from sparkcrypt.errors import FormatError, StorageError
+from sparkcrypt.regular_files import open_descriptor
 
 DAY_PREFIX, SUFFIX = "day=", ".jsonl"
 MOST_BYTES = 64 * 1024 * 1024
 """The size that a file may reach before the next one is created."""
 _MOST_NAME = 120
 _MODE = 0o640
+_MODE_LOOKS, _MODE_PAUSE = 10, 0.05
 
 
 @dataclass(slots=True)
@@ -39,7 +43,8 @@ class AccessLog:
 
     Args:
         folder: the log's folder; created for its owner alone if it is missing.  A folder of several users gives its
-            mode and, by its set-group-id bit, its group to the folders of days.
+            mode and, by its set-group-id bit, its group to the folders of days.  A day whose folder another user has
+            made is continued in ``user=<id>/``, since whoever owns a folder can remove what is in it.
         owner: unique to this process; part of the names of files.
         most_bytes: the maximum size of a file.
     """
@@ -73,9 +78,9 @@ class AccessLog:
                 for day, some in groupby(ordered, key=_day_of):
                     lines = [json.dumps(record, ensure_ascii=False, separators=(",", ":")) for record in some]
                     self._write(day, "".join(f"{line}\n" for line in lines).encode(), durable)
-            except OSError as error:
+            except (OSError, FormatError) as error:
                 raise StorageError(
-                    f"access events cannot be written below {self._folder} ({error.strerror or error}); see that the "
+                    f"access events cannot be written below {self._folder} ({_reason_of(error)}); see that the "
                     "folder of the policy's access_log is there, may be written to by this user, and has room"
                 ) from error
 
@@ -84,7 +89,7 @@ class AccessLog:
         if file is None or file.size + len(content) > self._most_bytes or not file.path.exists():
             file = self._begin(day)
         self._keep(file)
-        descriptor = os.open(file.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = open_descriptor(file.path, os.O_WRONLY | os.O_APPEND)
         try:
             rest = memoryview(content)
             while rest:
@@ -122,15 +127,10 @@ class AccessLog:
 
     def _begin(self, day: str) -> _File:
         """Create an empty file for a day, which no other process uses."""
-        folder = self._folder / f"{DAY_PREFIX}{day}"
         if not self._folder.exists():
             self._top = next(above for above in self._folder.parents if above.exists())
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            folder.mkdir()
-            folder.chmod(stat.S_IMODE(self._folder.stat().st_mode))
-        except FileExistsError:
-            pass
+        folder = self._make_day(f"{DAY_PREFIX}{day}")
         while True:
             path = folder / f"{self._owner}-{self._made:06}{SUFFIX}"
             self._made += 1
@@ -139,6 +139,40 @@ class AccessLog:
             except FileExistsError:
                 continue
             return _File(day, path, 0)
+
+
+    def _make_day(self, name: str) -> Path:
+        """Return the folder of a day, shared, or this user's own if another user owns the shared one."""
+        like, own = self._folder.stat(), self._folder / f"user={os.geteuid()}"
+        if _make_safe(self._folder / name, like):
+            return self._folder / name
+        if _make_safe(own, like) and _make_safe(own / name, like):
+            return own / name
+        raise StorageError(
+            f"access log {self._folder}: {name} and {own.name} in it are links, more open than the log, or belong "
+            "to other users, who could remove events; expected: folders of this user, of root or of the log's owner; "
+            "remove them, and see that the log's folder has mode 3770"
+        )
+
+
+def _make_safe(folder: Path, like: os.stat_result) -> bool:
+    """Make a folder with the log's mode if there is none; return whether no other user can empty it."""
+    with suppress(FileExistsError):
+        folder.mkdir()
+        folder.chmod(stat.S_IMODE(like.st_mode))
+    for _ in range(_MODE_LOOKS):
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), 0, like.st_uid):
+            return False
+        opened, lost = found.st_mode & ~like.st_mode, like.st_mode & ~found.st_mode
+        if not opened & (stat.S_IWGRP | stat.S_IWOTH) and not lost & stat.S_ISVTX:
+            return True
+        time.sleep(_MODE_PAUSE)  # its maker may be between the two calls above
+    return False
+
+
+def _reason_of(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _day_of(record: Record) -> str:

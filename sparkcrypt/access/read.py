@@ -9,12 +9,14 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from sparkcrypt.access.log import DAY_PREFIX, SUFFIX
+from sparkcrypt.access.log import DAY_PREFIX, MOST_BYTES, SUFFIX
 from sparkcrypt.access.records import ACCESS, LOST, OUTCOMES, QUERY, VERSION, Record
-from sparkcrypt.errors import ConfigError, StorageError
+from sparkcrypt.errors import ConfigError, FormatError, StorageError
 from sparkcrypt.policy.model import normalized_table
+from sparkcrypt.regular_files import open_regular
 
 MOST_LINE_BYTES = 1 << 20
+MOST_FILE_BYTES = 4 * MOST_BYTES
 MOST_NAMED = 20
 """Maximum number of unreadable lines that are named; all are counted."""
 _WRAPPERS = {("list", "element"), ("bag", "array_element"), ("key_value", "key"), ("key_value", "value")}
@@ -32,6 +34,8 @@ class AccessReport:
         accesses: one for each execution, process, key and outcome, by time; ``count`` keys were asked for.
         files: how many files were read.
         lost: number of events, of any column, that their processes could not record.
+        missing: number of events, of any column, that come between others of their processes on this day or the days
+            beside it, and are in no file.
         unreadable: number of lines that are not records, such as the last line of a file that was cut off.
         unreadable_at: the first of these, each with file, line and reason.
     """
@@ -41,6 +45,7 @@ class AccessReport:
     accesses: list[Record] = field(default_factory=list)
     files: int = 0
     lost: int = 0
+    missing: int = 0
     unreadable: int = 0
     unreadable_at: list[str] = field(default_factory=list)
 
@@ -52,6 +57,7 @@ class AccessReport:
             "accesses": self.accesses,
             "files": self.files,
             "lost": self.lost,
+            "missing": self.missing,
             "unreadable": self.unreadable,
             "unreadable_at": self.unreadable_at,
         }
@@ -79,9 +85,13 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
         if len(report.unreadable_at) < MOST_NAMED:
             report.unreadable_at.append(text)
 
-    files = _files_below(folder, day)
+    before, files, after = (_files_below(folder, day + timedelta(days=days)) for days in (-1, 0, 1))
     report.files = len(files)
+    numbers: dict[str, set[int]] = {}
+    for record in _records([*before, *after], lambda _: None):
+        numbers.setdefault(record["process"], set()).add(record["number"])
     for record in _records(files, note_unreadable):
+        numbers.setdefault(record["process"], set()).add(record["number"])
         columns = _match_columns(record, column) if record["kind"] == ACCESS else None
         if columns is None and record["kind"] != LOST:
             continue
@@ -94,7 +104,8 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
         else:
             _add(grouped, record, columns or [])
     report.accesses = sorted(grouped.values(), key=lambda record: (record["time"], str(record["principal"])))
-    _enrich(report.accesses, [*files, *_files_below(folder, day + timedelta(days=1))])
+    report.missing = sum(max(found) - min(found) + 1 - len(found) for found in numbers.values())
+    _enrich(report.accesses, [*files, *after])
     return report
 
 
@@ -230,19 +241,23 @@ def _records(files: list[Path], note_unreadable: Callable[[str], None]) -> Itera
     """Yield the records of files; report lines that are not records and leave them out."""
     for file in files:
         try:
-            with file.open("rb") as stream:
+            with open_regular(file) as stream:
                 number = 0
-                while line := stream.readline(MOST_LINE_BYTES):
+                while stream.tell() < MOST_FILE_BYTES and (line := stream.readline(MOST_LINE_BYTES)):
                     number += 1
                     record, reason = _parse(line)
                     if record is None:
                         note_unreadable(f"{file}:{number}: {reason}")
-                        while line and not line.endswith(b"\n"):
+                        while line and not line.endswith(b"\n") and stream.tell() < MOST_FILE_BYTES:
                             line = stream.readline(MOST_LINE_BYTES)
                     else:
                         yield record
+                if stream.read(1):
+                    note_unreadable(f"{file}: is longer than any file of a log; the rest is not read")
         except OSError as error:
             note_unreadable(f"{file}: cannot be read ({error.strerror})")
+        except FormatError as error:
+            note_unreadable(str(error))
 
 
 def _parse(line: bytes) -> tuple[Record | None, str]:

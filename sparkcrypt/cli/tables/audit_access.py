@@ -66,6 +66,9 @@ def _text(report: AccessReport) -> str:
     lines.append(f"{count_of(report.files, 'file')} of {report.day} read")
     if report.lost:
         lines.append(f"warning: {count_of(report.lost, 'event')}, of any column, could not be recorded")
+    if report.missing:
+        missing = count_of(report.missing, "event")
+        lines.append(f"warning: {missing}, of any column, between others of their processes: lost, removed or elsewhere")
     if report.unreadable:
         lines.append(f"warning: {count_of(report.unreadable, 'line')} cannot be read:")
         lines += [f"  {_make_printable(place)}" for place in report.unreadable_at]

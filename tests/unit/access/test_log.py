@@ -189,3 +189,38 @@ def test_what_is_no_event_is_refused(field: str, value: object) -> None:
     """A jar of another version is told which field it got wrong."""
     with pytest.raises(BridgeError, match="access event"):
         make_record({**event(1), field: value}, process="p")
+
+
+def test_a_day_that_another_user_has_made_is_not_written_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner, or whoever made it a link, could remove the events: they go to a folder of this user, or nowhere."""
+    log, day = tmp_path / "log", f"day={DAY}"
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    log.mkdir(mode=0o700)
+    (log / day).symlink_to(tmp_path / "elsewhere")
+    AccessLog(log, owner="app").append([record(0)])
+    own = f"user={os.geteuid()}"
+    assert files(log) == [f"{own}/{day}/app-000000.jsonl"]
+    (log / own).rename(log / "aside")
+    (log / own).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match=rf"{day} and {own} in it are links"):
+        AccessLog(log, owner="b").append([record(1)])
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("taken", ["day", "mode"])
+def test_a_day_of_another_owner_or_mode(tmp_path: Path, taken: str) -> None:
+    """Only folders of this user, of root, or of the log's owner with the log's mode are written into."""
+    log, day = tmp_path / "log", tmp_path / "log" / f"day={DAY}"
+    log.mkdir()
+    log.chmod(0o1777)
+    day.mkdir()
+    day.chmod(0o1777 if taken == "day" else 0o777)
+    if taken == "day":
+        os.chown(day, 12345, -1)
+    AccessLog(log, owner="app").append([record(0)])
+    assert files(log) == [f"user=0/day={DAY}/app-000000.jsonl"]
+    os.chown(log, 12345, -1)
+    if taken == "day":
+        AccessLog(log, owner="b").append([record(0)])
+        assert (day / "b-000000.jsonl").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -153,3 +154,37 @@ def test_a_log_that_is_not_there_is_no_empty_log(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no folder on this machine"):
         asked(tmp_path / "none")
     assert asked(tmp_path).files == 0
+
+
+def test_removed_events_are_missed(tmp_path: Path) -> None:
+    """A number that no file has, between others of its process, is counted; also if the day itself is gone."""
+    log = AccessLog(tmp_path, owner="app", most_bytes=1)
+    log.append([record(0, "2026-11-22T23:59:00")])
+    for number in (1, 2, 3):
+        log.append([record(number)])
+    log.append([record(4, "2026-11-24T00:01:00"), record(7, process="host-2")])
+    assert asked(tmp_path).missing == 0
+    files = sorted((tmp_path / f"day={DAY}").iterdir())
+    files[1].unlink()
+    assert asked(tmp_path).missing == 1
+    for file in files[:1] + files[2:]:
+        file.unlink()
+    report = asked(tmp_path)
+    assert (report.files, report.missing, report.to_dict()["missing"]) == (0, 3, 3)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "device", "endless"])
+def test_what_is_no_file_of_a_log_is_named_and_not_waited_for(tmp_path: Path, kind: str) -> None:
+    """Whoever may write the log can put anything into it: it is named, and the other files are read."""
+    AccessLog(tmp_path, owner="app").append([record(0)])
+    planted = tmp_path / f"day={DAY}" / "planted.jsonl"
+    if kind == "pipe":
+        os.mkfifo(planted)
+    elif kind == "endless":
+        with planted.open("wb") as stream:
+            stream.truncate(60 << 30)
+    else:
+        planted.symlink_to("/dev/zero" if kind == "device" else tmp_path / "elsewhere")
+    report = asked(tmp_path)
+    assert counts(report) == [("ann", "opened", "7", 1)]
+    assert any(str(planted) in line for line in report.unreadable_at)
