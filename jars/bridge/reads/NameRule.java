@@ -32,7 +32,8 @@ final class NameRule extends Rule<LogicalPlan> {
   /** Mark of a node: names in it that Spark resolves without copying marks, those of a Connect client's {@code frame.column}. */
   private static final TreeNodeTag<Set<String>> NAMES = new TreeNodeTag<>("sparkcrypt.names");
 
-  private static final Set<String> UNRESOLVED = Set.of("UnresolvedAttribute", "UnresolvedExtractValue");
+  private static final Set<String> UNRESOLVED =
+      Set.of("ExpressionWithUnresolvedIdentifier", "UnresolvedAttribute", "UnresolvedExtractValue");
   /** Metadata key of an attribute from {@code frame.column}, which is resolved already. */
   private static final String OF_FRAME = "__dataset_id";
 
