@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from sparkcrypt.arrow.access_events import ReadEvents
-from sparkcrypt.arrow.file_keys import FileKeys, Reader, encode
+from sparkcrypt.arrow.file_keys import FileKeys, Reader, encode, opened_key_service
 from sparkcrypt.arrow.shape import check_names, paths_in_file
 from sparkcrypt.decide.file import resolve_read
 from sparkcrypt.errors import FormatError, StorageError
@@ -199,7 +199,8 @@ class Judge:
                 "properties": dict(self.properties),
                 "requested_schema": self.requested,
                 "footer": facts_of(footer),
-            }
+            },
+            lambda key_id, wrapped: opened_key_service(self.reader.policy.key_service).keeper.unwrap(key_id, wrapped),
         )
         in_file = paths_in_file(footer)
         check_names(path, in_file, self.columns)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from sparkcrypt import names
 from sparkcrypt.arrow.access_events import ReadEvents, open_log
 from sparkcrypt.arrow.expression_columns import columns_in
-from sparkcrypt.arrow.file_keys import Reader, encode
+from sparkcrypt.arrow.file_keys import Reader, encode, opened_key_service
 from sparkcrypt.arrow.open import gather_properties
 from sparkcrypt.decide.denied_text import refuse_named
 from sparkcrypt.decide.orc_file import resolve_orc_read
@@ -154,7 +154,8 @@ def open_orc(
     table_properties = gather_properties(table, {}, properties or {})
     at = str(FilePath(where).absolute()) if isinstance(where, str) else path  # its folders name the partition
     resolve_orc_read(
-        {"policy": policy.canonical(), "path": at, "properties": table_properties, "footer": _facts_of(tail)}
+        {"policy": policy.canonical(), "path": at, "properties": table_properties, "footer": _facts_of(tail)},
+        lambda key_id, wrapped: opened_key_service(policy.key_service).keeper.unwrap(key_id, wrapped),
     )
     read = {column.number: column for column in (*wanted, *filtered)}
     name = table or str(PurePosixPath(path).parent)

@@ -53,6 +53,7 @@ class Operations:
         self._buckets: ExpiringCache[tuple[str, str], tuple[str, ...]] = ExpiringCache(_FOREVER)
         self._late: ExpiringCache[tuple[str, str], dict[str, str]] = ExpiringCache(_LATE_SECONDS)
         self._makers: ExpiringCache[tuple[KeyServiceConfig, int], DataKeyMaker] = ExpiringCache(_KEK_SECONDS)
+        self._seals: ExpiringCache[tuple[KeyServiceConfig, str, str], bytes] = ExpiringCache(_LATE_SECONDS)
         self._stores: ExpiringCache[None, OpenedStores] = ExpiringCache(_FOREVER)
         self._by_name: dict[str, Callable[[Request], Answer]] = {
             "hello": lambda _: hello(),
@@ -64,8 +65,8 @@ class Operations:
             "access_events": self._access_events,
             "resolve_write": self._resolve_write,
             "resolve_orc_write": self._resolve_orc_write,
-            "resolve_read": _resolve_read,
-            "resolve_orc_read": _resolve_orc_read,
+            "resolve_read": self._resolve_read,
+            "resolve_orc_read": self._resolve_orc_read,
             "check_orc_reader": _check_orc_reader,
             "encrypted_columns": _encrypted_columns,
             "check_partitioning": _check_partitioning,
@@ -125,6 +126,25 @@ class Operations:
         identity = base64.b64decode(request["file_identity"], validate=True)
         key, material = maker.make(_key_id_of(request), is_footer_key=False, file_identity=identity)
         return {"key": base64.b64encode(key).decode(), "key_metadata": base64.b64encode(material).decode()}
+
+    def _resolve_read(self, request: Request) -> Answer:
+        from sparkcrypt.decide.file import resolve_read
+
+        return resolve_read(dict(request), self._open_seals(request))
+
+    def _resolve_orc_read(self, request: Request) -> Answer:
+        from sparkcrypt.decide.orc_file import resolve_orc_read
+
+        return resolve_orc_read(dict(request), self._open_seals(request))
+
+    def _open_seals(self, request: Request) -> Callable[[str, str], bytes]:
+        """Return a function that unwraps the secrets of histories, which many files of a table share."""
+
+        def unwrap(key_id: str, wrapped: str) -> bytes:
+            config = _key_service_of(request)
+            return self._seals.get((config, key_id, wrapped), lambda: self._open(config).keeper.unwrap(key_id, wrapped))
+
+        return unwrap
 
     def _resolve_orc_write(self, request: Request) -> Answer:
         from sparkcrypt.decide.orc_file import resolve_orc_write
@@ -207,18 +227,6 @@ class Operations:
         log = self._access_logs.get((rule.location, owner), lambda: AccessLog(rule.location, owner=owner))
         log.append(records, durable=rule.required)
         return {"recorded": len(records)}
-
-
-def _resolve_read(request: Request) -> Answer:
-    from sparkcrypt.decide.file import resolve_read
-
-    return resolve_read(dict(request))
-
-
-def _resolve_orc_read(request: Request) -> Answer:
-    from sparkcrypt.decide.orc_file import resolve_orc_read
-
-    return resolve_orc_read(dict(request))
 
 
 def _check_orc_reader(request: Request) -> Answer:

@@ -32,6 +32,7 @@ from sparkcrypt.decide.read_checks import FileRead, check_columns, check_footer
 from sparkcrypt.decide.request import decode_base64, optional_text, require_properties, require_text
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.keys.sealed_history import Unwrap, no_unwrap
 from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.paths import partition_values
 from sparkcrypt.plan import EncryptionPlan, build_plan
@@ -112,13 +113,14 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
     }
 
 
-def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_read(request: Mapping[str, Any], unwrap: Unwrap = no_unwrap) -> dict[str, Any]:
     """Decide whether one file may be read, by its footer's description of its encryption.
 
     Args:
         request: ``policy``, ``path``, ``properties``, ``requested_schema`` (Spark schema JSON or None), ``footer``
             (mode, algorithm, AAD prefix and file-unique, footer key metadata, and per column whether and how it is
             encrypted).
+        unwrap: opens the seals of histories in the table's properties.
 
     Returns:
         ``{"key_service": canonical JSON, "aad_prefix": the prefix that the reader must use, base64 or None, "table":
@@ -127,7 +129,7 @@ def resolve_read(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         VerificationError: the file is not what the policy, its history and the file's place allow.
     """
-    read = FileRead.of_request(request)
+    read = FileRead.of_request(request, unwrap)
     footer, context = read.footer, read.context
     if context.rule.enforce and not _is_read_of_log(read):
         check_footer(read)

@@ -19,6 +19,7 @@ from sparkcrypt.decide.request import decode_base64, optional_text, require_prop
 from sparkcrypt.errors import FormatError, PlanError, VerificationError
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.sealed_history import Unwrap, no_unwrap
 from sparkcrypt.paths import partition_values
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.plan.orc import cover_columns, name_orc_columns, refuse_orc_plan
@@ -73,7 +74,7 @@ def resolve_orc_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_k
     return {"encrypt": True, "file_identity": bound, **options}
 
 
-def resolve_orc_read(request: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_orc_read(request: Mapping[str, Any], unwrap: Unwrap = no_unwrap) -> dict[str, Any]:
     """Decide whether one ORC file may be read, by its tail's description of its encryption.
 
     Args:
@@ -81,6 +82,7 @@ def resolve_orc_read(request: Mapping[str, Any]) -> dict[str, Any]:
             (``mode``, and ``columns`` with paths in Parquet's form: for each whether it is encrypted and, if it is,
             ``key_metadata``, a wrapped local key, and ``key_name``, its master key in the file's spelling; one entry
             for each of its local keys).
+        unwrap: opens the seals of histories in the table's properties.
 
     Returns:
         ``{"table": the name used to look up rules, or None}``.
@@ -88,7 +90,7 @@ def resolve_orc_read(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         VerificationError: the file is not what the policy, its history and the file's place allow.
     """
-    read = FileRead.of_request(request)
+    read = FileRead.of_request(request, unwrap)
     context = read.context
     wrapped = [column for column in read.footer["columns"] if column["encrypted"]]
     for metadata, name in dict.fromkeys(

@@ -16,6 +16,7 @@ from sparkcrypt.decide.request import decode_base64, optional_text, require_foot
 from sparkcrypt.errors import FormatError, PlanError, VerificationError, show
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.sealed_history import SealedHistories, Unwrap, no_unwrap
 from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan, build_plan
@@ -38,19 +39,22 @@ class FileRead:
         context: its table.
         requested: the columns that are read, if they are known.  A reader gets the tags of these and of the table's
             properties, so an untagged column that is not among them is not judged by its missing tag.
+        unwrap: opens the seals of histories in the table's properties.
     """
 
     path: str
     footer: Mapping[str, Any]
     context: TableContext
     requested: Schema | None = None
+    unwrap: Unwrap = no_unwrap
 
     @classmethod
-    def of_request(cls, request: Mapping[str, Any]) -> FileRead:
+    def of_request(cls, request: Mapping[str, Any], unwrap: Unwrap) -> FileRead:
         """Return the read that a request describes.
 
         Args:
             request: ``policy``, ``path``, ``properties``, ``requested_schema`` (Spark schema JSON or None), ``footer``.
+            unwrap: opens the seals of histories in the table's properties.
 
         Raises:
             BridgeError, ConfigError, PlanError: the request is malformed, or its properties are.
@@ -59,10 +63,10 @@ class FileRead:
         context = table_context(require_text(request, "policy"), path, require_properties(request))
         text = optional_text(request, "requested_schema")
         if not text:
-            return cls(path, footer, context)
+            return cls(path, footer, context, unwrap=unwrap)
         requested = schema_from_spark(text)
         tagged = unite_tags(schemas=[requested], known=context.tagged)
-        return cls(path, footer, replace(context, tagged=tagged), requested)
+        return cls(path, footer, replace(context, tagged=tagged), requested, unwrap)
 
 
 def check_footer(read: FileRead) -> None:
@@ -166,7 +170,7 @@ def _is_allowed(plan: ColumnPlan, key_id: str, values: Mapping[str, str]) -> boo
 def _check_plaintext(context: TableContext, path: str, plan: ColumnPlan, read: frozenset[Path]) -> None:
     if not context.require_encryption or plan.action == "plaintext" or PLAINTEXT in plan.history:
         return
-    if plan.tag is None and read.isdisjoint((fold(plan.leaf.logical), fold(plan.leaf.parquet))):
+    if plan.tag is None and read.isdisjoint(_names_of_plan(plan)):
         return
     tag = f"tag {plan.tag!r}" if plan.tag else "rule for untagged columns"
     raise VerificationError(
@@ -199,7 +203,17 @@ def _plan_columns(read: FileRead) -> dict[Path, ColumnPlan]:
         raise VerificationError(
             f"{read.path}: cannot be checked, since its table's tags make no plan for it: {error}"
         ) from error
-    return {column.path: column for column in plan.columns}
+    if not context.require_encryption:
+        return {column.path: column for column in plan.columns}
+    wanted = _names_of(read.requested)
+    histories = SealedHistories(
+        policy, context.uuid, read.unwrap, lambda column: bool(wanted) and wanted.isdisjoint(_names_of_plan(column))
+    )
+    return {column.path: column for column in histories.judge(plan.columns)}
+
+
+def _names_of_plan(plan: ColumnPlan) -> tuple[Path, Path]:
+    return fold(plan.leaf.logical), fold(plan.leaf.parquet)
 
 
 def _key_id(path: str, what: str, key_metadata: str | None) -> str:

@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import names, skipping_report
+from sparkcrypt.backfill.run.encrypt import encrypt_table
 from sparkcrypt.cli.main import cli
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import mark_of
@@ -53,6 +55,26 @@ def plant(lake: Lake) -> Path:
     pq.write_table(pa.table({"id": pa.array([99], pa.int32()), "email": [FORGED]}), file)
     lake.sql("REFRESH TABLE t")
     return file
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["rule", "the table's own requirement"])
+def test_history_of_a_table_admits_no_forged_file(lake: Lake, own: bool) -> None:
+    """Readers go by the policy's history alone, and a run does not make the planted rows authentic."""
+    if own:
+        policy = lake.policy()
+        lake.sql(f"CREATE TABLE t {COLUMNS} USING parquet OPTIONS ('{names.REQUIRE_ENCRYPTION}' = 'true')")
+        set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+        lake.sql(f"INSERT INTO t VALUES (1, '{SECRET}')")
+    else:
+        policy = ruled(lake)
+    planted = plant(lake)
+    alter(lake, {f"{names.HISTORY_PREFIX}email": "plaintext"})
+    assert "VerificationError" in refusal(lake.spark.table("t").collect)
+    with pytest.raises(VerificationError, match="may be a forgery"):
+        encrypt_table(lake.spark, "t", policy)
+    planted.unlink()
+    lake.sql("REFRESH TABLE t")
+    assert rows_of(lake.spark.table("t")) == [(1, SECRET)]
 
 
 @pytest.mark.parametrize(

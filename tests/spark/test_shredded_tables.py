@@ -23,6 +23,7 @@ from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.material import parse_key_material, version_of
+from sparkcrypt.keys.sealed_history import seal_history
 from sparkcrypt.keys.tombstones import tombstone_name
 from sparkcrypt.native import rewrap
 from sparkcrypt.parquet import read_footer
@@ -287,7 +288,9 @@ def test_history_of_dark_columns_is_kept(lake: Lake) -> None:
     make_table_of_months(lake, policy)
     shred_keys(lake.spark, policy, Selection(("t",)), ShredOptions("over"), confirm=lambda _: None)
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
-    catalog, kept = Catalog(lake.spark), f"{OLD},{NEXT},{NEW}"
+    catalog = Catalog(lake.spark)
+    service, uuid = key_service(policy), catalog.table("t").uuid or ""
+    kept = ",".join(seal_history(service, "pii", uuid, ("email",), (OLD, NEXT, NEW)))
     catalog.set_options(catalog.table("t"), {history_property(("email",)): kept})
     for outcome in ("done", "nothing to do"):
         assert backfill(lake.spark, policy, tables=["t"]).outcome == outcome

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from sparkcrypt.keys.sealed_history import SealedHistories
 from sparkcrypt.names import REQUIRE_ENCRYPTION
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema, schema_from_spark
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
-from sparkcrypt.spark.tables.tagging import tags_of_table
+from sparkcrypt.spark.tables.tagging import tags_of_table, unwrap_by
 from sparkcrypt.spark.tables.tags_without_effect import find_unread_properties
 from sparkcrypt.tags.model import history_of_properties
 from sparkcrypt.tags.unite import unite_tags
@@ -47,7 +48,10 @@ def plan_of(spark: SparkSession, table: Table, policy: Policy, *, avro: Schema |
         history=history_of_properties(table.options),
         compare_stores=True,
     )
-    return replace(plan, without_effect=tuple(find_unread_properties(table)))
+    columns = plan.columns
+    if plan.require_encryption:
+        columns = SealedHistories(policy, table.uuid, unwrap_by(policy)).judge(columns)
+    return replace(plan, columns=columns, without_effect=tuple(find_unread_properties(table)))
 
 
 def plan_path(

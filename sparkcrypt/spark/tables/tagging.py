@@ -9,9 +9,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.keys.ids import decode_key_id, encode_key_id
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.sealed_history import SealedHistories, Unwrap, seal_history
 from sparkcrypt.names import REQUIRE_ENCRYPTION
-from sparkcrypt.policy.model import PLAINTEXT, Policy
+from sparkcrypt.policy.model import PLAINTEXT, Policy, TagRule
 from sparkcrypt.schema import Path, Schema, join_dotted, schema_from_spark, split_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.gateway import to_dict
@@ -79,7 +81,9 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
         policy: if given, unknown tags are refused, and earlier keys are added to the history.
 
     Raises:
-        PlanError: no such table or column, a partition column, or an unknown tag; nothing was changed.
+        PlanError: no such table or column, a partition column, or an unknown tag; no tag was changed.
+        KeyServiceError: the key service does not wrap under a column's new key, so its history cannot be sealed; no tag
+            was changed. A policy whose tag names the earlier key under ``history`` needs no seal.
     """
     catalog = Catalog(spark)
     table = catalog.table(name)
@@ -89,10 +93,9 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
         _refuse_unknown(wanted, policy)
     for path, names in wanted.items():
         _check_names(path, names)
+    table = ensure_identity(spark, name)
     history = {} if policy is None else _earlier_keys(spark, table, wanted, policy)
-    catalog.set_options(
-        ensure_identity(spark, name), {tag_property(path): ",".join(names) for path, names in wanted.items()} | history
-    )
+    catalog.set_options(table, {tag_property(path): ",".join(names) for path, names in wanted.items()} | history)
     _write_schema(catalog, catalog.table(name), wanted)
     remember_name(spark, catalog.table(name))
     _drop_statistics(spark, catalog, name, wanted)
@@ -117,7 +120,10 @@ def _drop_statistics(spark: SparkSession, catalog: Catalog, name: str, wanted: I
 def _earlier_keys(
     spark: SparkSession, table: Table, wanted: Mapping[Path, tuple[str, ...]], policy: Policy
 ) -> dict[str, str]:
-    """Return the history properties of columns whose key changes, if the table requires encryption."""
+    """Return the history properties of columns whose key changes, if the table requires encryption.
+
+    They are sealed under the column's new key, unless the policy's own history names the earlier ones.
+    """
     required = table.options.get(REQUIRE_ENCRYPTION, "").lower() == "true"
     if not (required or policy.table(table.full_name).require_encryption):
         return {}
@@ -125,19 +131,37 @@ def _earlier_keys(
     before: dict[Path, set[str]] = {}
     for tagged in tags_of_table(spark, table):
         before.setdefault(_logical(schema, tagged.path), set()).update(tagged.tags)
+    histories = SealedHistories(policy, table.uuid, unwrap_by(policy))
     history_by_path, found = history_of_properties(table.options), {}
     for path, names in wanted.items():
         old, new = _fixed_key(policy, before.get(path, ())), _fixed_key(policy, names)
         if old is not None and old != new:
-            entries = (*history_by_path.get(path, ()), encode_key_id(old))
-            found[history_property(path)] = ",".join(dict.fromkeys(entries))
+            known = [entry for text in history_by_path.get(path, ()) for entry in histories.open(text, old, path)]
+            entries = tuple(dict.fromkeys((*known, encode_key_id(old))))
+            if new is not None and not set(map(decode_key_id, entries)) <= set(_history_of_rule(policy, names)):
+                entries = seal_history(open_key_service(policy.key_service), new, table.uuid or "", path, entries)
+            found[history_property(path)] = ",".join(entries)
     return found
+
+
+def unwrap_by(policy: Policy) -> Unwrap:
+    """Return a function that unwraps by a policy's key service, which is opened when it is first needed."""
+    return lambda key_id, wrapped: open_key_service(policy.key_service).unwrap(key_id, wrapped)
+
+
+def _history_of_rule(policy: Policy, tags: Iterable[str]) -> tuple[str, ...]:
+    rule = _first_rule(policy, tags)
+    return rule.history if rule is not None else ()
+
+
+def _first_rule(policy: Policy, tags: Iterable[str]) -> TagRule | None:
+    carried = set(tags)
+    return next((rule for rule in policy.tags if rule.name in carried), None)
 
 
 def _fixed_key(policy: Policy, tags: Iterable[str]) -> str | None:
     """Return the key of the policy's first rule for these tags; None if it means plaintext or depends on partitions."""
-    carried = set(tags)
-    rule = next((rule for rule in policy.tags if rule.name in carried), None)
+    rule = _first_rule(policy, tags)
     return rule.key.text if rule is not None and rule.key is not None and not rule.key.columns else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from sparkcrypt.decide.context import table_context
 from sparkcrypt.decide.file import encrypted_columns, resolve_read, resolve_write
 from sparkcrypt.decide.read_checks import FileRead, check_footer
-from sparkcrypt.errors import SparkcryptError, VerificationError
+from sparkcrypt.errors import KeyAccessDeniedError, KeyServiceError, SparkcryptError, VerificationError
+from sparkcrypt.keys.sealed_history import seal_history
+from sparkcrypt.keys.service import KeyService
 from tests.unit.decide.requests import (
     JOB,
     NAME,
@@ -49,10 +51,36 @@ def b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+class PlainService:
+    """A key service whose wrapped keys hold the key; it refuses the key ``denied``."""
+
+    def wrap(self, key_id: str, key: bytes) -> str:
+        """Wrap."""
+        return f"{key_id} {key.hex()}"
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Unwrap what `wrap` wrapped under this key."""
+        if key_id == "denied":
+            raise KeyAccessDeniedError("denied")
+        owner, _, key = wrapped.rpartition(" ")
+        if owner != key_id:
+            raise KeyServiceError("not mine")
+        return bytes.fromhex(key)
+
+
+SERVICE = cast("KeyService", PlainService())
+
+
+def sealed(entries: str, key_id: str = "pii", uuid: str = UUID, column: str = "ssn") -> dict[str, str]:
+    """Return the property of a column's history, sealed under a key."""
+    entry = seal_history(SERVICE, key_id, uuid, (column,), entries.split(","))
+    return {PREFIX + f"history.{column}": ",".join(entry)}
+
+
 def accepted(path: str, footer: dict[str, Any], **changes: Any) -> bool:
     """Tell whether a file is read."""
     try:
-        resolve_read(read(path, footer, **changes))
+        resolve_read(read(path, footer, **changes), SERVICE.unwrap)
     except VerificationError:
         return False
     return True
@@ -278,11 +306,46 @@ def test_drift_is_read_where_encryption_is_not_required(name: str) -> None:
     ],
 )
 def test_history_of_a_column_is_taken(history: str, attack: str) -> None:
-    """What the table's history names for a column is read until a backfill has replaced it, for this column alone."""
+    """What a sealed history names for a column is read until a backfill has replaced it, for this column alone."""
     footer = changed(written(), "ssn", **COLUMN_ATTACKS[attack])
-    assert not accepted(PLACE, footer, properties={**STRICT, PREFIX + "history.pay": history})
-    assert accepted(PLACE, footer, properties={**STRICT, PREFIX + "history.ssn": f"old,{history}"})
-    assert accepted(PLACE, footer, properties={**STRICT, PREFIX + "history.SSN": history})
+    assert not accepted(PLACE, footer, properties={**STRICT, **sealed(history, "fin:1", column="pay")})
+    assert accepted(PLACE, footer, properties={**STRICT, **sealed(f"old,{history}")})
+    assert accepted(PLACE, footer, properties={**STRICT, **sealed(history, column="SSN")})
+
+
+def test_history_that_nobody_with_the_columns_key_has_sealed_is_not_taken() -> None:
+    """Raw entries, altered seals, and those of another key, table or column count where encryption is not required."""
+    footer = changed(written(), "ssn", **COLUMN_ATTACKS["plaintext"])
+    name, good = next(iter(sealed("plaintext").items()))
+    moved = {PREFIX + "history.ssn": sealed("plaintext", column="pay")[PREFIX + "history.pay"]}
+    body = json.loads(base64.urlsafe_b64decode(sealed("old")[name].split("!")[1]))
+    altered = base64.urlsafe_b64encode(json.dumps({**body, "entries": ["plaintext"]}).encode()).decode()
+    for forged in (
+        {name: "plaintext"},
+        {name: f"plaintext,{good.split(',')[0]}"},
+        {name: f"plaintext,!{altered}"},
+        {name: f"plaintext,!{'A' * 40}"},
+        {name: "plaintext,!W10="},
+        sealed("plaintext", "fin:1"),
+        sealed("plaintext", uuid=UUID.replace("1", "2")),
+        moved,
+    ):
+        assert not accepted(PLACE, footer, properties={**STRICT, **forged}), forged
+        assert accepted(PLACE, footer, properties={**LOOSE, **forged})
+    assert accepted(PLACE, footer, properties={**STRICT, name: good})
+
+
+def test_reader_without_the_new_key_reads_the_other_columns_of_old_files() -> None:
+    """A seal that he cannot open counts for a column that he does not read, and for no other."""
+    tags = {"pii": {"key": "denied"}, "finance": {"key": "fin:1"}}
+    footer = changed(written(), "ssn", key_metadata=material("pii"))
+    history = {**STRICT, **sealed("pii", "denied")}
+    for column, good in (("pay", True), ("ssn", False)):
+        requested = json.dumps(
+            {"type": "struct", "fields": [{"name": column, "type": "string", "nullable": True, "metadata": {}}]}
+        )
+        found = accepted(PLACE, footer, properties=history, policy=policy(tags=tags), requested_schema=requested)
+        assert found is good, column
 
 
 def test_history_of_a_tag_is_taken() -> None:
@@ -308,9 +371,10 @@ def test_plaintext_file_is_refused_unless_history_allows_every_column() -> None:
     footer = {"mode": "plaintext", "columns": columns}
     with pytest.raises(VerificationError, match=r"is plaintext, and a\.b requires encryption"):
         resolve_read(read(PLACE, footer))
-    with_history = {**STRICT, PREFIX + "history.ssn": "plaintext"}
+    with_history = {**STRICT, **sealed("plaintext")}
     assert not accepted(PLACE, footer, properties=with_history)
-    assert accepted(PLACE, footer, properties={**with_history, PREFIX + "history.pay": "plaintext"})
+    both = {**with_history, **sealed("plaintext", "fin:1", column="pay")}
+    assert accepted(PLACE, footer, properties=both)
     assert not accepted(PLACE, {**footer, "columns": []}, properties=with_history)
     assert accepted(PLACE, footer, properties=LOOSE)
 
@@ -357,12 +421,18 @@ def test_key_of_a_template_belongs_to_the_partition() -> None:
 
 
 def test_partition_that_gives_no_key_is_judged_by_history() -> None:
-    """Rows without a date, written before the tag had a template, are read by its history and not otherwise."""
+    """Rows without a date, written before the tag had a template, are read by the policy's history of the tag alone."""
     tagged = {**STRICT, PREFIX + "tags.ssn": "monthly"}
     place = f"file:/w/t/day=__HIVE_DEFAULT_PARTITION__/{NAME}"
     footer = written(place)
     assert not accepted(place, footer, properties=tagged)
-    assert accepted(place, footer, properties={**tagged, PREFIX + "history.ssn": "pii"})
+    assert not accepted(place, footer, properties={**tagged, PREFIX + "history.ssn": "pii"})
+    tags = {
+        "pii": {"key": "pii"},
+        "finance": {"key": "fin:1"},
+        "monthly": {"key": "m-{day:%Y-%m}", "history": ["pii"]},
+    }
+    assert accepted(place, footer, properties=tagged, policy=policy(tags=tags))
 
 
 def test_observed_table_is_read_whatever_its_files_are() -> None:

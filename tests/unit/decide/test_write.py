@@ -317,5 +317,11 @@ def test_overlay_of_a_located_dataset_encrypts() -> None:
 
 def test_encrypted_columns_are_told_by_top_level_name() -> None:
     """The columns whose statistics may not stay in the catalog are told."""
-    request = {"policy": policy(), "table": "a.b", "schema": schema(id=[], ssn=["pii"], Pay=[]), "properties": TABLE}
+    request = {
+        "policy": policy(),
+        "path": "/",
+        "table": "a.b",
+        "schema": schema(id=[], ssn=["pii"], Pay=[]),
+        "properties": TABLE,
+    }
     assert encrypted_columns(request) == {"columns": ["Pay", "ssn"]}
