@@ -10,6 +10,25 @@ _REFUSE = "refuse"
 _A_DAY = {WRITTEN: "2026-01-31"}
 
 
+def with_dates(section: Section, key: KeyTemplate) -> KeyTemplate:
+    """Return the key of a tag with the formats in which its partitions' dates are written."""
+    formats = section.section("dates", {})
+    dates: list[tuple[str, tuple[tuple[str, str], ...]]] = []
+    for name in sorted(formats.names()):
+        if isinstance(formats.raw(name), str):
+            dates.append((name, ((name, formats.text(name)),)))
+        else:
+            columns = formats.section(name)
+            dates.append((name, tuple((column, columns.text(column)) for column in sorted(columns.names()))))
+    try:
+        return KeyTemplate(key.text, tuple(dates))
+    except ValueError as error:
+        section.problem(
+            "dates", f"{error}; such as {{month: '%Y%m'}}, or {{day: {{year: '%Y', month: '%m', day: '%d'}}}}"
+        )
+        return key
+
+
 def create_keys_of(section: Section, key: KeyTemplate | None, retention: int | None) -> bool:
     """Return whether the first write into a bucket of a tag creates its key."""
     create_keys = section.boolean("create_keys", False)

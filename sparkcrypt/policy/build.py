@@ -12,7 +12,7 @@ from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.names import ALGORITHMS, FILE_FORMATS, Algorithm, FileFormat
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.access_log import access_log_of
-from sparkcrypt.policy.bucket_section import check_late_keys, create_keys_of, late_data_of
+from sparkcrypt.policy.bucket_section import check_late_keys, create_keys_of, late_data_of, with_dates
 from sparkcrypt.policy.derived import check_declassify, declassify_of, safe_aggregates_of
 from sparkcrypt.policy.duration import duration_of, grace_of
 from sparkcrypt.policy.key_service_section import key_service_of
@@ -255,10 +255,11 @@ def _key(section: Section, history: tuple[str, ...]) -> KeyTemplate | None:
         section.problem("key", "a key may not be called plaintext; for a tag without key write plaintext alone")
         return None
     try:
-        return KeyTemplate(text)
+        key = KeyTemplate(text)
     except ValueError as error:
         section.problem("key", str(error))
         return None
+    return with_dates(section, key)
 
 
 def _tables(root: Section, problems: Problems, resolve: Callable[[str], str]) -> tuple[TableRule, ...]:

@@ -103,6 +103,17 @@ def bucket_end(template: KeyTemplate, key_id: str) -> datetime | None:
         return None
 
 
+def shows_end(template: KeyTemplate) -> bool:
+    """Return whether the key ids of a template show when their buckets end."""
+    day = datetime(2026, 1, 31, tzinfo=timezone.utc)
+    parts = Formatter().parse(template.text)
+    texts = (
+        literal + ("" if column is None else day.strftime(date_format) if date_format else "x")
+        for literal, column, date_format, _ in parts
+    )
+    return bucket_end(template, "".join(texts)) is not None
+
+
 def is_past_retention(template: KeyTemplate, key_id: str, retention_seconds: int | None, now: datetime) -> bool:
     """Return whether the data of a key's bucket are past a retention.
 

@@ -14,6 +14,7 @@ import yaml
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.build import policy_from_document, rules_from_document
+from sparkcrypt.policy.key_retention import shows_end
 from sparkcrypt.policy.model import Policy, TableRule
 from sparkcrypt.policy.section import KeyPath
 
@@ -72,7 +73,19 @@ def policy_from_text(text: str, *, where: str, base: str) -> Policy:
         ConfigError: one line for each problem.
     """
     document, reader = _parse_yaml(text, where)
-    return policy_from_document(document, locate=reader.locate, resolve=lambda relative: _make_absolute(relative, base))
+    policy = policy_from_document(
+        document, locate=reader.locate, resolve=lambda relative: _make_absolute(relative, base)
+    )
+    endless = [
+        f"{reader.locate(('tags', rule.name, 'retention'))}: tags.{rule.name}.retention: no data are ever past it, "
+        f"since key {rule.key.text!r} does not show their date; give the key one date with its year, such as "
+        "contact-{day:%Y-%m}, or leave retention out"
+        for rule in policy.tags
+        if rule.key is not None and rule.retention_seconds is not None and not shows_end(rule.key)
+    ]
+    if endless:
+        raise ConfigError("\n".join(endless))
+    return policy
 
 
 def rules_from_text(text: str, *, where: str, base: str) -> tuple[TableRule, ...]:

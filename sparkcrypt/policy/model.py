@@ -80,22 +80,23 @@ class TagRule:
         """Return the rule in the form of a policy file."""
         if self.key is None and not self.history:
             return PLAINTEXT
-        document: dict[str, Any] = {"key": self.key.text if self.key else None}
-        if self.retention_seconds is not None:
-            document["retention"] = f"{self.retention_seconds}s"
-        if self.history:
-            document["history"] = list(self.history)
-        if self.on_denied is not None:
-            document["on_denied"] = self.on_denied
-        if self.sinks is not None:
-            document["sinks"] = self.sinks
-        if self.rotate_every_seconds is not None:
-            document["rotate_every"] = f"{self.rotate_every_seconds}s"
-        if self.create_keys:
-            document["create_keys"] = True
-        if self.late_data is not None:
-            document["late_data"] = self.late_data.text
-        return document
+        dates = {} if self.key is None else {name: dict(columns) for name, columns in self.key.dates}
+        entries = {
+            "dates": dates or None,
+            "retention": _seconds(self.retention_seconds),
+            "history": list(self.history) or None,
+            "on_denied": self.on_denied,
+            "sinks": self.sinks,
+            "rotate_every": _seconds(self.rotate_every_seconds),
+            "create_keys": self.create_keys or None,
+            "late_data": self.late_data.text if self.late_data else None,
+        }
+        named = {name: value for name, value in entries.items() if value is not None}
+        return {"key": self.key.text if self.key else None, **named}
+
+
+def _seconds(duration: int | None) -> str | None:
+    return None if duration is None else f"{duration}s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
-"""Key templates: key ids that contain values of partition columns, such as ``contact-{ingest_date:%Y-%m}``."""
+"""Key templates: key ids that contain values of partition columns, such as ``contact-{ingest_date:%Y-%m}``.
+
+A date comes from a partition column whose values are days, such as 2026-01-31, unless the template says how they are
+written, or of which columns the date is made.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from urllib.parse import quote
 from sparkcrypt import names
 from sparkcrypt.errors import PlanError, show
 
+_SEPARATOR = "\x1f"
 _DIRECTIVES = {"Y": r"\d{1,4}", "G": r"\d{1,4}", "j": r"\d{3}"} | dict.fromkeys("mdHUVy", r"\d{2}")
 WRITTEN = "written"
 """In keys of late data, in place of a column: the day, in UTC, on which rows are written."""
@@ -24,11 +29,17 @@ class KeyTemplate:
 
     Doubled braces stand for single ones.
 
+    Attributes:
+        text: the key id.
+        dates: name in the text -> partition column -> format of its values, of dates that are written otherwise than
+            2026-01-31, or in several columns; as pairs.
+
     Raises:
         ValueError: at construction, when the text is not a template; the loader says where.
     """
 
     text: str
+    dates: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
 
     def __post_init__(self) -> None:
         """Check the text."""
@@ -47,11 +58,37 @@ class KeyTemplate:
                 raise ValueError(
                     f"{self.text!r}: a date format holds % and one of {', '.join(_DIRECTIVES)}, and text without braces"
                 )
+        for name, columns in self.dates:
+            self._check_date(name, columns)
+
+    def _check_date(self, name: str, columns: tuple[tuple[str, str], ...]) -> None:
+        wanted = {
+            part
+            for _, column, date_format, _ in Formatter().parse(self.text)
+            if column == name
+            for part in re.findall(r"%(.)", date_format or "")
+        }
+        if not wanted:
+            raise ValueError(f"{self.text!r} has no date {name!r}; name one that stands in it as {{{name}:%Y-%m}}")
+        formats = [date_format for _, date_format in columns]
+        found = {part for date_format in formats for part in re.findall(r"%(.?)", date_format, re.DOTALL)}
+        if not formats or not all(map(_is_date_format, formats)) or not found <= set("YmdjH"):
+            raise ValueError("a format of a partition's values holds %Y, %m, %d, %j and %H, and text without braces")
+        known = set("Yy") if "Y" in found else set()
+        if known and found & set("mj"):
+            known |= {"m"}
+        if known and ("j" in found or {"m", "d"} <= found):
+            known |= set("mdjGVU") | ({"H"} if "H" in found else set())
+        if not wanted <= known:
+            unknown = ", ".join(f"%{part}" for part in sorted(wanted - known))
+            raise ValueError(f"{self.text!r} needs {unknown} of {name!r}, which {' '.join(formats)} does not show")
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The partition columns that it needs, in order of appearance."""
-        return tuple(dict.fromkeys(name for _, name, _, _ in Formatter().parse(self.text) if name is not None))
+        dates = {name: tuple(column for column, _ in columns) for name, columns in self.dates}
+        named = (name for _, name, _, _ in Formatter().parse(self.text) if name is not None)
+        return tuple(dict.fromkeys(column for name in named for column in dates.get(name, (name,))))
 
     @property
     def is_dated(self) -> bool:
@@ -67,18 +104,37 @@ class KeyTemplate:
         Raises:
             PlanError: a value is missing, would leave the template, or is not a date where one is needed.
         """
+        for column in self.columns:
+            if column not in partition:
+                raise PlanError(
+                    f"key {self.text!r} needs the value of partition column {column!r}, which this write does not "
+                    "show; partition the table by it, and for a static insert through Hive's own writer "
+                    f"(spark.sql.hive.convertMetastoreParquet=false) set {names.PARTITION} to {column}=<value>"
+                )
         parts: list[str] = []
-        for literal, column, date_format, _ in Formatter().parse(self.text):
+        dates = dict(self.dates)
+        for literal, name, date_format, _ in Formatter().parse(self.text):
             parts.append(literal)
-            if column is not None:
-                if column not in partition:
-                    raise PlanError(
-                        f"key {self.text!r} needs the value of partition column {column!r}, which this write does not "
-                        "show; partition the table by it, and for a static insert through Hive's own writer "
-                        f"(spark.sql.hive.convertMetastoreParquet=false) set {names.PARTITION} to {column}=<value>"
-                    )
-                parts.append(self._value(column, partition[column], date_format))
+            if name in dates:
+                parts.append(self._read_date(dates[name], partition).strftime(date_format or ""))
+            elif name is not None:
+                parts.append(self._value(name, partition[name], date_format))
         return "".join(parts)
+
+    def _read_date(self, columns: tuple[tuple[str, str], ...], partition: Mapping[str, str]) -> datetime:
+        values = [partition[column] for column, _ in columns]
+        text, date_format = _SEPARATOR.join(values), _SEPARATOR.join(date_format for _, date_format in columns)
+        try:
+            if not text.isascii() or any(_SEPARATOR in value or value != value.strip() for value in values):
+                raise ValueError(text)
+            return datetime.strptime(text, date_format)
+        except ValueError as error:
+            named = "/".join(f"{column}={show(partition[column])}" for column, _ in columns)
+            raise PlanError(
+                f"partition {named} is not a date of the form {' '.join(found for _, found in columns)}, which key "
+                f"{self.text!r} needs; mend the tag's dates in the policy, and write rows without a date to a table of "
+                "their own"
+            ) from error
 
     def _value(self, column: str, value: str, date_format: str | None) -> str:
         if not value or {".", ".."} & set(re.split(r"[/\\]", value)):
@@ -99,7 +155,8 @@ class KeyTemplate:
         except ValueError as error:
             raise PlanError(
                 f"partition {column}={show(value)} is not a date, which key {self.text!r} needs; write dates as "
-                "2026-01-31, and rows without one to a table of their own"
+                "2026-01-31, or name their form under the tag's dates in the policy; rows without one need a table of "
+                "their own"
             ) from error
 
     def matches(self, key_id: str) -> bool:

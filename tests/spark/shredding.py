@@ -21,7 +21,7 @@ OLD, NEXT, NEW = "contact-2025-01", "contact-2025-02", "contact-2026-10"
 TAGS = """
   pii: {key: pii}
   contact: {key: "contact-{d:%Y-%m}", retention: 400d}
-  tenant: {key: "tenant-{r}", retention: 400d}
+  tenant: {key: "tenant-{r}"}
 """
 KEYS = ("audit", OLD, NEXT, NEW, "tenant-acme")
 AUDIT = "audit: {key: audit}"

@@ -70,7 +70,7 @@ def test_commands_about_files(policy: Path, tmp_path: Path, plant: Callable[[Pat
 @pytest.mark.parametrize("plant", [make_pipe, make_endless])
 @pytest.mark.parametrize("suffix", ["parquet", "orc"])
 def test_table_outside_spark(policy: Path, tmp_path: Path, plant: Callable[[Path], None], suffix: str) -> None:
-    """pyarrow would wait for a pipe; a link is refused by the listing."""
+    """Pyarrow would wait for a pipe; a link is refused by the listing."""
     (tmp_path / "d").mkdir()
     plant(tmp_path / "d" / f"part-0.{suffix}")
     opened = open_table if suffix == "parquet" else open_orc

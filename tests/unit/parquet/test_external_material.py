@@ -178,7 +178,6 @@ def test_what_is_wrong_with_the_material_file_is_named(file: Path, case: str) ->
 
 def test_material_that_may_not_be_read_says_nothing_of_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Storage that refuses is a StorageError, so that a run takes the file for none that is damaged."""
-
     opened, material = os.open, material_file(file)
 
     def denied(path: str, *more: int) -> int:

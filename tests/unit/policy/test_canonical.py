@@ -27,13 +27,15 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     """Return documents that are policies."""
 
     def rule() -> Any:
-        kind = draw(st.integers(0, 3))
+        kind = draw(st.integers(0, 4))
         if kind == 0:
             return "plaintext"
         if kind == 1:
             return {"key": None, "history": draw(st.lists(KEY, min_size=1, max_size=2))}
         if kind == 2:
             return {"key": draw(KEY), "retention": draw(st.sampled_from(["1s", "90m", "400d", "52w"]))}
+        if kind == 3:
+            return {"key": "tmpl~{p:%Y}", "dates": {"p": draw(st.sampled_from(["%Y%m", {"y": "%Y", "m": "%m"}]))}}
         return {"key": "tmpl~{p}", "history": draw(st.lists(KEY, max_size=2))}
 
     def table() -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import pytest
+import yaml
 
+from sparkcrypt.policy.build import policy_from_document
 from sparkcrypt.policy.key_retention import bucket_end, retention_of_key
-from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.template import KeyTemplate
 
 POLICY = """
@@ -85,7 +86,7 @@ def test_id_that_can_be_read_in_two_ways_tells_no_date(key_id: str) -> None:
 
 def test_retention_is_over_after_the_last_day_and_the_longest_retention() -> None:
     """Thirty days after the end of January; one second earlier it is not over."""
-    policy = policy_from_text(POLICY, where="policy", base="/")
+    policy = policy_from_document(yaml.safe_load(POLICY), locate=str)
     kept = retention_of_key(policy, "contact-2026-01")
     over = datetime(2026, 3, 3, tzinfo=timezone.utc)
     assert (kept.over_at, kept.tags, kept.reason) == (over, ("contact",), None)
@@ -110,7 +111,7 @@ def test_retention_is_over_after_the_last_day_and_the_longest_retention() -> Non
 )
 def test_key_without_a_date_is_never_over(key_id: str, reason: str, by_name: bool) -> None:
     """Keys of footers and audits, of all dates, of history, without date or retention: each says why."""
-    kept = retention_of_key(policy_from_text(POLICY, where="policy", base="/"), key_id)
+    kept = retention_of_key(policy_from_document(yaml.safe_load(POLICY), locate=str), key_id)
     assert (kept.over_at, kept.by_name) == (None, by_name)
     assert kept.reason is not None
     assert reason in kept.reason

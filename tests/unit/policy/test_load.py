@@ -277,6 +277,26 @@ MISTAKES = {
     "formats written twice": (GOOD + "formats: [parquet, orc, orc]\n", "allowed: [parquet], or [parquet, orc]"),
     "formats that are no list": (GOOD + "formats: orc\n", ":8: formats: is 'orc'; allowed: a list of names"),
     "rotation number": (GOOD + "rotate_every: 365\n", ":8: rotate_every: is 365; allowed: a number and one of"),
+    "retention without a date": (
+        GOOD.replace("pii: {key: pii}", "pii: {key: pii, retention: 1d}"),
+        "policy.yaml:6: tags.pii.retention: no data are ever past it, since key 'pii' does not show their date",
+    ),
+    "retention without a year": (GOOD.replace("%Y-%m", "%m"), "key 'contact-{day:%m}' does not show their date"),
+    "date of no template": (GOOD.replace("400d", "400d, dates: {month: '%Y%m'}"), "has no date 'month'; name one"),
+    "date without a format": (
+        GOOD.replace("400d", "400d, dates: {day: week}"),
+        "a format of a partition's values holds",
+    ),
+    "date of weeks": (GOOD.replace("400d", "400d, dates: {day: '%G-%V'}"), "a format of a partition's values holds %Y"),
+    "date of no column": (GOOD.replace("400d", "400d, dates: {day: {}}"), "a format of a partition's values holds"),
+    "date of months in a key of days": (
+        GOOD.replace("%Y-%m", "%Y-%m-%d").replace("400d", "400d, dates: {day: '%Y%m'}"),
+        "needs %d of 'day', which %Y%m does not show; such as {month: '%Y%m'}, or {day: {year: '%Y'",
+    ),
+    "date without a year": (
+        GOOD.replace("400d", "400d, dates: {day: '%m'}"),
+        "needs %Y, %m of 'day', which %m does not",
+    ),
     "keys made without a date": (
         GOOD.replace("pii: {key: pii}", "pii: {key: pii, retention: 1d, create_keys: true}"),
         "create_keys: a write makes the keys of a template with a date",

@@ -113,3 +113,36 @@ def test_foreign_key_does_not_match(key: str) -> None:
 def test_foreign_date_does_not_match(key: str) -> None:
     """Keys that no date gives do not match a template of dates."""
     assert not KeyTemplate("k-{p:%Y-%m}").matches(key)
+
+
+DATED = {
+    "month": ((("day", (("day", "%Y%m"),)),), {"day": "202501"}),
+    "month with a sign": ((("day", (("day", "%Y-%m"),)),), {"day": "2025-01"}),
+    "day": ((("day", (("day", "%d.%m.%Y"),)),), {"day": "31.01.2025"}),
+    "hour": ((("day", (("day", "%Y-%m-%d-%H"),)),), {"day": "2025-01-31-07"}),
+    "columns": (
+        (("day", (("year", "%Y"), ("month", "%m"), ("dom", "%d"))),),
+        {"year": "2025", "month": "1", "dom": "31"},
+    ),
+    "two columns": ((("day", (("year", "%Y"), ("month", "%m"))),), {"year": "2025", "month": "01", "dom": "x"}),
+    "day of the year": ((("day", (("year", "%Y"), ("n", "%j"))),), {"year": "2025", "n": "031"}),
+}
+
+
+@pytest.mark.parametrize(("dates", "partition"), DATED.values(), ids=DATED)
+def test_dates_are_written_as_the_policy_says(
+    dates: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], partition: dict[str, str]
+) -> None:
+    """A month, an hour, or a date of several partition columns gives the key of its bucket, and names its columns."""
+    template = KeyTemplate("k-{day:%Y-%m}", dates)
+    assert template.render(partition) == "k-2025-01"
+    assert template.columns == tuple(column for column, _ in dates[0][1])
+    with pytest.raises(PlanError, match=f"needs the value of partition column '{template.columns[-1]}'"):
+        template.render({name: value for name, value in partition.items() if name != template.columns[-1]})
+
+
+@pytest.mark.parametrize("value", ["2025-01", "2025", "202513", " 202501", "202501 ", "2025٠1", "", NULL, "20250101"])
+def test_value_that_is_no_date_of_this_form_is_refused(value: str) -> None:
+    """What another format wrote is refused with the form that is wanted; no month is guessed."""
+    with pytest.raises(PlanError, match=r"is not a date of the form %Y%m, which key 'k-{m:%Y-%m}' needs"):
+        KeyTemplate("k-{m:%Y-%m}", (("m", (("m", "%Y%m"),)),)).render({"m": value})
