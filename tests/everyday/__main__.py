@@ -57,6 +57,8 @@ def main(
                 results.append(play(lake, place / "outside", chosen, tell))
             _tell(f"{drawn[0]}, {_line(results[-1])}" if each else _line(results[-1]))
             shutil.rmtree(place)
+    except KeyboardInterrupt:
+        _tell(f"interrupted after {len(results)} nights")
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,11 +117,12 @@ def overwrite_and_retag(estate: Estate, table: Table) -> None:
 
 @_verb(_partitioned, clears=True)
 def drop_partition(estate: Estate, table: Table) -> None:
-    """DROP PARTITION."""
+    """DROP PARTITION; of an external table its owner deletes the files too, else an INSERT would bring them back."""
     p = estate.random.choice((0, 1))
-    if table.home in [folder.parent for folder in estate.folders(table.name) if folder.name == f"p={p}"]:
-        table.written -= {row for row, place in table.rows.items() if place == p}  # its files stay, in no table
+    left = [folder for folder in estate.folders(table.name) if folder.parent == table.home and folder.name == f"p={p}"]
     estate.sql(f"ALTER TABLE {table.name} DROP IF EXISTS PARTITION (p = {p})")
+    for folder in left:
+        shutil.rmtree(folder)
     _empty(table, p)
 
 
