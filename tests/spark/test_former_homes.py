@@ -314,3 +314,18 @@ def test_streams_that_read_a_table_whose_partition_is_elsewhere(lake: Lake) -> N
     assert "a stream reads only what is in the table's own folder" in told
     assert not lake.spark.catalog.tableExists("after")
     assert lake.spark.table("t").count() == 4
+    by_path = lake.spark.readStream.schema("id INT, email STRING")
+    told = refusal(by_path.parquet, str(lake.path("t")))
+    assert f"partition p=0 of {lake.name('t')} lived below this folder until run" in told
+    assert "so this stream would miss its rows" in told
+    by_path.parquet(str(lake.path("t") / "p=1"))  # it is in its place
+
+
+def test_streams_that_read_the_folder_that_a_table_has_left(lake: Lake) -> None:
+    """Nothing of the table comes there any more, so a stream would wait in vain; other folders are read."""
+    _, run_id = moved(lake)
+    by_path = lake.spark.readStream.schema("id INT, email STRING")
+    told = refusal(by_path.parquet, str(lake.root / "external"))
+    assert f"{lake.name('t')} lived here until run {run_id}" in told
+    (lake.root / "input").mkdir()
+    by_path.parquet(str(lake.root / "input"))

@@ -82,7 +82,7 @@ final class FormerHomes {
 
   /**
    * Warns of a read by path of a folder that a table or a partition has left; refuses it if the files of one are gone from there,
-   * since its rows would be missing without a word. The catalog is only asked where a folder of runs is beside what is read.
+   * since its rows would be missing without a word.
    *
    * @param index Spark's listing of what is read
    * @param conf the session's settings of file systems
@@ -90,8 +90,7 @@ final class FormerHomes {
   void judgeRead(Object index, Configuration conf) {
     for (Object root : Calls.list(Calls.call(index, "rootPaths")).stream().limit(MOST_NAMED).toList()) {
       String real = tables.real(root.toString()).text();
-      Path beside = new Path(Place.ofRuns(withoutPartitions(new Path(real)).toString()));
-      List<Left> left = exists(beside, conf) ? list(real, null, true) : List.of();
+      List<Left> left = leftFrom(real, conf);
       if (!left.isEmpty()) {
         judgeRead(root.toString(), real, left, index);
       }
@@ -116,18 +115,30 @@ final class FormerHomes {
   }
 
   /**
-   * Refuses a stream that reads a table of which a run has put a partition elsewhere: Spark lists the table's own folder for it, so
-   * rows would be missing without a word.
+   * Refuses a stream that reads a table of which a run has put a partition elsewhere, since Spark lists the table's own folder for
+   * it, or that reads by path what a table or a partition has left: rows would be missing without a word.
    */
-  void refuseStream(QueryPlan<?> plan) {
-    Trees.children(plan).forEach(this::refuseStream);
+  void refuseStream(QueryPlan<?> plan, Configuration conf) {
+    Trees.children(plan).forEach(child -> refuseStream(child, conf));
     if (!plan.getClass().getSimpleName().equals("StreamingRelation")) {
       return;
     }
-    Object table = Calls.orNull(Calls.call(Calls.call(plan, "dataSource"), "catalogTable"));
-    if (table == null || Calls.list(Calls.call(table, "partitionColumnNames")).isEmpty()) {
-      return;
+    Object source = Calls.call(plan, "dataSource");
+    Object table = Calls.orNull(Calls.call(source, "catalogTable"));
+    if (table == null) {
+      Calls.forEach(
+          Calls.call(source, "options"),
+          (name, value) -> {
+            if (((String) name).equalsIgnoreCase("path")) {
+              refuseStreamFrom((String) value, conf);
+            }
+          });
+    } else if (!Calls.list(Calls.call(table, "partitionColumnNames")).isEmpty()) {
+      refuseStreamOf(table);
     }
+  }
+
+  private void refuseStreamOf(Object table) {
     for (Object partition : tables.partitions(table, Calls.none(table))) {
       String location = TableEntry.folder(partition);
       if (location != null && Staged.of(location) != null) {
@@ -138,6 +149,21 @@ final class FormerHomes {
                 + "would miss rows; read the table in batches, as by spark.table(\"" + name + "\"), or stream from where its rows come from");
       }
     }
+  }
+
+  private void refuseStreamFrom(String folder, Configuration conf) {
+    for (Left left : leftFrom(tables.real(folder).text(), conf)) {
+      throw Refusal.of(
+          "PlanError",
+          folder + ": " + left.what + ", so this stream would miss its rows; read the table itself in batches, as by spark.table(\""
+              + left.table + "\"), or stream from where its rows come from");
+    }
+  }
+
+  /** Returns what has left a folder that is read; the catalog is only asked where a folder of runs is beside it. */
+  private List<Left> leftFrom(String real, Configuration conf) {
+    Path beside = new Path(Place.ofRuns(withoutPartitions(new Path(real)).toString()));
+    return exists(beside, conf) ? list(real, null, true) : List.of();
   }
 
   /** Returns the paths of the folders that have some files in them or below, by where the folder of the listing really is. */

@@ -35,7 +35,7 @@ final class TagRule extends Rule<LogicalPlan> {
     EarlierTables.of(session); // before the first DROP
     try {
       if (plan.isStreaming()) {
-        new FormerHomes(new KnownTables(session, policy)).refuseStream(plan);
+        new FormerHomes(new KnownTables(session, policy)).refuseStream(plan, policy.hadoopConf());
       }
       return addTags(plan, policy);
     } catch (ParquetCryptoRuntimeException e) {
