@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -216,8 +217,7 @@ def _tags(root: Section, problems: Problems) -> tuple[TagRule, ...]:
         root.problem("tags", f"is {show(value)}; allowed: a mapping of tag names to keys, such as pii: {{key: pii}}")
         return ()
     rules = tuple(_tag(name, rule, problems) for name, rule in pairs)
-    names = [rule.name for rule in rules]
-    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+    for name in (name for name, count in Counter(rule.name for rule in rules).items() if count > 1):
         problems.add(("tags", name), "written twice; keep one")
     return rules
 

@@ -7,6 +7,7 @@ Source: the Avro 1.12 specification, "Schema Declaration"; Confluent's inline ta
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path as FilePath
@@ -94,7 +95,7 @@ class _Reader:
         self._open.pop()
         names = [node.name for node in nodes]
         if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = next(name for name, count in Counter(names).items() if count > 1)
             raise self._error((*above, twice), f"is twice in record {full_name}; keep one")
         return nodes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,15 @@ def test_reused_types_do_not_grow_without_bound() -> None:
         )
     with pytest.raises(PlanError, match=f"beyond the {MAX_FIELDS} columns"):
         schema_from_avro(json.dumps(record(*flat)))
+
+
+def test_a_name_that_stands_twice_is_found_soon() -> None:
+    """Thirty thousand fields, the last name twice."""
+    fields = [field(f"f{number}", "int") for number in range(30_000)]
+    began = time.process_time()
+    with pytest.raises(PlanError, match="column f29999: is twice in record R"):
+        schema_from_avro(json.dumps(record(*fields, fields[-1])))
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("wrap", ["array", "map", "record", "object", "union"])
