@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
 UTC_TIME = "%Y-%m-%dT%H:%M:%SZ"
 """Times in reports, records and descriptions of keys: ISO 8601 in UTC, in whole seconds."""
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What controls a terminal or the direction of text; line feeds and tabs, which texts for people have, are not among it."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -26,6 +29,11 @@ def utc_text(moment: datetime) -> str:
 def count_of(number: float, noun: str) -> str:
     """Return ``1 file``, ``3,456 files``."""
     return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """Return a text without characters that would control a terminal, such as a file's name may have."""
+    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:

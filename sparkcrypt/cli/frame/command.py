@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import sys
 import traceback
@@ -12,7 +11,7 @@ from typing import Any
 
 import click
 
-from sparkcrypt.cli.frame.output import say
+from sparkcrypt.cli.frame.output import encode_json, say
 from sparkcrypt.errors import EXIT_OK, EXIT_USAGE, SparkcryptError
 from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
 
@@ -124,7 +123,7 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
         say(traceback.format_exc().rstrip())
     say(f"error: {message}")
     if as_json:
-        click.echo(json.dumps({"error": {"type": kind, "message": message}}, ensure_ascii=False))
+        click.echo(encode_json({"error": {"type": kind, "message": message}}))
     return code
 
 

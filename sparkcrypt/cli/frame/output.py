@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from sparkcrypt.spark.setup.command_session import print_error_line
-from sparkcrypt.text import align_rows
+from sparkcrypt.text import CONTROLS, align_rows, printable
 
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
@@ -20,11 +21,18 @@ def show(document: Any, text: str, *, as_json: bool) -> None:
         text: the result as text.
         as_json: whether to print the document instead of the text.
     """
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False) if as_json else text)
+    click.echo(encode_json(document, indent=2) if as_json else printable(text))
+
+
+def encode_json(document: Any, *, indent: int | None = None) -> str:
+    """Return a document as JSON in which nothing controls a terminal."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def say(text: str) -> None:
     """Write a line to stderr, or to spark-submit's stderr if this process is its driver."""
+    text = printable(text)
     try:
         printed = print_error_line(text)
     except Exception:  # noqa: BLE001  # if the JVM has ended, the line must still be printed
@@ -35,5 +43,5 @@ def say(text: str) -> None:
 
 def align_table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: str = "") -> str:
     """Return rows as lines with aligned columns; None is printed as a dash."""
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in ([head, *rows] if head else rows)]
+    cells = [["-" if cell is None else re.sub(r"[\n\t]", "\N{REPLACEMENT CHARACTER}", str(cell)) for cell in row] for row in ([head, *rows] if head else rows)]
     return "\n".join(indent + line for line in align_rows(cells))

@@ -89,7 +89,7 @@ def doctor(context: click.Context, policy: str, table: str | None, as_json: bool
       sparkcrypt doctor --policy policy.yaml
       sparkcrypt doctor --policy hdfs://nn/policy.yaml --table sales.customers --master yarn
     """
-    examination = Examination(lambda check: None if as_json else click.echo(check.line()))
+    examination = Examination(lambda check: None if as_json else show(None, check.line(), as_json=False))
     with Workplace("sparkcrypt doctor", launch) as workplace:
         _examine(examination, workplace, policy, table)
     if as_json:

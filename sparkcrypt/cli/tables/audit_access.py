@@ -71,21 +71,15 @@ def _text(report: AccessReport) -> str:
         lines.append(f"warning: {missing}, of any column, between others of their processes: lost, removed or elsewhere")
     if report.unreadable:
         lines.append(f"warning: {count_of(report.unreadable, 'line')} cannot be read:")
-        lines += [f"  {_make_printable(place)}" for place in report.unreadable_at]
+        lines.append(align_table([[place] for place in report.unreadable_at], indent="  "))
     return "\n".join(lines)
 
 
 def _row(access: Record) -> tuple[object, ...]:
     why, digest = access["why"], access["query_digest"]
     columns = ", ".join(access["columns"]) or "the footer"
-    cells = (
+    return (
         *(access["time"], access["last"], access["principal"], access["session_user"]),
         *(f"{access['outcome']} ({why})" if why else access["outcome"], columns, access["key"], access["count"]),
         *(access["application"], access["execution"], access["route"], digest and str(digest)[:_DIGEST_CHARACTERS]),
     )
-    return tuple(None if cell is None else _make_printable(str(cell)) for cell in cells)
-
-
-def _make_printable(text: str) -> str:
-    """Return an untrusted text of the log without characters that would control a terminal."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

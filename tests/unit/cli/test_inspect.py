@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -103,3 +104,16 @@ def test_what_is_not_there_is_78(tmp_path: Path) -> None:
     done = run("inspect", empty)
     assert done.code == 78
     assert str(empty) in done.errors
+
+
+def test_names_control_no_terminal(tmp_path: Path, policy: Path) -> None:
+    """Columns, files and errors of any name are printed without escapes; JSON has the names, escaped."""
+    hostile = "\x1b[2J\x9b31m\u202ename"
+    path = tmp_path / f"{hostile}.parquet"
+    pq.write_table(pa.table({hostile: [1]}), path)
+    ended = [run("inspect", path), run("inspect", path, "--json"), run("inspect", tmp_path / f"{hostile}2")]
+    assert [done.code for done in ended] == [0, 0, 78]
+    for done in ended:
+        assert "name" in done.output + done.errors
+        assert not set("\x1b\x9b\u202e") & set(done.output + done.errors)
+    assert ended[1].document[0]["path"] == str(path)
