@@ -185,6 +185,14 @@ class KeyFacts:
         """The head as a value of ``--head``."""
         return "none" if self.head is None else self.head.to_text()
 
+    def describe_state(self, key_id: str) -> str | None:
+        """Return what the audit says of a key that was not shredded; None if it says nothing."""
+        if key_id in self.holds:
+            return f"it has {self.holds[key_id][0].to_text()}"
+        if key_id in self.begun:
+            return f"its shredding began on {self.begun[key_id].time}, and is not proven"
+        return self.retired[key_id].to_text() if key_id in self.retired else None
+
     def refuse_shredded(self, key_id: str, doing: str) -> None:
         """Refuse to create a shredded key again.
 

@@ -9,7 +9,8 @@ from typing import Any
 from sparkcrypt.backfill.drift.cache import FooterCache
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.report.amount import Amount
-from sparkcrypt.backfill.state.store import StateStore
+from sparkcrypt.backfill.state.mac import is_mac_key
+from sparkcrypt.backfill.state.store import StateStore, decode_record
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.material import Wrapping
@@ -103,6 +104,30 @@ def read_key_use(store: StateStore, table_id: str) -> TableUse:
     cache = FooterCache(store, table_id, keeps=False)
     found = ((facts[path], lengths[path]) for _, lengths, facts in cache.read_all() for path in facts)
     return count_uses(store, table_id, _find_name(store, table_id), found)
+
+
+def has_key_records(store: StateStore) -> bool:
+    """Return whether a state directory knows anything that is under a master key."""
+    return bool(list_table_ids(store) or _list_mac_keys(store))
+
+
+def find_uses_of_keys(store: StateStore, key_ids: Collection[str]) -> dict[str, str]:
+    """Return for master keys what the state directory knows under each, as text for messages; others are left out.
+
+    Raises:
+        VerificationError: the record of a MAC key is damaged.
+    """
+    uses = tuple(list_key_uses(store))
+    found = {key_id: f"table {use.name} uses it" for key_id in key_ids for use in uses if use.holds(key_id)}
+    for name in _list_mac_keys(store):
+        wrapping = str(decode_record(name, store.read(name) or b"").get("key_id"))
+        if wrapping in key_ids:
+            found.setdefault(wrapping, f"{name} is under it, without which that audit cannot be verified")
+    return found
+
+
+def _list_mac_keys(store: StateStore) -> tuple[str, ...]:
+    return tuple(name for name in store.list("audit/") if is_mac_key(name.rpartition("/")[2]))
 
 
 def count_uses(

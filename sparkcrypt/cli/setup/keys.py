@@ -8,6 +8,7 @@ from typing import TextIO
 import click
 
 from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
+from sparkcrypt.backfill.many.keys_in_use import find_uses_of_keys, has_key_records
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
@@ -17,12 +18,23 @@ from sparkcrypt.cli.setup.key_holds import hold_key, release_key
 from sparkcrypt.cli.setup.key_status import check_keys, key_status
 from sparkcrypt.cli.setup.retire_key import retire_key
 from sparkcrypt.durable import write_new
-from sparkcrypt.errors import ConfigError, KeyNotFoundError, StorageError
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceUnavailableError,
+    StorageError,
+)
 from sparkcrypt.keys.local.backup import decrypt_backup, encrypt_backup
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService, Rotating
-from sparkcrypt.policy.former_services import split_former
+from sparkcrypt.policy.former_services import FormerService, split_former
+from sparkcrypt.policy.model import Policy
+
+_RESTORE = (
+    "Restore it (docs/runbooks.md, 'A key is lost'); if nobody has it any more, --lost-key-accepted makes another"
+)
 
 
 @click.group(cls=Group)
@@ -42,13 +54,20 @@ keys.add_command(retire_key)
 
 @keys.command(cls=Command)
 @click.argument("key_ids", nargs=-1, required=True, metavar="KEY_ID…")
+@click.option(
+    "--lost-key-accepted",
+    "accepts_loss",
+    is_flag=True,
+    help="Make keys also where the state directory knows them: what is under the lost ones stays unreadable.",
+)
 @policy_option
 @json_option
 @spark_options
-def create(key_ids: tuple[str, ...], policy: str, as_json: bool, launch: Launch) -> None:
+def create(key_ids: tuple[str, ...], accepts_loss: bool, policy: str, as_json: bool, launch: Launch) -> None:
     """Make master keys; one that is there already is left as it is, and one that was shredded is refused.
 
-    Spark is started only where the state directory needs it, which tells of shredded keys.
+    So is one that is lost: the state directory knows a table, an audit or a hold under it.
+    Spark is started only where the state directory needs it.
 
     Examples:
       sparkcrypt keys create footer pii finance --policy policy.yaml
@@ -57,9 +76,7 @@ def create(key_ids: tuple[str, ...], policy: str, as_json: bool, launch: Launch)
     existed = [_exists(service, key_id) for key_id in key_ids]
     absent = [key_id for key_id, before in zip(key_ids, existed, strict=True) if not before]
     if absent:
-        facts = _facts(policy, launch)
-        for key_id in absent:
-            facts.refuse_shredded(key_id, "made")
+        _refuse_known(service, absent, policy, launch, accepts_loss=accepts_loss)
     descriptions = [service.create(key_id) for key_id in key_ids]
     rows = [{**key.to_dict(), "made": not before} for key, before in zip(descriptions, existed, strict=True)]
     text = "\n".join(f"{row['key_id']}: {'made' if row['made'] else 'is there already'}" for row in rows)
@@ -187,7 +204,8 @@ def import_keys(
     if absent:
         raise KeyNotFoundError(f"{file} holds no key {', '.join(map(repr, absent))}; its keys: {', '.join(found)}")
     if not dry_run:
-        facts = _facts(policy, launch)
+        with Workplace("sparkcrypt keys", launch) as workplace:
+            facts = _read_facts(workplace, workplace.policy(policy))
         for key_id in key_ids or found:
             facts.refuse_shredded(key_id, "imported")
     imported = service.import_keys([found[key_id] for key_id in key_ids or found], dry_run=dry_run)
@@ -212,11 +230,54 @@ def _service(policy: str) -> KeyService:
         return open_key_service(split_former(workplace.policy(policy).key_service)[0])
 
 
-def _facts(policy: str, launch: Launch) -> KeyFacts:
+def _refuse_known(service: KeyService, absent: list[str], policy: str, launch: Launch, *, accepts_loss: bool) -> None:
+    """Refuse to make keys that the key service does not have, where one of them is lost or was shredded.
+
+    Raises:
+        KeyNotFoundError: one was shredded, or the state directory knows something under it.
+        KeyServiceUnavailableError: the folder of a local key service has no key at all, though keys are in use.
+    """
     with Workplace("sparkcrypt keys", launch) as workplace:
         loaded = workplace.policy(policy)
-        service, masters = open_key_service(loaded.key_service), MasterKeys.of(loaded)
-        return read_key_facts(workplace.state_directory(loaded.run_state), service, masters)
+        former = split_former(loaded.key_service)[1]
+        if not accepts_loss:
+            store = workplace.state_directory(loaded.run_state)
+            if (
+                not former
+                and isinstance(service, LocalKeyService)
+                and not service.list_keys()
+                and has_key_records(store)
+            ):
+                raise KeyServiceUnavailableError(
+                    f"{service!r} has no key, though the state directory {loaded.run_state} has records of keys in "
+                    f"use: is it mounted, and is this the right policy? Nothing was made. {_RESTORE}"
+                )
+        facts = _read_facts(workplace, loaded)
+        for key_id in absent:
+            facts.refuse_shredded(key_id, "made")
+        if accepts_loss:
+            return
+        uses = find_uses_of_keys(store, absent)
+        for key_id in absent:
+            use = uses.get(key_id) or facts.describe_state(key_id)
+            if use is not None and not any(entry.has(key_id) and _may_exist(entry, key_id) for entry in former):
+                raise KeyNotFoundError(
+                    f"key {key_id!r} is not in the key service, but in use: {use}; a new key of its id would open "
+                    f"nothing of that. Nothing was made. {_RESTORE}"
+                )
+
+
+def _read_facts(workplace: Workplace, policy: Policy) -> KeyFacts:
+    service, masters = open_key_service(policy.key_service), MasterKeys.of(policy)
+    return read_key_facts(workplace.state_directory(policy.run_state), service, masters)
+
+
+def _may_exist(former: FormerService, key_id: str) -> bool:
+    """Return whether a former key service has a key; True if these credentials may not look."""
+    try:
+        return _exists(open_key_service(former.config), key_id)
+    except KeyAccessDeniedError:
+        return True
 
 
 def _exists(service: KeyService, key_id: str) -> bool:
@@ -228,7 +289,7 @@ def _exists(service: KeyService, key_id: str) -> bool:
 
 
 def _show(found: tuple[KeyDescription, ...], as_json: bool) -> None:
-    text = _table(found) if found else "no keys; make one with `sparkcrypt keys create KEY_ID --policy FILE`"
+    text = _table(found) if found else "no keys"
     show([key.to_dict() for key in found], text, as_json=as_json)
 
 
