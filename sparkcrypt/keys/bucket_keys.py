@@ -8,9 +8,10 @@ process can read, a tombstone there also prevents it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timezone
 
-from sparkcrypt.errors import KeyNotFoundError
+from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.keys.tombstones import describe_tombstone
 from sparkcrypt.policy.key_retention import retention_of_key
@@ -35,7 +36,7 @@ def make_bucket_keys(
 
     Raises:
         KeyNotFoundError: a missing key was shredded, or its data are past their retention, or the end of it is not
-            known.
+            known; or the footer's key is missing too.
         KeyAccessDeniedError: these credentials may not create it.
     """
     return tuple(key_id for key_id in sorted(set(key_ids)) if _make_key(policy, service, key_id, now))
@@ -91,6 +92,8 @@ def _make_key(policy: Policy, service: KeyService, key_id: str, now: datetime | 
         shredded = describe_tombstone(policy.run_state, key_id)
         if shredded is not None:
             raise KeyNotFoundError(f"key {key_id!r} is not there, and no write makes it: {shredded}") from absent
+        with suppress(KeyAccessDeniedError):  # where even the footer's key is missing, keys are lost or not mounted
+            service.describe(policy.footer_key)
     else:
         return False
     service.create(key_id)

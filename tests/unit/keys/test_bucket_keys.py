@@ -37,12 +37,20 @@ def policy(tmp_path: Path) -> Policy:
 def test_write_makes_the_key_of_its_month_once(policy: Policy) -> None:
     """Of the keys that a write needs it makes those of such a tag that are not there; the policy says it anywhere."""
     service = LocalKeyService(policy.key_service)
+    service.create("footer")
     needed = ["footer", "pii", "other-2026-11", "contact-2026-11", "contact-2026-10"]
     assert make_bucket_keys(policy, service, needed, now=NOW) == ("contact-2026-10", "contact-2026-11")
     assert make_bucket_keys(policy, service, needed, now=NOW) == ()
-    assert [key.key_id for key in service.list_keys()] == ["contact-2026-10", "contact-2026-11"]
+    assert [key.key_id for key in service.list_keys()] == ["contact-2026-10", "contact-2026-11", "footer"]
     assert '"create_keys":true' in policy.canonical()
     assert policy.canonical().count("create_keys") == 1
+
+
+def test_no_key_is_made_where_even_the_footer_key_is_missing(policy: Policy) -> None:
+    """As in a key directory that is not mounted: the month's key may be there, and its import would be refused."""
+    with pytest.raises(KeyNotFoundError, match="'footer'"):
+        make_bucket_keys(policy, LocalKeyService(policy.key_service), ["contact-2026-11"], now=NOW)
+    assert not Path(str(policy.key_service.options["path"])).exists()
 
 
 def test_month_past_retention_gets_no_key(policy: Policy) -> None:
