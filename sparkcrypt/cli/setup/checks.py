@@ -59,7 +59,7 @@ def key_checks(policy: Policy) -> tuple[NamedKey, ...]:
 
 
 def check_key_service(policy: Policy) -> str:
-    """Check that the key service answers; a missing or refused footer key counts as an answer.
+    """Check that the key service answers; a missing or refused footer key counts as an answer, and the line says so.
 
     Raises:
         KeyServiceError: it cannot be reached.
@@ -68,8 +68,10 @@ def check_key_service(policy: Policy) -> str:
     service, kind = open_key_service(policy.key_service), policy.key_service.type
     try:
         service.describe(policy.footer_key)
-    except (KeyNotFoundError, KeyAccessDeniedError):
-        return f"{kind}: answers"
+    except KeyNotFoundError:
+        return f"{kind}: answers, and has no key {policy.footer_key!r}"
+    except KeyAccessDeniedError:
+        return f"{kind}: answers, and refuses these credentials to look at the footer key"
     return f"{kind}: answers, and knows the footer key"
 
 

@@ -21,6 +21,7 @@ from sparkcrypt.cli.setup.checks import (
     java_on_path,
     key_checks,
 )
+from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.model import Policy
 
@@ -56,13 +57,19 @@ class Examination:
         self.checks: list[Check] = []
         self._tell = tell
 
-    def check(self, name: str, action: Callable[[], str], fix: str) -> bool:
-        """Run a check and record its result; return True if it succeeded."""
+    def check(self, name: str, action: Callable[[], str], fix: str | Callable[[Exception], str]) -> bool:
+        """Run a check and record its result; return True if it succeeded.
+
+        Args:
+            name: of the check.
+            action: returns the detail, or raises.
+            fix: what to do if it raises, or a function that returns this for an error.
+        """
         try:
             made = Check(name, True, action(), None)
         except Exception as error:  # noqa: BLE001  # a broken set-up may raise any error, which is the result
             _, message, code = describe_error(error)
-            made = Check(name, False, message, fix, code)
+            made = Check(name, False, message, fix if isinstance(fix, str) else fix(error), code)
         self.checks.append(made)
         self._tell(made)
         return made.ok
@@ -133,7 +140,8 @@ def _examine_keys(examination: Examination, policy: Policy) -> bool:
         examination.check(
             "key directory",
             lambda: check_local_directory(policy.key_service),
-            "`sparkcrypt keys create` makes it with the right modes; on one that is there: chmod 700, and 600 on files",
+            "mount it; in a new set-up `sparkcrypt keys create` makes it with the right modes; on one that is there: "
+            "chmod 700, and 600 on files",
         )
     if not examination.check(
         "key service",
@@ -147,11 +155,19 @@ def _examine_keys(examination: Examination, policy: Policy) -> bool:
         examination.check(
             f"key {key.key_id}",
             lambda key=key: check_key(service, key),  # type: ignore[misc]  # bound early
-            f"sparkcrypt keys create {key.key_id}, or allow these credentials to wrap and unwrap with it",
+            lambda error, key_id=key.key_id: _fix_of_key(error, key_id),  # type: ignore[misc]
         )
         for key in key_checks(policy)
     ]
     return all(found)
+
+
+def _fix_of_key(error: Exception, key_id: str) -> str:
+    if isinstance(error, KeyNotFoundError):
+        return f"sparkcrypt keys create {key_id}, if it was never made; else restore it"
+    if isinstance(error, KeyAccessDeniedError):
+        return "renew these credentials if they have expired, or allow them to wrap and unwrap with it"
+    return "see the message"
 
 
 def _session(workplace: Workplace) -> str:

@@ -248,24 +248,24 @@ class VaultKeyService:
         try:
             self.describe(key_id)
         except KeyAccessDeniedError as denied:
-            if not self._session.logged_in:
+            capabilities = self._capabilities(f"{self._mount}/encrypt/{name}") if self._session.logged_in else None
+            if capabilities is None:
                 raise
-            if self._may_create(f"{self._mount}/encrypt/{name}"):
+            if _CREATING & capabilities:
                 raise KeyAccessDeniedError(
                     f"{denied}; this token may create the key by encrypting with it, so its absence must be seen: "
                     f"allow 'read' on {self._mount}/keys/{name}, or take 'create' from {self._mount}/encrypt/{name}"
                 ) from denied
 
-    def _may_create(self, path: str) -> bool:
-        """Return whether an encryption at that path may create the key; True if the token may not ask that."""
+    def _capabilities(self, path: str) -> set[str] | None:
+        """Return what the token may do at a path; None if it may not ask that, as one that has expired."""
         try:
             answer = self._use(lambda client: client.sys.get_capabilities([path]))
         except VaultError:
-            return True
+            return None
         except OSError as error:
             raise translate_silence(error, self._options) from error
-        capabilities = data_of(answer).get(path, ["create"])
-        return bool(_CREATING & set(capabilities))
+        return set(data_of(answer).get(path, ["create"]))
 
     def _configure(self, key_id: str, **settings: Any) -> None:
         name = encode_key_name(key_id)

@@ -6,8 +6,16 @@ import pytest
 
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.setup import checks
+from sparkcrypt.cli.setup import doctor as doctor_module
 from sparkcrypt.cli.setup.doctor import Check, Examination
-from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyServiceError, PlanError, VerificationError
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    PlanError,
+    VerificationError,
+)
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.load import load_policy
 
@@ -77,10 +85,28 @@ def test_a_refusal_to_describe_is_an_answer(policy: Path, monkeypatch: pytest.Mo
             raise self.error
 
     monkeypatch.setattr(checks, "open_key_service", lambda _: Denying())
-    assert checks.check_key_service(load_policy(policy)) == "local: answers"
+    assert "refuses these credentials" in checks.check_key_service(load_policy(policy))
     Denying.error = KeyServiceError("down")
     with pytest.raises(KeyServiceError, match="down"):
         checks.check_key_service(load_policy(policy))
+
+
+def test_only_an_absent_key_is_to_be_made(policy: Path, keys: KeyService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that these credentials may not use, as with an expired token, or that is damaged, is there."""
+
+    def refuse(error: Exception) -> dict[str, str]:
+        def check(*_: object) -> str:
+            raise error
+
+        monkeypatch.setattr(doctor_module, "check_key", check)
+        made = Examination(lambda _: None)
+        assert not doctor_module._examine_keys(made, load_policy(policy))
+        return {found.check: str(found.fix) for found in made.checks}
+
+    assert refuse(KeyNotFoundError("absent"))["key pii"].startswith("sparkcrypt keys create pii")
+    for error, fix in ((KeyAccessDeniedError("denied"), "credentials"), (KeyServiceError("damaged"), "message")):
+        found = refuse(error)["key pii"]
+        assert ("keys create" in found, fix in found) == (False, True)
 
 
 @pytest.mark.parametrize(("name", "mode"), [("keys", 0o755), ("keys/pii.json", 0o640)])

@@ -61,6 +61,15 @@ def test_token_that_may_create_but_not_look_is_refused(vault: VaultServer, mount
     assert open_vault().list_keys() == ()
 
 
+def test_expired_token_is_said_to_be_refused(vault: VaultServer, mount: str, open_vault: OpenVault) -> None:
+    """A token that Vault does not know may make no key: the message sends nobody to look for a policy of it."""
+    service = open_vault("hvs.expired", max_retries=0)
+    for call in (lambda: service.wrap("pii", KEY), lambda: service.describe("pii")):
+        with pytest.raises(KeyAccessDeniedError, match="has expired") as refused:
+            call()
+        assert "may create" not in str(refused.value)
+
+
 def test_what_a_token_may(vault: VaultServer, mount: str, open_vault: OpenVault) -> None:
     """A token is allowed, denied or told of a lost key, key by key, without anything to unwrap."""
     root = open_vault()
