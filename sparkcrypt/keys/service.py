@@ -9,6 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 from sparkcrypt.errors import ConfigError, KeyRetiredError
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
+ABSENT_ADVICE = "restore it, or correct the policy's key id (docs/keys.md, 'Missing keys')"
+"""Of every service for a key that is not there: whether it is lost or was never made, the service cannot tell."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeyDescription:

@@ -148,7 +148,11 @@ def _notes(found: list[KeyStatus]) -> list[str]:
         recorded += [status.retired] if status.retired else []
         lines += [f"key {status.key_id!r}: {record.to_text()}" for record in recorded]
         if status.tombstone is not None:
-            back = "" if status.described is None else "; it is THERE AGAIN: delete it with `sparkcrypt shred apply`"
+            back = (
+                ""
+                if status.described is None
+                else "; it is THERE AGAIN: `sparkcrypt shred plan` shows what is under it"
+            )
             lines.append(f"{status.tombstone.to_text()}; effective {status.tombstone.effective_at}{back}")
         elif status.described is None and status.former_kinds:
             lines.append(

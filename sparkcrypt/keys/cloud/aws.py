@@ -104,8 +104,7 @@ class AwsKeyService:
         data = self._metadata(key_id)
         if data.get("KeyState") in _GONE:
             raise KeyNotFoundError(
-                f"AWS KMS key {key_id!r} is to be deleted on {data.get('DeletionDate')}; cancel that in AWS, or make "
-                "another with `sparkcrypt keys create` under another key id"
+                f"AWS KMS key {key_id!r} is to be deleted on {data.get('DeletionDate')}; cancel that in AWS"
             )
         made, rotations = utc_text(data["CreationDate"]), self._rotations(key_id)
         if rotations is None:

@@ -20,6 +20,7 @@ from sparkcrypt.errors import (
     KeyServiceUnavailableError,
     SparkcryptError,
 )
+from sparkcrypt.keys.service import ABSENT_ADVICE
 
 _DENIED = {
     "AccessDenied",
@@ -93,8 +94,8 @@ def _translate_refusal(error: ClientError, what: str, name: str) -> KeyServiceEr
     reason = " ".join(str(error.response.get("Error", {}).get("Message") or "").split())[:_REASON_CHARACTERS]
     if code == "NotFoundException" or (code == "KMSInvalidStateException" and "pending deletion" in reason):
         return KeyNotFoundError(
-            f"{what}: it is not there under the name {name!r}, or is to be deleted ({reason}); make it with "
-            f"`sparkcrypt keys create`, or correct the policy's key id, the region or alias_prefix"
+            f"{what}: it is not there under the name {name!r}, or is to be deleted ({reason}); check region "
+            f"and alias_prefix, {ABSENT_ADVICE}"
         )
     if code in _DENIED:
         return KeyAccessDeniedError(f"{what}: {code}{_advice(code, reason)}")

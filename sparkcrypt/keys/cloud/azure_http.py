@@ -17,6 +17,7 @@ from sparkcrypt.errors import (
 from sparkcrypt.keys.cloud.azure_credentials import AzureCredentials
 from sparkcrypt.keys.cloud.azure_options import AzureOptions
 from sparkcrypt.keys.cloud.token_http import TokenHttp
+from sparkcrypt.keys.service import ABSENT_ADVICE
 
 _VERSION = {"api-version": "7.4"}
 _REASON_CHARACTERS = 200
@@ -102,14 +103,10 @@ def _translate_refusal(http: int, answer: dict[str, Any] | None, where: str) -> 
             f"{where}: what answers there is no Azure Key Vault (HTTP {http}); check address"
         )
     if http == 404:
-        return KeyNotFoundError(
-            f"{where}: it is not there ({reason}); make it with `sparkcrypt keys create`, or correct the policy's key "
-            "id or address"
-        )
+        return KeyNotFoundError(f"{where}: it is not there ({reason}); check address, {ABSENT_ADVICE}")
     if detail == _RECOVERABLE:
         return KeyNotFoundError(
-            f"{where}: it was deleted, and its name is kept while it can be recovered; recover it in Azure, or make "
-            "another with `sparkcrypt keys create` under another key id"
+            f"{where}: it was deleted, and its name is kept while it can be recovered; recover it in Azure"
         )
     if http == 409:
         return KeyServiceUnavailableError(f"{where}: it cannot serve now ({detail or code}: {reason})")

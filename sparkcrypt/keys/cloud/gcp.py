@@ -101,8 +101,7 @@ class GcpKeyService:
         if _is_gone(answer):
             raise KeyNotFoundError(
                 f"key {key_id!r} has no primary version in Google Cloud KMS that is not destroyed, nor to be "
-                f"({_state(answer) or 'none'}); restore one there, or make another key with `sparkcrypt keys create` "
-                "under another key id"
+                f"({_state(answer) or 'none'}); restore one there"
             )
         return _describe(key_id, answer)
 

@@ -20,6 +20,7 @@ from sparkcrypt.errors import (
 from sparkcrypt.keys.cloud.gcp_credentials import GcpCredentials
 from sparkcrypt.keys.cloud.gcp_options import GcpOptions
 from sparkcrypt.keys.cloud.token_http import TokenHttp
+from sparkcrypt.keys.service import ABSENT_ADVICE
 
 _REASON_CHARACTERS = 200
 _PASSING = {
@@ -96,10 +97,7 @@ def _translate_refusal(http: int, answer: dict[str, Any] | None, where: str) -> 
             f"{where}: what answers there is no Google Cloud KMS (HTTP {http}); check endpoint"
         )
     if status == "NOT_FOUND":
-        return KeyNotFoundError(
-            f"{where}: it is not there ({reason}); make it with `sparkcrypt keys create`, or correct the policy's key "
-            "id or key_ring"
-        )
+        return KeyNotFoundError(f"{where}: it is not there ({reason}); check key_ring, {ABSENT_ADVICE}")
     return _translate_state(reason, where) or _translate_argument(status, reason, where)
 
 
@@ -112,7 +110,7 @@ def _translate_state(reason: str, where: str) -> KeyServiceError | None:
     if state in _GONE:
         return KeyNotFoundError(
             f"{where}: the version is destroyed, or is to be ({state}): {reason}; restore it in Google Cloud while "
-            "that can be done; a new key is another one (`sparkcrypt keys create` under another key id)"
+            "that can be done"
         )
     if state in _WAITING:
         return KeyServiceUnavailableError(f"{where}: the version cannot serve now ({state})")

@@ -16,6 +16,7 @@ from sparkcrypt.errors import (
     KeyServiceUnavailableError,
 )
 from sparkcrypt.keys.hadoop.options import HadoopCredential, HadoopOptions, read_credential
+from sparkcrypt.keys.service import ABSENT_ADVICE
 
 _DELEGATION = "X-Hadoop-Delegation-Token"
 _CONNECTIONS = 32
@@ -98,9 +99,7 @@ def _content(answer: requests.Response, where: str, credential: HadoopCredential
             "expired"
         )
     if "not found" in reason or "No KeyVersion exists" in reason or "does not exist" in reason:
-        raise KeyNotFoundError(
-            f"{where}: it is not there; make it with `sparkcrypt keys create`, or correct the policy's key id"
-        )
+        raise KeyNotFoundError(f"{where}: it is not there; {ABSENT_ADVICE}")
     if answer.status_code in _PASSING or (answer.status_code >= 500 and not name):
         raise KeyServiceUnavailableError(f"{where}: it cannot serve now (HTTP {answer.status_code})")
     if 300 <= answer.status_code < 400:

@@ -19,7 +19,7 @@ from sparkcrypt.errors import KeyNotFoundError, KeyServiceError, KeyServiceUnava
 from sparkcrypt.keys.hadoop.http import KmsHttp
 from sparkcrypt.keys.hadoop.options import NAMES, hadoop_options, read_credential
 from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDescription
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -114,7 +114,7 @@ class HadoopKeyService:
         if not metadata:  # Hadoop KMS answers 200 and an empty object
             raise KeyNotFoundError(
                 f"Hadoop KMS at {self._options.address}: key {key_id!r} is not there under the name "
-                f"{self._name(key_id)!r}; make it with `sparkcrypt keys create`, or correct the policy's key id"
+                f"{self._name(key_id)!r}; {ABSENT_ADVICE}"
             )
         try:
             moment = datetime.fromtimestamp(int(metadata["created"]) / 1000, timezone.utc)

@@ -23,6 +23,7 @@ from typing import Any
 from sparkcrypt.durable import sync_folder
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.keys.service import ABSENT_ADVICE
 
 MASTER_KEY_BYTES = 32
 _SUFFIX = ".json"
@@ -186,13 +187,10 @@ class KeyDirectory:
     def _make_absent_error(self, key_id: str) -> KeyNotFoundError:
         if not self.path.is_dir():
             return KeyNotFoundError(
-                f"key {key_id!r}: the key directory {self.path} is not there on this machine; a local key service is "
-                "for one machine or a shared file system; `sparkcrypt keys create` makes directory and key"
+                f"key {key_id!r}: the key directory {self.path} is not there on this machine; is it mounted? A local "
+                f"key service is for one machine or a shared file system; {ABSENT_ADVICE}"
             )
-        return KeyNotFoundError(
-            f"key {key_id!r} is not in the key directory {self.path}; make it with `sparkcrypt keys create`, or "
-            "correct the policy's key id"
-        )
+        return KeyNotFoundError(f"key {key_id!r} is not in the key directory {self.path}; {ABSENT_ADVICE}")
 
     @contextlib.contextmanager
     def _translate_errors(self, doing: str) -> Iterator[None]:

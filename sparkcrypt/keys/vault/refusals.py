@@ -15,6 +15,7 @@ from sparkcrypt.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
 )
+from sparkcrypt.keys.service import ABSENT_ADVICE
 from sparkcrypt.keys.vault.http import certificate_fault
 from sparkcrypt.keys.vault.options import VaultOptions, encode_key_name
 
@@ -44,10 +45,7 @@ def translate_refusal(
     reason = quote_refusal(error, secrets)
     if isinstance(error, InvalidPath) or "key not found" in reason:
         name = "" if key_id == "*" else f" under the name {encode_key_name(key_id)!r}"
-        return KeyNotFoundError(
-            f"{what}: it is not there{name}; make it with `sparkcrypt keys create`, correct the policy's key id, "
-            "or check mount_point and namespace"
-        )
+        return KeyNotFoundError(f"{what}: it is not there{name}; check mount_point and namespace, {ABSENT_ADVICE}")
     if isinstance(error, InvalidRequest):
         return (KeyRetiredError if _TOO_OLD in reason else KeyServiceError)(f"{what}: {reason}")
     if isinstance(error, RateLimitExceeded):
