@@ -160,6 +160,8 @@ def test_two_runs_that_share_an_old_folder_expire_together(lake: Lake) -> None:
     before = rows_of(lake.spark.table("t"))
     options = PassOptions(run=RunOptions(keep_going=True))
     (problem,) = backfill(lake.spark, policy, tables=["t"], options=options).tables[0].problems
+    told = expire_run(lake.spark, "t", policy, dry_run=True)
+    assert (list(told.superseded), list(told.refused)) == (["p=0"], ["p=0"])
     resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="it was pointed back on purpose")
     assert backfill(lake.spark, policy, tables=["t"], options=options).outcome in ("done", "nothing to do")
     done = expire_run(lake.spark, "t", policy)

@@ -214,7 +214,8 @@ def _reconcile_run(
         if not problem.run_id:
             raise VerificationError(problem.message)
     of_run = [problem for problem in open_problems if problem.run_id == journal.run.run_id]
-    keeps = [problem for problem in of_run if problem.unit in units or problem.kind in _KEEPS_OLD]
+    concerned = {*units, *standing.superseded}
+    keeps = [problem for problem in of_run if problem.unit in concerned or problem.kind in _KEEPS_OLD]
     refused = {problem.unit: problem.message for problem in keeps}
     failed = {unit.name: unit.message for unit in (*lost, *compared.failed, *unlisted)}
     return compared.carried, standing.list_refused(journal) | failed | refused
