@@ -21,7 +21,7 @@ from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.planning import plan_of
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, rows_of
-from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill, tagged
 
 pytestmark = [pytest.mark.spark, pytest.mark.sparks]
 
@@ -406,3 +406,13 @@ def test_partitions_with_odd_values_are_found_and_swapped(lake: Lake, kind: str)
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == before
     assert verify_table(lake.spark, "t", policy).ok
+
+
+def test_table_has_the_names_that_spark_gives_it(lake: Lake) -> None:
+    """With or without the session catalog, with or without back-quotes; a table that is not there is named."""
+    policy, _ = tagged(lake, UNPARTITIONED["using"])
+    database = lake.name("t").partition(".")[0]
+    for name in ("t", lake.name("t"), f"spark_catalog.{lake.name('t')}", f"`spark_catalog`.`{database}`.`t`"):
+        assert encrypt_table(lake.spark, name, policy, dry_run=True).table == lake.name("t")
+    with pytest.raises(PlanError, match=r"spark_catalog\.x: not found"):
+        encrypt_table(lake.spark, "spark_catalog.x", policy, dry_run=True)

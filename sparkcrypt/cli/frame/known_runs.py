@@ -99,12 +99,17 @@ def known_runs(store: StateStore, table: str | None = None, authenticity: Authen
     if table is None:
         return runs
     wanted = normalized_table(table)
+    wanted = wanted if "." in wanted or "/" in wanted else f"default.{wanted}"  # as Spark reads it
     ids = {
         run.table_id for run in runs if run.table_id == table or (run.table and normalized_table(run.table) == wanted)
     }
     if not ids:
-        names = ", ".join(sorted({run.table for run in runs if run.table})) or "none"
-        raise ConfigError(f"no run of {table} is known in this state directory; known tables: {names}")
+        known = sorted({run.table for run in runs if run.table})
+        near = [name for name in known if normalized_table(name).endswith(f".{normalized_table(table)}")]
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(
+            f"no run of {table} is known in this state directory; {hint}known tables: {', '.join(known) or 'none'}"
+        )
     return [run for run in runs if run.table_id in ids]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -23,6 +24,7 @@ from sparkcrypt.spark.jvm.gateway import (
 from sparkcrypt.spark.tables.ask_metastore import ask_metastore, is_broken
 from sparkcrypt.spark.tables.table import HIVE, Partition, Table, quote_name, quote_text
 
+_SESSION_CATALOG = re.compile(r"^\s*(?:spark_catalog|`spark_catalog`)\.(?=[^.]+\.)", re.IGNORECASE)
 _AT_ONCE = 1000
 """Number of partitions that one call copies out of the JVM."""
 
@@ -43,9 +45,10 @@ class Catalog:
         self._catalog = java_session(spark).sessionState().catalog()
 
     def identifier(self, name: str) -> Any:
-        """Return Spark's identifier of a table's name, ``table`` or ``database.table``."""
+        """Return Spark's identifier of a table: ``table``, ``database.table`` or ``spark_catalog.database.table``."""
         try:
-            parsed = java_session(self._spark).sessionState().sqlParser().parseTableIdentifier(name)
+            parser = java_session(self._spark).sessionState().sqlParser()
+            parsed = parser.parseTableIdentifier(_SESSION_CATALOG.sub("", name))
         except JVM_ERRORS as error:
             raise PlanError(
                 f"{name!r} is not a table's name; allowed: table, or database.table, with back-quotes where needed"
