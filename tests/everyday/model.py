@@ -100,12 +100,14 @@ class Model:
     Attributes:
         tables: name -> table.
         secret: values that no file may have in clear.
+        left: ids of rows of tables that were made anew: old files with them are no table's, until `orphans`.
         kept: people's own files: content -> where they put it.
     """
 
     def __init__(self) -> None:
         self.tables: dict[str, Table] = {}
         self.secret: set[Value] = set()
+        self.left: set[int] = set()
         self.kept: dict[bytes, Path] = {}
 
     def intend(self, table: Table, ids: Iterable[int], *, plain: bool) -> None:
@@ -124,7 +126,7 @@ class Model:
         Rows that people copied are as little secret as in the table that has the fewest tags, or is reported.
         """
         values = {
-            name: {(row, column) for row in table.written for column in table.tagged}
+            name: {(row, column) for row in table.written - self.left for column in table.tagged}
             for name, table in self.tables.items()
         }
         self.secret.update(*values.values())

@@ -17,7 +17,7 @@ from sparkcrypt import names
 from sparkcrypt.errors import PlanError
 from sparkcrypt.spark.tables.tagging import unset_tags
 from tests.everyday.estate import Batch, Estate, values
-from tests.everyday.model import Table, canary
+from tests.everyday.model import Model, Table, canary
 
 Act = Callable[[Estate, Table], Table | None]
 Fits = Callable[[Table], bool]
@@ -258,7 +258,7 @@ def save_over(estate: Estate, table: Table) -> None:
     batch = estate.batch(table)
     writer = estate.sql(batch.whole).write.mode("overwrite").format("parquet")
     (writer.partitionBy("p") if table.partitioned else writer).saveAsTable(table.name)
-    _renew(table, batch)
+    _renew(table, batch, estate.model)
 
 
 @_verb(_managed, may_refuse=True, may_report=True, clears=True)
@@ -270,7 +270,7 @@ def drop_and_create(estate: Estate, table: Table) -> None:
     parts = " PARTITIONED BY (p)" if table.partitioned else ""
     estate.sql(f"CREATE TABLE {table.name} USING parquet{parts} AS {batch.whole}")
     estate.away.discard(table.name)
-    _renew(table, batch)
+    _renew(table, batch, estate.model)
 
 
 @_verb(_managed, may_refuse=True, may_report=True, clears=True)
@@ -419,7 +419,7 @@ def drop_database(estate: Estate, table: Table) -> Table:
     estate.sql(f"CREATE DATABASE {estate.side} LOCATION 'file:{place}'")
     batch = estate.batch(made)
     estate.sql(f"CREATE TABLE {name} USING parquet AS {batch.columns}")
-    _renew(made, batch)
+    _renew(made, batch, estate.model)
     return made
 
 
@@ -455,11 +455,13 @@ def _replace(table: Table, batch: Batch) -> None:
     table.add(batch.ids, batch.p)
 
 
-def _renew(table: Table, batch: Batch) -> None:
+def _renew(table: Table, batch: Batch, dropped_from: Model | None = None) -> None:
     """Take note that a table has another of its name as its successor, with a batch of rows.
 
-    Old files of the former table are no longer the table's: `orphans` deletes them, after a week.
+    Old files of a table that was dropped are no table's: `orphans` deletes them, after a week.
     """
+    if dropped_from is not None:
+        dropped_from.left |= table.written
     table.rows = dict.fromkeys(batch.ids, batch.p)
     table.written = set(batch.ids)
 
