@@ -195,7 +195,8 @@ def test_store_is_not_dropped_while_a_table_is_at_its_folder(lake: Lake, command
     settle(lake.path("t"))
     store = Path(index_table(lake.spark, "t", policy, columns=["id"]).store)
     uuid = str(Catalog(lake.spark).table("t").uuid)
-    lake.sql(f"CREATE TABLE squatter (id INT) USING parquet LOCATION '{store.parent.as_uri()}'")
+    with lake.stranger() as stranger:
+        stranger.sql(f"CREATE TABLE squatter (id INT) USING parquet LOCATION '{store.parent.as_uri()}'")
     with pytest.raises(VerificationError, match=r"table lake\d+.squatter is at .*/indexes by the metastore"):
         drop_index(lake.spark, policy, uuid)
     assert "squatter" in commands("drop", "--table", "t", code=74).output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -202,6 +203,93 @@ def test_no_user_signs_reads_with_the_name_of_another(thrift: ThriftServer, site
     assert {event.get("session_user") for event in events} <= {None, "ann", "eve", "bob"}
     assert "77777" not in {event.get("execution") for event in events}
     assert "connect" not in {event.get("route") for event in events}
+
+
+SQL_OF_SERVERS = {
+    "transform": ["SELECT TRANSFORM(1) USING 'echo ran' AS (a STRING)"],
+    "reflect": [
+        "SELECT reflect('java.lang.String', 'valueOf', 'ran')",
+        "SELECT java_method('java.lang.String', 'valueOf', 'ran')",
+        "SELECT try_reflect('java.lang.String', 'valueOf', 'ran')",
+        "SELECT max(a) FROM (SELECT (SELECT reflect('java.lang.String', 'valueOf', 'ran')) AS a)",
+    ],
+    "resources": ["ADD JAR '{file}'", "ADD FILE '{file}'", "ADD ARCHIVE '{file}'"],
+    "local_files": [
+        "SELECT * FROM text.`{file}`",
+        "SELECT * FROM text.`file:{file}`",
+        "CREATE TABLE outside (a STRING) USING text LOCATION '{folder}/outside'",
+        "CREATE TEMPORARY VIEW outer_view USING text OPTIONS (path '{file}')",
+        "INSERT OVERWRITE LOCAL DIRECTORY '{folder}/made' USING text SELECT 'x'",
+        "LOAD DATA LOCAL INPATH '{file}' INTO TABLE notes",
+        "CREATE DATABASE outer_base LOCATION '{folder}/base'",
+    ],
+    "org.apache.hadoop.hive.ql.udf.generic.GenericUDFReflect": [
+        "CREATE TEMPORARY FUNCTION mine AS 'org.apache.hadoop.hive.ql.udf.generic.GenericUDFReflect'",
+    ],
+}
+
+
+def refusals(asked: subprocess.CompletedProcess[str], text: str) -> int:
+    """Return how many statements ended with an error of this text."""
+    return sum(line.startswith("Error: ") and text in line for line in asked.stderr.splitlines())
+
+
+def test_the_files_of_a_server_are_out_of_reach(thrift: ThriftServer, site: Site) -> None:
+    """The keys of others and one's own, the access log, and the event log."""
+    thrift.ask("SELECT max(email) FROM people")
+    time.sleep(EVENTS_SECONDS)
+    assert list((site.folder / "log").rglob("*.jsonl"))
+    for place in ("own/ann", "own", "own/eve", "log", "events"):
+        asked = thrift.ask(
+            f"SELECT concat('read: ', path) FROM binaryFile.`{site.folder}/{place}/*`",
+            f"SELECT concat('read: ', value) FROM text.`{site.folder}/{place}/*/*`",
+            f"INSERT OVERWRITE DIRECTORY '{site.folder}/{place}' USING text SELECT 'x'",
+            user="eve",
+        )
+        assert "read: " not in asked.stdout, place
+        assert refusals(asked, "neither read nor write there") >= 2, asked.stderr
+    assert list((site.folder / "own" / "ann").iterdir())
+    assert list((site.folder / "log").rglob("*.jsonl"))
+
+
+def test_no_user_runs_a_program_or_reads_local_files(thrift: ThriftServer, site: Site) -> None:
+    """Tables of the warehouse stay as they are."""
+    file = site.folder / "notes.txt"
+    file.write_text("ran")
+    assert "Error" not in thrift.ask("CREATE TABLE notes (a STRING) USING text", user="eve").stderr
+    for statements in SQL_OF_SERVERS.values():
+        texts = [text.format(file=file, folder=site.folder) for text in statements]
+        asked = thrift.ask(*texts, user="eve")
+        assert refusals(asked, "is refused: users of this server have keys of their own") == len(texts), asked.stderr
+        assert "ran" not in asked.stdout.split("\n")
+    usual = ["CREATE TABLE mine USING csv AS SELECT 'usual' AS a", "INSERT INTO mine VALUES ('more')"]
+    usual += ["SELECT concat('read: ', a) FROM mine", "INSERT OVERWRITE mine SELECT 'x'", "DROP TABLE mine"]
+    asked = thrift.ask(*usual, user="eve")
+    assert "read: usual" in asked.stdout
+    assert "Error" not in asked.stderr, asked.stderr
+
+
+def test_a_launch_allows_programs_and_local_files(site: Site) -> None:
+    """What it names, and no more."""
+    folder = site.folder / "allowing"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("ran")
+    names = [name for name in SQL_OF_SERVERS if name != "resources"]
+    try:
+        server = start_thrift_server(
+            folder / "thrift", {**site.conf, "spark.sparkcrypt.allow_on_server": ", ".join(names)}
+        )
+    except ServiceUnavailableError as unavailable:
+        require_service(str(unavailable))
+    try:
+        for name, statements in SQL_OF_SERVERS.items():
+            texts = [text.format(file=folder / "notes.txt", folder=folder) for text in statements]
+            asked = server.ask("CREATE TABLE IF NOT EXISTS notes (a STRING) USING hive", *texts, user="eve")
+            expected = len(texts) if name == "resources" else 0
+            assert refusals(asked, "is refused") == expected, asked.stderr
+            assert ("ran" in asked.stdout.split("\n")) == (name in ("transform", "reflect", "local_files"))
+    finally:
+        server.stop()
 
 
 CONNECT = """

@@ -12,6 +12,7 @@ import java.util.List;
  */
 final class Interpreter {
   static final String PYTHON_CONF = "spark.sparkcrypt.python";
+  static final String ENVIRONMENT_CONF = "spark.sparkcrypt.helper.environment";
   private static final String DEADLINE_CONF = "spark.sparkcrypt.helper.deadline.seconds";
   private static final long DEFAULT_DEADLINE_SECONDS = 60;
   private static volatile String ofProgram;

@@ -76,6 +76,12 @@ final class PinnedPolicy {
     return pinned.keyService;
   }
 
+  /** Returns the policy that this JVM has for a token; empty if it has none. */
+  static String textOf(String token) {
+    String known = RegisteredPolicies.policyOf(token);
+    return known == null ? "" : known.substring(known.indexOf('\n') + 1);
+  }
+
   private static PinnedPolicy findPolicy(String token) {
     if (token == null) {
       return launchPolicy();

@@ -94,6 +94,12 @@ final class PrincipalBinding {
     }
   }
 
+  /** Returns whether this session is that of a server's user, and each user has their own keys. */
+  static boolean isOfUser(SparkSession session) {
+    boolean serves = BOUND.containsKey(session) || session.sparkContext().hadoopConfiguration().get(Names.POLICY, "").contains(PLACEHOLDER);
+    return serves && (ServerUser.isThriftServer() || ServerUser.of(session) != null);
+  }
+
   static boolean isTemplate(String keyService) {
     return keyService != null && keyService.contains(PLACEHOLDER);
   }

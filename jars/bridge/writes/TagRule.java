@@ -34,6 +34,7 @@ final class TagRule extends Rule<LogicalPlan> {
     }
     EarlierTables.of(session); // before the first DROP
     try {
+      PlaceGuard.check(session, policy, plan);
       if (plan.isStreaming()) {
         new FormerHomes(new KnownTables(session, policy)).refuseStream(plan, policy.hadoopConf());
       }

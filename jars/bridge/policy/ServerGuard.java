@@ -1,0 +1,85 @@
+package io.sparkcrypt;
+
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.Set;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+
+/**
+ * A guard of servers whose users have keys of their own: it refuses SQL that runs programs or reads local files with the server's
+ * rights, unless the launch allows it.
+ */
+final class ServerGuard {
+  private static final String ALLOW = "spark.sparkcrypt.allow_on_server";
+  private static final String TRANSFORM = "transform";
+  private static final String REFLECT = "reflect";
+  private static final String RESOURCES = "resources";
+  private static final String LOCAL_FILES = "local_files";
+
+  /** What the launch allows; null if this session is none of a server's user. */
+  private final Set<String> allowed;
+
+  private final Place warehouse;
+
+  private ServerGuard(Set<String> allowed, Place warehouse) {
+    this.allowed = allowed;
+    this.warehouse = warehouse;
+  }
+
+  static ServerGuard of(SparkSession session) {
+    if (!PrincipalBinding.isOfUser(session)) {
+      return new ServerGuard(null, null);
+    }
+    String said = Launch.conf(ALLOW);
+    Set<String> allowed = new HashSet<>();
+    Arrays.stream((said == null ? "" : said).split(",")).map(String::trim).forEach(allowed::add);
+    Object conf = Calls.call(Calls.call(session, "sessionState"), "conf"); // a static setting
+    return new ServerGuard(allowed, Place.of((String) Calls.call(conf, "warehousePath")));
+  }
+
+  String text() {
+    return String.valueOf(allowed);
+  }
+
+  void check(Expression expression) {
+    if (expression.getClass().getSimpleName().matches("CallMethodViaReflection|TryReflect")) {
+      refuse(REFLECT, "reflect, java_method and try_reflect");
+    }
+  }
+
+  void check(LogicalPlan node) {
+    switch (node.getClass().getSimpleName()) {
+      case "ScriptTransformation" -> refuse(TRANSFORM, "TRANSFORM by a program");
+      case "AddFilesCommand", "AddJarsCommand", "AddArchivesCommand" -> refuse(RESOURCES, "ADD FILE, ADD JAR and ADD ARCHIVE");
+      case "CreateFunctionCommand" -> {
+        if (!Calls.list(Calls.call(node, "resources")).isEmpty()) {
+          refuse(RESOURCES, "CREATE FUNCTION … USING");
+        }
+        String name = (String) Calls.call(node, "className");
+        refuse(name, "CREATE FUNCTION of the class " + name);
+      }
+      default -> {
+        // nothing else runs a program
+      }
+    }
+  }
+
+  /** Refuses a path that a query names itself and that is a local file; the warehouse is known by its tables anyhow. */
+  void checkPath(Place place, String path) {
+    if (allowed != null && "file".equals(place.scheme()) && !place.isWithin(warehouse)) {
+      refuse(LOCAL_FILES, "the local path " + path);
+    }
+  }
+
+  private void refuse(String name, String what) {
+    if (allowed != null && !allowed.contains(name)) {
+      throw Refusal.of(
+          "ConfigError",
+          what + " is refused: users of this server have keys of their own, and it would run or read with the server's rights; "
+              + "allowed: what the launch names in " + ALLOW + " (" + String.join(", ", TRANSFORM, REFLECT, RESOURCES, LOCAL_FILES)
+              + ", and classes of functions)");
+    }
+  }
+}
