@@ -40,9 +40,14 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1 << 20
 MAX_ROWS = 1 << 28
 """Maximum number of rows in a file: a page of a few bytes can announce two billion nulls."""
+MAX_ROW_GROUPS = 4096
+"""Maximum number of row groups in a file, since each is decoded as a file of its own."""
 MAX_STORED_BYTES = 256 * 1024 * 1024
-MAX_DECODED_BYTES = 512 * 1024 * 1024
-"""Maximum sizes of the pages of one chunk, stored and decompressed; Spark's row groups take 128 MiB."""
+MAX_DECODED_BYTES = 256 * 1024 * 1024
+"""Maximum sizes of the pages of one chunk, stored and decompressed; Spark's row groups take 128 MiB.  Decoding takes up
+to four times the latter."""
+MAX_PAGE_BYTES = 64 * 1024 * 1024
+"""Maximum decompressed size of a data page, of which pyarrow holds several copies; writers aim at 1 MiB."""
 MAX_DICTIONARY_BYTES = 16 * 1024 * 1024
 """Maximum decompressed size of a dictionary page; Spark and Arrow limit theirs to 1 MiB."""
 _DELTA_LENGTH_BYTE_ARRAY = 6
@@ -71,6 +76,9 @@ def distinct_values(data: DataFile, column: FileColumn, most: int) -> Iterator[l
     """
     if sum(group.num_rows for group in data.metadata.row_groups) > MAX_ROWS:
         yield f"the file has more than {MAX_ROWS:,} rows"
+        return
+    if len(data.metadata.row_groups) > MAX_ROW_GROUPS:
+        yield f"the file has more than {MAX_ROW_GROUPS:,} row groups"
         return
     try:
         for chunk in data.chunks(column.at):
@@ -150,6 +158,8 @@ def _copy_plain(chunk: SourceChunk, element: SchemaElement) -> tuple[bytes, set[
                 raise _UnknownValuesError(f"it has a dictionary of more than {MAX_DICTIONARY_BYTES >> 20} MiB")
             _check_dictionary(chunk, head)
             dictionary = at
+        elif head.uncompressed > MAX_PAGE_BYTES:
+            raise _UnknownValuesError(f"it has a page of more than {MAX_PAGE_BYTES >> 20} MiB decompressed")
         else:
             encodings.add(head.encoding)
         values += head.values

@@ -6,6 +6,7 @@ import datetime
 import io
 import math
 import random
+import resource
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
@@ -255,6 +256,24 @@ def test_large_chunks_are_unknown(monkeypatch: pytest.MonkeyPatch, limit: str, s
     assert len(entry_of(data, index_of(VALUES, "string"))) == 101
     monkeypatch.setattr(page_values, limit, 100)
     assert said in str(entry_of(data, index_of(VALUES, "string")))
+
+
+def test_many_row_groups_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is decoded as a file, so a small file of many takes minutes."""
+    data = file_of(pa.array(["a", "b", "c"]), row_group_size=1)
+    assert entry_of(data, index_of(VALUES, "string")) == {"a", "b", "c"}
+    monkeypatch.setattr(page_values, "MAX_ROW_GROUPS", 2)
+    assert "more than 2 row groups" in str(entry_of(data, index_of(VALUES, "string")))
+
+
+def test_a_small_file_of_a_large_page_takes_little_memory(tmp_path: Path) -> None:
+    """A page of 200 MB in a few kB is not decompressed."""
+    file = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"c": ["x" * 200_000_000]}), file, compression="zstd", use_dictionary=False, write_statistics=False)
+    assert file.stat().st_size < 20_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "page of more than 64 MiB" in str(entry_of(file.read_bytes(), index_of(VALUES, "string")))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
 def with_first_header(data: bytes, change: Callable[[Struct], None]) -> bytes:
