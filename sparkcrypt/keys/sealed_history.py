@@ -78,11 +78,11 @@ class SealedHistories:
         return tuple(
             column
             if column.action == "plaintext"
-            else replace(column, history=tuple(dict.fromkeys(self._kept(column))))
+            else replace(column, history=tuple(dict.fromkeys(self._list_counting(column))))
             for column in columns
         )
 
-    def _kept(self, column: ColumnPlan) -> Iterator[str]:
+    def _list_counting(self, column: ColumnPlan) -> Iterator[str]:
         rule = self.policy.tag(column.tag) if column.tag is not None else None
         yield from (quote(entry, safe="-_.~") for entry in (rule.history if rule is not None else ()))
         for entry in column.history if column.key is not None and not column.key.columns else ():

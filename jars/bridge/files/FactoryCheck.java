@@ -30,7 +30,7 @@ final class FactoryCheck {
     if (namesKeys(conf::get) && (!hasPolicy || RegisteredPolicies.allowsStock(conf.get(Names.SESSION_TOKEN)))) {
       return;
     }
-    String found = hasPolicy ? askHelper(conf, schema) : schema.contains(TableEntry.TAGS_KEY) ? "a tagged column" : null;
+    String found = hasPolicy ? askHelper(conf, schema) : schema.contains("\"tags\"") ? "a tagged column" : null;
     if (found != null) {
       throw Refusal.of(
           "ConfigError",

@@ -97,7 +97,7 @@ final class TableEntry {
   }
 
   /** Returns the options of a write or read of a table without those of its own properties that could weaken it. */
-  static Object judged(Object options, Object table) {
+  static Object dropWeakening(Object options, Object table) {
     Set<String> refused = new HashSet<>();
     for (Object own : List.of(Calls.call(Calls.call(table, "storage"), "properties"), Calls.call(table, "properties"))) {
       Calls.forEach(
@@ -112,7 +112,7 @@ final class TableEntry {
   }
 
   /** Removes the same from the properties of a table that Hive's SerDe writes. */
-  static void judge(Properties own) {
+  static void removeWeakening(Properties own) {
     own.keySet().removeIf(TableEntry::isRefused);
   }
 

@@ -93,7 +93,7 @@ final class PlanNodes {
       return node;
     }
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
-    Object judged = table == null ? options : TableEntry.judged(options, table);
+    Object judged = table == null ? options : TableEntry.dropWeakening(options, table);
     Map<String, String> told = new TreeMap<>();
     Object index = Calls.call(relation, "location");
     List<Object> roots = Calls.list(Calls.call(index, "rootPaths"));
@@ -131,7 +131,7 @@ final class PlanNodes {
     Object properties = Calls.call(table, "properties");
     Map<String, String> told = new TreeMap<>(Map.of(Names.TABLE_NAME, TableEntry.name(table)));
     addFactory(told, properties, table, TableEntry.folder(table));
-    Object more = Calls.with(TableEntry.judged(properties, table), told);
+    Object more = Calls.with(TableEntry.dropWeakening(properties, table), told);
     return more == properties ? node : replace(node, table, Calls.copy(table, properties, more));
   }
 
@@ -168,7 +168,7 @@ final class PlanNodes {
     List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
     partitions.check(partitionColumns, folder);
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
-    Object judged = table == null ? options : TableEntry.judged(options, table);
+    Object judged = table == null ? options : TableEntry.dropWeakening(options, table);
     tables.checkPartitions(folder, columnNames(partitionColumns), table == null ? null : TableEntry.name(table));
     Map<String, String> told;
     if (table != null) {
@@ -213,7 +213,7 @@ final class PlanNodes {
     refuseHivesOrc(Calls.call(table, "storage"), told, node, partitionColumns, TableEntry.folder(table));
     addQuery(told, node, partitionColumns);
     addFactory(told, Calls.call(table, "properties"), table, TableEntry.folder(table));
-    TableEntry.judge(properties);
+    TableEntry.removeWeakening(properties);
     properties.putAll(told);
     return node;
   }

@@ -72,7 +72,7 @@ def find_sharing_tables(spark: SparkSession, table: Table) -> tuple[Table, ...]:
     """Return the other tables that have a table's UUID; none if a mark shows that the table owns its UUID."""
     if not table.uuid or table.properties.get(TABLE_MARK) == mark_of(table):
         return ()
-    return _sharing(spark, table)
+    return _list_sharing_tables(spark, table)
 
 
 def refuse_shared_identity(spark: SparkSession, table: Table) -> None:
@@ -84,14 +84,14 @@ def refuse_shared_identity(spark: SparkSession, table: Table) -> None:
     Raises:
         PlanError: another table has the UUID, and this table is not its owner.
     """
-    others = _sharing(spark, table) if table.uuid else ()
+    others = _list_sharing_tables(spark, table) if table.uuid else ()
     marked = [other.created for other in others if other.properties.get(TABLE_MARK) == mark_of(other)]
     owns = table.properties.get(TABLE_MARK) == mark_of(table) and all(table.created < created for created in marked)
     if others and not owns:
         raise PlanError(shared_text(table, others))
 
 
-def _sharing(spark: SparkSession, table: Table) -> tuple[Table, ...]:
+def _list_sharing_tables(spark: SparkSession, table: Table) -> tuple[Table, ...]:
     found = Catalog(spark).find_tables_with_text(table.uuid or "")
     return tuple(other for other in found if other.uuid == table.uuid and other.quoted != table.quoted)
 
