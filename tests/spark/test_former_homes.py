@@ -297,7 +297,7 @@ def test_reads_by_path_of_a_folder_that_a_partition_has_left(lake: Lake) -> None
 
 
 def test_streams_that_read_a_table_whose_partition_is_elsewhere(lake: Lake) -> None:
-    """Spark lists the table's own folder for a stream, so it would miss rows: it is refused once a run has moved some."""
+    """Spark lists the table's own folder for a stream, so it is refused once a run has put a partition elsewhere."""
     fill(lake, PARTITIONED["using"])
     policy = lake.policy()
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)

@@ -13,7 +13,7 @@ from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.cli.tables.tags import tags as command
 from sparkcrypt.errors import PlanError
-from sparkcrypt.names import NAME_PREFIX, PREDECESSOR
+from sparkcrypt.names import NAME_PREFIX, PREDECESSOR, TAGS_PREFIX
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jvm.gateway import java_session
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -79,6 +79,17 @@ def test_tags_that_are_lost(lake: Lake) -> None:
         assert "tags lost: email: pii" in refused[lake.name("t")]
     lake.sql(ROW).write.mode("overwrite").format("parquet").saveAsTable("t")
     assert_encrypted(lake.path("t"), policy, {"email": "pii"})
+    assert passed(lake, policy, dry_run=False) == (0, {})
+
+
+def test_tags_of_one_column_by_names_in_two_cases_are_not_lost(lake: Lake) -> None:
+    """A property that names a column in another case adds to its tags; none of them hides another."""
+    policy = lake.policy()
+    made(lake, policy)
+    set_tags(lake.spark, "t", {"note": ["pii"]}, policy)
+    lake.sql(f"ALTER TABLE t SET SERDEPROPERTIES ('{TAGS_PREFIX}NOTE' = 'fin')")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    assert remembered_names(lake.spark, lake.database)["t"].tags == {"email": ("pii",), "note": ("pii", "fin")}
     assert passed(lake, policy, dry_run=False) == (0, {})
 
 

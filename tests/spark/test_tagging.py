@@ -11,6 +11,7 @@ from sparkcrypt.names import TAGS_PREFIX
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags, tags_of_table, unset_tags
 from tests.spark.support import (
+    PLAIN,
     SECRET,
     Lake,
     assert_encrypted,
@@ -227,6 +228,18 @@ def test_stale_schema_in_a_second_session_makes_no_plaintext(lake: Lake, kind: s
     other.catalog.refreshTable("t")
     other.sql(f"INSERT INTO t VALUES (1, '{SECRET}')")
     assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
+
+
+def test_tags_that_are_set_replace_those_by_a_name_in_another_case(lake: Lake) -> None:
+    """A column has what was set last, whatever property named it before, and the key of that."""
+    policy = lake.policy()
+    lake.sql("CREATE TABLE t (id INT, email STRING, note STRING) USING parquet")
+    lake.sql(f"ALTER TABLE t SET SERDEPROPERTIES ('{TAGS_PREFIX}EMAIL' = 'pii')")
+    set_tags(lake.spark, "t", {"email": ["fin"]}, policy)
+    tags = tags_of_table(lake.spark, Catalog(lake.spark).table("t"))
+    assert {(tag.path, tag.tags) for tag in tags} == {(("email",), ("fin",))}
+    lake.sql(f"INSERT INTO t VALUES (1, '{SECRET}', '{PLAIN}')")
+    assert_encrypted(lake.path("t"), policy, {"email": "fin"})
 
 
 def test_two_places_of_tags_are_united(lake: Lake) -> None:

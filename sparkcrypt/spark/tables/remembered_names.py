@@ -29,6 +29,7 @@ from sparkcrypt.spark.jvm.jar import bring_jar
 from sparkcrypt.spark.tables.ask_metastore import ask_metastore
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table, quote_name, quote_text
+from sparkcrypt.tags.find_column import fold
 from sparkcrypt.tags.model import tags_of_properties, tags_of_schema
 
 _LOG = logging.getLogger(__name__)
@@ -153,25 +154,22 @@ def lost_tags_of_name(spark: SparkSession, table: Table) -> dict[str, tuple[str,
     if record is None:
         return {}
     schema = schema_from_spark(table.schema_json)
-    nodes = {_fold(logical) for _, chain in schema.walk_leaves() for logical, _, _ in chain}
-    present = {_fold(split_dotted(column)): names for column, names in _own_tags(table).items()}
+    nodes = {fold(logical) for _, chain in schema.walk_leaves() for logical, _, _ in chain}
+    present = {fold(split_dotted(column)): names for column, names in _own_tags(table).items()}
     lost = {}
     for column, names in record.tags.items():
-        path = _fold(split_dotted(column))
+        path = fold(split_dotted(column))
         while path and path not in nodes:
             path = path[:-1]  # a field that is gone has handed its tags to the nearest one above it
         lost[column] = tuple(name for name in names if path and name not in present.get(path, ()))
     return {column: names for column, names in lost.items() if names}
 
 
-def _fold(path: Path) -> Path:
-    return tuple(name.lower() for name in path)
-
-
 def _own_tags(table: Table) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
+    spelled: dict[Path, str] = {}
     for column in (*tags_of_schema(schema_from_spark(table.schema_json)), *tags_of_properties(table.options)):
-        path = property_name(column.path)
+        path = spelled.setdefault(fold(column.path), property_name(column.path))
         found[path] = tuple(dict.fromkeys((*found.get(path, ()), *column.tags)))
     return dict(sorted(found.items()))
 

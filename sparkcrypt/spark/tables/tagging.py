@@ -23,6 +23,7 @@ from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.remembered_names import remember_name
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.tags.avro import schema_from_avro, tags_of_avro
+from sparkcrypt.tags.find_column import fold
 from sparkcrypt.tags.model import (
     TaggedColumn,
     history_of_properties,
@@ -96,6 +97,8 @@ def set_tags(spark: SparkSession, name: str, tags: Mapping[str, Iterable[str]], 
     table = ensure_identity(spark, name)
     history = {} if policy is None else _earlier_keys(spark, table, wanted, policy)
     catalog.set_options(table, {tag_property(path): ",".join(names) for path, names in wanted.items()} | history)
+    own = {tag_property(path) for path in wanted}
+    catalog.unset_options(table, tuple(set(_tag_properties(table, wanted)) - own))
     _write_schema(catalog, catalog.table(name), wanted)
     remember_name(spark, catalog.table(name))
     _drop_statistics(spark, catalog, name, wanted)
@@ -184,15 +187,16 @@ def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
     catalog.set_options(
         table, {history_property(path): ",".join(dict.fromkeys(entries)) for path, entries in history.items()}
     )
-    folded = {tuple(part.lower() for part in path) for path in paths}
-    stale = tuple(
-        tag_property(tagged.path)
-        for tagged in tags_of_properties(table.options)
-        if tuple(part.lower() for part in _logical(schema, tagged.path)) in folded
-    )
-    catalog.unset_options(table, stale)
+    catalog.unset_options(table, _tag_properties(table, paths))
     _write_schema(catalog, catalog.table(name), dict.fromkeys(paths, ()))
     remember_name(spark, catalog.table(name))
+
+
+def _tag_properties(table: Table, columns: Iterable[Path]) -> tuple[str, ...]:
+    """Return the properties that tag some columns, by whichever of their names, in any case."""
+    schema, folded = schema_from_spark(table.schema_json), {fold(path) for path in columns}
+    tagged = (column.path for column in tags_of_properties(table.options))
+    return tuple(tag_property(path) for path in tagged if fold(_logical(schema, path)) in folded)
 
 
 def copy_tags(spark: SparkSession, name: str, avro: Schema, policy: Policy | None = None) -> dict[str, tuple[str, ...]]:
