@@ -11,6 +11,7 @@ import pyarrow.parquet.encryption as pe
 
 from sparkcrypt.arrow.access_events import ReadEvents
 from sparkcrypt.decide.denied_text import refused_key
+from sparkcrypt.decide.read_checks import check_footer_key
 from sparkcrypt.errors import (
     KeyAccessDeniedError,
     KeyNotFoundError,
@@ -100,8 +101,10 @@ class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
 
         Raises:
             KeyServiceError, FormatError: as `Reader.open`.
+            VerificationError: the policy and its history name other master keys; the key service is not asked.
             StorageError: the policy's access_log is required, and the event could not be written.
         """
+        check_footer_key(self._reader.policy, self._path, parse_key_material(key_metadata).master_key_id)
         self._open(key_metadata, None)
         return self._reader.open(parse_key_material(key_metadata), FOOTER, self._path)
 

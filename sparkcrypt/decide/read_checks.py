@@ -20,7 +20,7 @@ from sparkcrypt.keys.sealed_history import SealedHistories, Unwrap, no_unwrap
 from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan, build_plan
-from sparkcrypt.policy.model import PLAINTEXT, allowed_key_ids
+from sparkcrypt.policy.model import PLAINTEXT, Policy, allowed_key_ids
 from sparkcrypt.schema import Path, Schema, schema_from_spark, shown_path
 from sparkcrypt.tags.find_column import fold
 from sparkcrypt.tags.unite import unite_tags
@@ -91,7 +91,15 @@ def check_footer(read: FileRead) -> None:
             f"{path}: its AAD file-unique has {len(unique)} bytes; allowed: {FILE_UNIQUE_BYTES}; restore or rewrite "
             "the file"
         )
-    key_id = _key_id(path, "the footer", footer.get("footer_key_metadata"))
+    check_footer_key(policy, path, _key_id(path, "the footer", footer.get("footer_key_metadata")))
+
+
+def check_footer_key(policy: Policy, path: str, key_id: str) -> None:
+    """Check the master key of a file's footer.
+
+    Raises:
+        VerificationError: neither the policy nor its history names it.
+    """
     if key_id not in (policy.footer_key, *policy.footer_key_history):
         raise VerificationError(
             f"{path}: its footer key is {show(key_id)}; allowed: {policy.footer_key!r}; {_NEXT} (footer.history)"

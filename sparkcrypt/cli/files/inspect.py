@@ -9,7 +9,7 @@ import click
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.named_files import named_files, policy_keys
-from sparkcrypt.cli.frame.options import json_option, optional_policy_option
+from sparkcrypt.cli.frame.options import any_key_option, json_option, optional_policy_option
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.errors import FormatError
 from sparkcrypt.orc import OrcSummary, inspect_orc, is_orc
@@ -27,8 +27,9 @@ _FOOTERS = {
 @click.command(cls=Command)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH…")
 @optional_policy_option
+@any_key_option
 @json_option
-def inspect(paths: tuple[str, ...], policy: str | None, as_json: bool) -> None:
+def inspect(paths: tuple[str, ...], policy: str | None, any_key: bool, as_json: bool) -> None:
     """Show how files are encrypted: footer, algorithm, and the key id of each column.
 
     PATH is a Parquet or ORC file, told by how it begins, or a folder of them.  No key is needed; what an encrypted
@@ -39,7 +40,7 @@ def inspect(paths: tuple[str, ...], policy: str | None, as_json: bool) -> None:
       sparkcrypt inspect --json --policy policy.yaml warehouse/customers
     """
     with Workplace("sparkcrypt inspect") as workplace:
-        retrieve = policy_keys(workplace.policy(policy)) if policy else None
+        retrieve = policy_keys(workplace.policy(policy), any_key=any_key) if policy else None
         summaries: list[FileSummary | OrcSummary] = []
         for file in named_files(workplace, paths):
             with file.open() as stream:

@@ -11,7 +11,7 @@ import sparkcrypt.errors
 from sparkcrypt.cli.files.rewrite_orders import Orders, shared_keks
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import json_option, policy_option
+from sparkcrypt.cli.frame.options import any_key_option, json_option, policy_option
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.errors import ConfigError, SparkcryptError
@@ -31,6 +31,7 @@ from sparkcrypt.text import count_of, size_of
 @click.option("--column-keys", metavar="KEY:COL,COL;…", help='Encrypt these columns: "pii:ssn,email;fin:salary".')
 @click.option("--decrypt", is_flag=True, help="Write plaintext.")
 @click.option("--rewrap", is_flag=True, help="Replace key material only; data keys stay, so it revokes nothing.")
+@any_key_option
 @click.option("--workers", type=click.IntRange(1), help="Files at once; all cores by default.")
 @json_option
 def rewrite(
@@ -40,6 +41,7 @@ def rewrite(
     column_keys: str | None,
     decrypt: bool,
     rewrap: bool,
+    any_key: bool,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -68,7 +70,7 @@ def rewrite(
         loaded = workplace.policy(policy)
     files = data_files(source, settings)
     _refuse_taken(target, settings)
-    making = Orders.of(loaded, column_keys, decrypt=decrypt, settings=settings)
+    making = Orders.of(loaded, column_keys, decrypt=decrypt, settings=settings, any_key=any_key)
     orders = [making.order(_join_below(source, file), _join_below(target, file)) for file in files]
     outcomes = _run(source, orders, loaded, settings, workers)
     _report(outcomes, as_json=as_json)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sparkcrypt import names
-from sparkcrypt.cli.frame.named_files import full_path, policy_keys
+from sparkcrypt.cli.frame.named_files import full_path, policy_keys, refuse_foreign_key
 from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity, identity_of_write
 from sparkcrypt.errors import ConfigError, PlanError
@@ -18,6 +18,7 @@ from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.native.orders import EncryptionOrder, FileOrder, OrcOrder, Order
 from sparkcrypt.orc import OrcSummary, inspect_orc, is_orc
 from sparkcrypt.parquet import FileSummary, RetrieveKey, inspect_file
+from sparkcrypt.parquet.file.source import naming
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.policy.template import KeyTemplate
@@ -56,6 +57,7 @@ class Orders:
         wanted: column -> key template, for columns to encrypt.
         settings: the Hadoop settings that are needed to access the files.
         retrieve_key: opens the keys of sources.
+        any_key: whether sources may be under master keys that only they name.
     """
 
     policy: Policy
@@ -63,9 +65,10 @@ class Orders:
     wanted: Mapping[Path, str]
     settings: Settings
     retrieve_key: RetrieveKey
+    any_key: bool = False
 
     @classmethod
-    def of(cls, policy: Policy, column_keys: str | None, *, decrypt: bool, settings: Settings) -> Orders:
+    def of(cls, policy: Policy, column_keys: str | None, *, decrypt: bool, settings: Settings, any_key: bool) -> Orders:
         """Return the maker of orders for the options of a command line.
 
         Raises:
@@ -73,7 +76,7 @@ class Orders:
         """
         wanted = {} if column_keys is None else parse_column_keys(column_keys)
         action: Literal["encrypt", "decrypt", "rewrap"] = "encrypt" if wanted else "decrypt" if decrypt else "rewrap"
-        return cls(policy, action, wanted, settings, policy_keys(policy))
+        return cls(policy, action, wanted, settings, policy_keys(policy, any_key=any_key), any_key)
 
     def order(self, source: str, target: str) -> Order:
         """Return the order of one file, whose format is detected from its first bytes.
@@ -92,8 +95,8 @@ class Orders:
             check_claims(self.policy, source, found.aad_prefix, found.algorithm, place=full_path(source))
             if self.action == "rewrap":  # the file's identity stays
                 check_aad_prefix(found.aad_prefix, full_path(target), table_uuid=None, strict=False)
-            if self.action != "decrypt":
-                found = inspect_file(where, retrieve_key=self.retrieve_key)
+            found = inspect_file(where, retrieve_key=self.retrieve_key)
+            self._refuse_foreign(source, found)
         if self.action == "encrypt":
             return replace(order, encryption=self._encryption(found, full_path(target)))
         if self.action == "rewrap" and found.footer_key is not None:
@@ -106,6 +109,7 @@ class Orders:
         Raises:
             VerificationError: it was moved.
         """
+        self._refuse_foreign(source, found)
         before = found.identity
         if before is not None:  # keys that are not bound to a file are refused when they are opened
             check_orc_identity(before, full_path(source), table_uuid=None, strict=False)
@@ -121,6 +125,17 @@ class Orders:
         partition = partition_values(trailing_partition(full_path(target).split("/")[:-1]))
         columns = {path: KeyTemplate(key).render(partition) for path, key in self.wanted.items()}
         return OrcOrder(source, target, "encrypt", columns, _identity_at(target), before)
+
+    def _refuse_foreign(self, source: str, found: FileSummary | OrcSummary) -> None:
+        """Refuse a source under a master key that only it names, before workers open its keys.
+
+        Raises:
+            VerificationError: it is, and that was not allowed.
+        """
+        with naming(source):
+            for key_id in {getattr(found, "footer_key", None), *(column.key_id for column in (found.columns or {}).values())} - {None}:
+                if not self.any_key:
+                    refuse_foreign_key(self.policy, str(key_id))
 
     def _choose_keys(self, found: FileSummary | OrcSummary, target: str) -> dict[Path, str]:
         """Return leaf column -> its key, for all columns to encrypt.

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
-from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, VerificationError
+from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, VerificationError, show
+from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.native.listing import refused_link
 from sparkcrypt.parquet import KeyRequest, RetrieveKey
 from sparkcrypt.paths import is_hidden
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import Policy, allowed_key_ids
 from sparkcrypt.regular_files import open_regular
 
 
@@ -46,12 +47,19 @@ def full_path(path: str) -> str:
     return str(Path(path).absolute()) if is_local(path) and not path.startswith("file:") else path
 
 
-def policy_keys(policy: Policy) -> RetrieveKey:
-    """Return a function that opens data keys of files through a policy's key service; its errors name the file."""
+def policy_keys(policy: Policy, *, any_key: bool = False) -> RetrieveKey:
+    """Return a function that opens data keys of files through a policy's key service; its errors name the file.
+
+    Args:
+        policy: the key service, and the master keys that it is asked for.
+        any_key: whether it is also asked for master keys that only files name.
+    """
     open_key = open_data_keys(policy.key_service)
 
     def retrieve(request: KeyRequest) -> bytes:
         try:
+            if not any_key:
+                refuse_foreign_key(policy, parse_key_material(request.key_metadata or b"").master_key_id)
             return open_key(request)
         except FormatError as error:
             raise FormatError(f"{request.file}: {error}") from error
@@ -59,6 +67,19 @@ def policy_keys(policy: Policy) -> RetrieveKey:
             raise type(error)(f"{request.file}: {error}") from error
 
     return retrieve
+
+
+def refuse_foreign_key(policy: Policy, key_id: str) -> None:
+    """Refuse a master key that only a file names, since the key service may take its id for one of another account.
+
+    Raises:
+        VerificationError: neither the policy nor its history names it.
+    """
+    if not allowed_key_ids(policy, key_id):
+        raise VerificationError(
+            f"names the master key {show(key_id)}, which neither the policy nor its history has, so the key service is "
+            "not asked for it; name it under 'history' in the policy; inspect, verify and rewrite ask with --any-key"
+        )
 
 
 def _list_local(path: str) -> Iterator[NamedFile]:

@@ -31,6 +31,9 @@ policy_option = click.option(
     "--policy", required=True, metavar="FILE", help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml."
 )
 optional_policy_option = click.option("--policy", metavar="FILE", help="The policy file: a path or a URI.")
+any_key_option = click.option(
+    "--any-key", is_flag=True, help="Also ask the key service for keys that only files name, not the policy."
+)
 table_option = click.option("--table", metavar="DB.TABLE", help="A table of the session catalog.")
 databases_option = click.option(
     "--database",

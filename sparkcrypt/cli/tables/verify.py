@@ -11,6 +11,7 @@ from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
+    any_key_option,
     Launch,
     json_option,
     path_option,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     "--manifest", is_flag=True, help="Also hold files against the audit's list: finds deleted, replayed, altered ones."
 )
 @click.option("--complete", is_flag=True, help="With --manifest: files that it does not list are differences too.")
+@any_key_option
 @report_option
 @json_option
 @spark_options
@@ -54,6 +56,7 @@ def verify(
     where: str | None,
     manifest: bool,
     complete: bool,
+    any_key: bool,
     report: str | None,
     as_json: bool,
     launch: Launch,
@@ -78,8 +81,10 @@ def verify(
       sparkcrypt verify --table sales.customers --policy policy.yaml --manifest
       sparkcrypt verify --policy policy.yaml part-00000.snappy.parquet
     """
-    if paths and (table or path or where or manifest):
-        raise click.UsageError("give either files, or --table, or --path; --where and --manifest go with --table")
+    if paths and (table or path or where or manifest) or any_key and not paths:
+        raise click.UsageError(
+            "give either files, or --table, or --path; --where and --manifest go with --table, --any-key with files"
+        )
     if not paths:
         require_either(table, path)
     if complete and not manifest:
@@ -88,7 +93,7 @@ def verify(
     with Workplace("sparkcrypt verify", launch) as workplace, failed_report(workplace, report, table or path):
         loaded = workplace.policy(policy)
         if paths:
-            document, problems, text = verify_files(workplace, paths, loaded)
+            document, problems, text = verify_files(workplace, paths, loaded, any_key=any_key)
         else:
             document, problems, text = _verify_target(
                 workplace, table, path, loaded, where, manifest=manifest, complete=complete

@@ -25,13 +25,16 @@ from sparkcrypt.text import count_of
 _NONE: Mapping[Path, str] = MappingProxyType({})
 
 
-def verify_files(workplace: Workplace, paths: tuple[str, ...], policy: Policy) -> tuple[dict[str, Any], int, str]:
+def verify_files(
+    workplace: Workplace, paths: tuple[str, ...], policy: Policy, *, any_key: bool = False
+) -> tuple[dict[str, Any], int, str]:
     """Verify files and all data files below folders.
 
     Args:
         workplace: the command's workplace.
         paths: paths of files and folders.
         policy: defines the key service, the algorithm and the state directory.
+        any_key: whether the key service is also asked for keys that only files name.
 
     Returns:
         The report, the number of files that failed, and the report as text.
@@ -40,7 +43,7 @@ def verify_files(workplace: Workplace, paths: tuple[str, ...], policy: Policy) -
         ConfigError: a path does not exist.
         KeyServiceError: a key is denied, or does not exist and is not known to be shredded.
     """
-    verifier = _Verifier(workplace, policy, policy_keys(policy))
+    verifier = _Verifier(workplace, policy, policy_keys(policy, any_key=any_key))
     results = [verifier.verify(file) for file in named_files(workplace, paths)]
     problems = [result for result in results if result["error"] is not None]
     lines = [

@@ -6,7 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparkcrypt.arrow import open_table
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.policy.load import load_policy
 
 from .conftest import rows, run, write_encrypted
 
@@ -117,3 +121,50 @@ def test_names_control_no_terminal(tmp_path: Path, policy: Path) -> None:
         assert "name" in done.output + done.errors
         assert not set("\x1b\x9b\u202e") & set(done.output + done.errors)
     assert ended[1].document[0]["path"] == str(path)
+
+
+@pytest.mark.parametrize("foreign", ["footer", "pii"])
+@pytest.mark.parametrize("command", ["inspect", "verify", "rewrite --decrypt", "rewrite --rewrap", "index create"])
+def test_a_key_that_only_the_file_names_is_not_asked_for(
+    tmp_path: Path, policy: Path, keys: KeyService, monkeypatch: pytest.MonkeyPatch, foreign: str, command: str
+) -> None:
+    """Its id may be one of another account: it is refused by name, unless that is wanted."""
+    (tmp_path / "d").mkdir()
+    path = write_encrypted(tmp_path / "d" / "f.parquet", keys)
+    policy.write_text(policy.read_text().replace(f"key: {foreign},", "key: other,").replace(f"key: {foreign}}}", "key: other}"))
+    asked: list[str] = []
+    unwrap = LocalKeyService.unwrap
+
+    def note(self: LocalKeyService, key_id: str, wrapped: str) -> bytes:
+        asked.append(key_id)
+        return unwrap(self, key_id, wrapped)
+
+    monkeypatch.setattr(LocalKeyService, "unwrap", note)
+    verb, *options = command.split()
+    arguments = {
+        "rewrite": [path, tmp_path / "made.parquet", *options],
+        "index": [*options, "--path", tmp_path / "d", "--column", "ssn:values", "--to", tmp_path / "s"],
+    }.get(verb, [path])
+    done = run(verb, *arguments, "--policy", policy)
+    if (verb, foreign) == ("inspect", "pii"):
+        assert done.code == 0  # shows ids, and opens no column's key
+    elif verb != "index":  # which passes over files that it cannot read
+        assert f"names the master key '{foreign}'" in done.errors + done.output
+    assert (done.code == 0) is ((verb, foreign) == ("inspect", "pii"))
+    assert foreign not in asked
+    if verb != "index":
+        assert run(verb, *arguments, "--policy", policy, "--any-key").code == 0
+
+
+def test_a_footer_key_that_only_the_file_names_opens_no_table(
+    tmp_path: Path, policy: Path, keys: KeyService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``open_table`` refuses it as a reader does, before the key service is asked."""
+    (tmp_path / "d").mkdir()
+    write_encrypted(tmp_path / "d" / "f.parquet", keys)
+    policy.write_text(policy.read_text().replace("key: footer,", "key: other,"))
+    asked: list[str] = []
+    monkeypatch.setattr(LocalKeyService, "unwrap", lambda self, key_id, wrapped: asked.append(key_id))
+    with pytest.raises(VerificationError, match="its footer key is 'footer'; allowed: 'other'"):
+        open_table(str(tmp_path / "d"), load_policy(policy)).to_table()
+    assert asked == []

@@ -143,7 +143,7 @@ def test_an_encrypted_file_gets_new_data_keys(tmp_path: Path, plain: Path, polic
     assert done.code == 0, done.errors
     assert set(states(tmp_path / "f", policy).values()) == {"other"}
     assert len(states(tmp_path / "f", policy)) == 4
-    rewrite(tmp_path / "f", tmp_path / "p", "--policy", policy, "--decrypt")
+    rewrite(tmp_path / "f", tmp_path / "p", "--policy", policy, "--decrypt", "--any-key")
     assert pq.ParquetFile(tmp_path / "p" / "day=2026-01-05" / "part-0.parquet").read().equals(TABLE)
 
 
