@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 UTC_TIME = "%Y-%m-%dT%H:%M:%SZ"
 """Times in reports, records and descriptions of keys: ISO 8601 in UTC, in whole seconds."""
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What controls a terminal or the direction of text; line feeds and tabs, which texts for people have, are not among it."""
+"""What controls a terminal or the direction of text, without line feeds and tabs, which texts for people have."""
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 

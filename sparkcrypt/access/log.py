@@ -140,7 +140,6 @@ class AccessLog:
                 continue
             return _File(day, path, 0)
 
-
     def _make_day(self, name: str) -> Path:
         """Return the folder of a day, shared, or this user's own if another user owns the shared one."""
         like, own = self._folder.stat(), self._folder / f"user={os.geteuid()}"

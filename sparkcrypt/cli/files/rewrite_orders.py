@@ -133,7 +133,10 @@ class Orders:
             VerificationError: it is, and that was not allowed.
         """
         with naming(source):
-            for key_id in {getattr(found, "footer_key", None), *(column.key_id for column in (found.columns or {}).values())} - {None}:
+            for key_id in {
+                getattr(found, "footer_key", None),
+                *(column.key_id for column in (found.columns or {}).values()),
+            } - {None}:
                 if not self.any_key:
                     refuse_foreign_key(self.policy, str(key_id))
 

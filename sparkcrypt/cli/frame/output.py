@@ -43,5 +43,8 @@ def say(text: str) -> None:
 
 def align_table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: str = "") -> str:
     """Return rows as lines with aligned columns; None is printed as a dash."""
-    cells = [["-" if cell is None else re.sub(r"[\n\t]", "\N{REPLACEMENT CHARACTER}", str(cell)) for cell in row] for row in ([head, *rows] if head else rows)]
+    cells = [
+        ["-" if cell is None else re.sub(r"[\n\t]", "\N{REPLACEMENT CHARACTER}", str(cell)) for cell in row]
+        for row in ([head, *rows] if head else rows)
+    ]
     return "\n".join(indent + line for line in align_rows(cells))

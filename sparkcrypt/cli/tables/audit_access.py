@@ -68,7 +68,9 @@ def _text(report: AccessReport) -> str:
         lines.append(f"warning: {count_of(report.lost, 'event')}, of any column, could not be recorded")
     if report.missing:
         missing = count_of(report.missing, "event")
-        lines.append(f"warning: {missing}, of any column, between others of their processes: lost, removed or elsewhere")
+        lines.append(
+            f"warning: {missing}, of any column, between others of their processes: lost, removed or elsewhere"
+        )
     if report.unreadable:
         lines.append(f"warning: {count_of(report.unreadable, 'line')} cannot be read:")
         lines.append(align_table([[place] for place in report.unreadable_at], indent="  "))

@@ -11,8 +11,8 @@ from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
-    any_key_option,
     Launch,
+    any_key_option,
     json_option,
     path_option,
     policy_option,
@@ -81,7 +81,7 @@ def verify(
       sparkcrypt verify --table sales.customers --policy policy.yaml --manifest
       sparkcrypt verify --policy policy.yaml part-00000.snappy.parquet
     """
-    if paths and (table or path or where or manifest) or any_key and not paths:
+    if (paths and (table or path or where or manifest)) or (any_key and not paths):
         raise click.UsageError(
             "give either files, or --table, or --path; --where and --manifest go with --table, --any-key with files"
         )

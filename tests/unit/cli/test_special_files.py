@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.arrow import open_orc, open_table
+from sparkcrypt.backfill.journal.journal import Journal, RunRecord
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.orc import inspect_orc
 from sparkcrypt.parquet import inspect_file
 from sparkcrypt.policy.load import load_policy
@@ -18,8 +23,6 @@ from sparkcrypt.regular_files import read_regular
 from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
 
 from .conftest import run
-from .test_index_keep import index, table  # noqa: F401  # the table is a fixture
-from .test_runs import FIRST, store  # noqa: F401  # the state directory with two runs is a fixture
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -79,13 +82,18 @@ def test_table_outside_spark(policy: Path, tmp_path: Path, plant: Callable[[Path
 
 
 @pytest.mark.parametrize("plant", KINDS)
-def test_state_record(policy: Path, store: LocalStateStore, tmp_path: Path, plant: Callable[[Path], None]) -> None:  # noqa: F811
+def test_state_record(policy: Path, tmp_path: Path, plant: Callable[[Path], None]) -> None:
     """Its run is listed as damaged with the record's name, and the others as they are."""
-    record = tmp_path / "state" / "runs" / "uuid-1" / FIRST / "000002.json"
+    store, options = LocalStateStore(tmp_path / "state"), {"engine": "spark", "where": None, "output": None}
+    for run_id in ("20260101T000000000Z-aaaaaa", "20260201T000000000Z-bbbbbb"):
+        plain: dict[str, Any] = {**options, "exclusive": False}
+        begun = Journal.start(store, RunRecord("uuid-1", "sales.customers", run_id, "digest", {}, plain, 1))
+        begun.append("unit_listed", unit="p=0", files=[])
+    record = tmp_path / "state/runs/uuid-1/20260101T000000000Z-aaaaaa/000002.json"
     record.unlink()
     plant(record)
-    with pytest.raises(VerificationError, match="000002.json"):
-        store.read(f"runs/uuid-1/{FIRST}/000002.json")
+    with pytest.raises(VerificationError, match=r"000002\.json"):
+        store.read("runs/uuid-1/20260101T000000000Z-aaaaaa/000002.json")
     found = run("backfill", "list", "--policy", policy, "--json").document
     assert [listed["state"] for listed in found] == ["damaged", "unfinished"]
     assert "000002.json" in found[0]["damage"]
@@ -104,13 +112,18 @@ def test_record_is_never_larger_than_what_is_read(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("plant", KINDS)
-def test_sidecar_of_a_store(table: Path, policy: Path, plant: Callable[[Path], None]) -> None:  # noqa: F811
+def test_sidecar_of_a_store(policy: Path, keys: KeyService, tmp_path: Path, plant: Callable[[Path], None]) -> None:
     """Commands about the store name it, and end."""
-    sidecar = Path(index("create", table, policy, "--column", "id").document["store"], "_sparkcrypt.json")
+    (tmp_path / "d").mkdir()
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "d" / "f.parquet")
+    os.utime(tmp_path / "d" / "f.parquet", (1_700_000_000, 1_700_000_000))  # younger files are left out
+    options = ["--path", tmp_path / "d", "--to", tmp_path / "s", "--policy", policy]
+    assert run("index", "create", *options, "--column", "id").code == 0
+    sidecar = tmp_path / "s" / "_sparkcrypt.json"
     sidecar.unlink()
     plant(sidecar)
     for verb in ("verify", "refresh", "drop"):
-        done = index(verb, table, policy)
+        done = run("index", verb, *options)
         assert done.code != 0 and "_sparkcrypt.json" in done.errors, (verb, done)
 
 

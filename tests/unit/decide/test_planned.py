@@ -121,7 +121,7 @@ def test_a_place_like_deltas_log_takes_no_tag_away(where: str) -> None:
         tagged = {"properties": {PREFIX + "tags.add": "pii"}}
     request = write(f"{LOG}/{NAME}", ("add",), **tagged)
     assert resolve_write(request)["encrypt"] is True
-    with pytest.raises(PlanError, match="column add carries the tag 'pii', .* written to Delta"):
+    with pytest.raises(PlanError, match=r"column add carries the tag 'pii', .* written to Delta"):
         resolve_write({**request, "format": "Delta"})
 
 

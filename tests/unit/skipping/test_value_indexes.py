@@ -269,7 +269,9 @@ def test_many_row_groups_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_small_file_of_a_large_page_takes_little_memory(tmp_path: Path) -> None:
     """A page of 200 MB in a few kB is not decompressed."""
     file = tmp_path / "f.parquet"
-    pq.write_table(pa.table({"c": ["x" * 200_000_000]}), file, compression="zstd", use_dictionary=False, write_statistics=False)
+    pq.write_table(
+        pa.table({"c": ["x" * 200_000_000]}), file, compression="zstd", use_dictionary=False, write_statistics=False
+    )
     assert file.stat().st_size < 20_000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert "page of more than 64 MiB" in str(entry_of(file.read_bytes(), index_of(VALUES, "string")))
