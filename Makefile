@@ -34,7 +34,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint audit sbom jar bench chaos nights clean
+.PHONY: help demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint audit sbom jar bench chaos attacks nights clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -110,6 +110,10 @@ bench: $(JAR)  ## run the benchmarks and record their results
 chaos: $(JAR)  ## rounds of writers, passes, kills and faults, judged by a model (SECONDS=600 SEED=1)
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 	@echo "make chaos: no row was lost, doubled or left in clear"
+
+attacks: $(JAR)  ## attacks on files, tables, records and credentials; a hostile value of every property in every place
+	@$(WITH_JAVA) && SPARKCRYPT_ALL_CELLS=1 $(PYTEST) tests/attacks $(ARGS)
+	@echo "make attacks: no value came out in clear, and no forged row came in"
 
 nights: $(JAR)  ## nights of people, killed passes, expires and rotations on an estate of tables (SEED=1 NIGHTS=10)
 	@$(WITH_JAVA) && $(BIN)/python -m tests.everyday --seed $(SEED) --nights $(NIGHTS) $(ARGS)

@@ -98,10 +98,13 @@ def test_keys_set_by_hand(lake: Lake, option: str) -> None:
 
 
 def test_tblproperties_of_a_using_parquet_table(lake: Lake) -> None:
-    """TBLPROPERTIES of a data source table never reach its writer: the plan has no tag, a required one is refused."""
+    """TBLPROPERTIES of a data source table reach no writer: CREATE refuses them; after ALTER the plan has no tag."""
     policy = lake.policy()
     properties = f"TBLPROPERTIES ('{TAGS_PREFIX}email'='pii', '{REQUIRE_ENCRYPTION}'='true')"
-    lake.sql(f"CREATE TABLE t (id INT, email STRING) USING parquet {properties}")
+    create = "CREATE TABLE t (id INT, email STRING) USING parquet"
+    assert "reach no writer" in refusal(lake.sql, f"{create} {properties}")
+    lake.sql(create)
+    lake.sql(f"ALTER TABLE t SET {properties}")
     assert plan_table(lake.spark, "t", policy).encrypted == ()
     required = make_policy(lake.root / "strict", tables=f"  {lake.name('t')}: {{require_encryption: true}}\n")
     configure(lake.spark, required)
