@@ -143,7 +143,8 @@ def _find_unknown(files: HadoopFiles, status: UnitStatus, old: str) -> str | Non
     if not came:
         return None
     return (
-        f"{came[0]} is in it, which its run does not know; look at it with spark.read.parquet, and delete it yourself"
+        f"{came[0]} is in it, which its run does not know; read it with spark.read.parquet, insert what is missing "
+        "into a table, and only then delete it"
     )
 
 

@@ -218,11 +218,14 @@ class OrphanSearch:
         newest = max((child.modified_ms for child in [*files, *self._folders(folder)]), default=0)
         why = known.why_kept
         if known.kind == "new" and why is None and files:
-            why = "new files: the rows of a dropped external table may be here alone; delete them yourself"
+            why = (
+                "new files: the rows of a dropped external table may be here alone; read them with spark.read.parquet, "
+                "and delete them only if every row is elsewhere, or nobody needs it"
+            )
         if _ASIDE.search(comparable_path(folder)):
             why = (
-                "it was set aside to be deleted, and that was cut short: run the command again, or, if its table is "
-                "gone, look at it and delete it yourself"
+                "it was set aside to be deleted, and that was cut short: run the command again; if its table is gone, "
+                "look at it, and delete it if nobody needs its rows"
             )
         contents = self.list_contents(folder)
         if why is None:

@@ -18,7 +18,7 @@ NEXT_STEPS = {
     "KeyServiceUnavailableError": f"Wait until the key service answers again; {AGAIN}",
     "KeyAccessDeniedError": f"Let the job's credentials use this key; {AGAIN}",
     "BridgeError": f"Let `sparkcrypt doctor` check the jar, its helper and its interpreter; {AGAIN}",
-    "FormatError": f"Restore the file from another copy, or take it out of the unit; {AGAIN}",
+    "FormatError": f"Restore the file from another copy, or write its rows again; {AGAIN}",
     "UnsupportedFileError": "Run again with `--engine spark`, which decodes what cannot be rewritten page by page.",
     "StorageError": f"See that the storage answers and lets the job in; the file itself may be right; {AGAIN}",
     "VerificationError": f"Find out who wrote what the message names before anything else; {AGAIN}",

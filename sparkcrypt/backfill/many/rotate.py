@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _UNREACHED = (
     "what was copied can still be opened by whoever holds the earlier version: old files until `sparkcrypt backfill "
     "expire` deletes them, snapshots and backups of the storage, folders made with --output, tables of other "
-    "catalogs, and files that anybody has read; delete these, and retire the earlier versions (`sparkcrypt keys "
-    "retire`)"
+    "catalogs, and files that anybody has copied; rotate such tables with a session on their catalog, delete copies "
+    "that nobody needs, and only then retire the earlier versions (`sparkcrypt keys retire`)"
 )
 
 

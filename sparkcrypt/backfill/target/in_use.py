@@ -185,8 +185,8 @@ def refuse_used(places: Places, unit: str, folder: str, what: str) -> None:
     user = places.user_of(folder, but=unit)
     if user is not None:
         raise VerificationError(
-            f"{unit}: {folder} {what}, and {user}, so it stays where it is; point that elsewhere with ALTER TABLE … "
-            "SET LOCATION, then run again"
+            f"{unit}: {folder} {what}, and {user}, so it stays where it is; point that to a copy of its files with "
+            "ALTER TABLE … SET LOCATION, then run again"
         )
 
 

@@ -224,9 +224,8 @@ def refuse_overlaps(units: tuple[Unit, ...]) -> None:
     for before, after in pairwise(ordered):
         if (after.location.rstrip("/") + "/").startswith(before.location.rstrip("/") + "/"):
             raise PlanError(
-                f"units {before.name!r} and {after.name!r} share the folder {before.location}; give each partition a "
-                "folder of "
-                "its own with ALTER TABLE … SET LOCATION, then run again"
+                f"units {before.name!r} and {after.name!r} share the folder {before.location}; copy the files of "
+                "each into a folder of its own, and point it there with ALTER TABLE … SET LOCATION, then run again"
             )
 
 

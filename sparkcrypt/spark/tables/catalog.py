@@ -170,8 +170,8 @@ class Catalog:
                 storage = entry["storage"]
                 if not storage["locationUri"]:
                     raise PlanError(
-                        f"table {table.quoted}: the metastore knows no location of partition {values}; set it with "
-                        "ALTER TABLE … SET LOCATION, or drop the partition"
+                        f"table {table.quoted}: the metastore knows no location of partition {values}; set it to "
+                        "where its files are with ALTER TABLE … SET LOCATION"
                     )
                 found.append(Partition(values, _as_path(storage["locationUri"]), str(storage["serde"] or "")))
         return tuple(sorted(found, key=lambda item: item.values))
