@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import sparkcrypt
 from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
-from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.key_service import KeyServiceConfig, credential_variables
 
 if TYPE_CHECKING:
     from sparkcrypt.access.log import AccessLog
@@ -68,6 +68,7 @@ class Operations:
             "resolve_read": self._resolve_read,
             "resolve_orc_read": self._resolve_orc_read,
             "check_orc_reader": _check_orc_reader,
+            "credential_variables": lambda request: {"names": list(credential_variables(_key_service_of(request)))},
             "encrypted_columns": _encrypted_columns,
             "check_partitioning": _check_partitioning,
             "check_format": _check_format,

@@ -13,13 +13,17 @@ import signal
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any, BinaryIO
 
+from sparkcrypt import names
 from sparkcrypt.bridge.operations import OPERATIONS_ON_KEYS, Operations, hello
 from sparkcrypt.bridge.protocol import read_frame, write_frame
-from sparkcrypt.errors import BridgeError, SparkcryptError
+from sparkcrypt.errors import BridgeError, ConfigError, SparkcryptError
 
 MAX_THREADS = 16
+ENVIRONMENT_VARIABLE = "SPARKCRYPT_ENVIRONMENT_FILE"
+"""Set by the jar from the launch conf, for a file of lines ``NAME=value``."""
 
 
 class Server:
@@ -100,6 +104,7 @@ def main() -> None:
     """Serve on stdin and stdout until stdin closes; never returns."""
     source, sink = _take_pipes()
     _forbid_core_dumps()
+    _add_environment()
     # A terminal sends Ctrl-C to every process of the session; only the JVM decides when its helper ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -108,6 +113,22 @@ def main() -> None:
         sys.stderr.write(f"sparkcrypt helper: {error}\n")
         end_process(error.exit_code)
     end_process(0)
+
+
+def _add_environment() -> None:
+    """Add the variables of the file that the jar names: credentials that the JVM's own environment does not have."""
+    path = os.environ.get(ENVIRONMENT_VARIABLE)
+    if not path:
+        return
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        sys.stderr.write(f"sparkcrypt helper: {path} ({names.HELPER_ENVIRONMENT}) cannot be read: {error}\n")
+        end_process(ConfigError.exit_code)
+    for line in lines:
+        name, sign, value = line.strip().partition("=")
+        if sign and not name.startswith("#"):
+            os.environ[name] = value
 
 
 def _forbid_core_dumps() -> None:

@@ -104,6 +104,21 @@ class KeyServiceConfig:
         return canonical_json(self.to_dict())
 
 
+def credential_variables(config: KeyServiceConfig) -> tuple[str, ...]:
+    """Return the environment variables in which a built-in key service would look for a secret."""
+    options = config.options
+    auth: dict[str, Any] = options["auth"] if isinstance(options.get("auth"), dict) else {}
+    if config.type == "vault":
+        of_method = {
+            "token": {"token_file": "VAULT_TOKEN"},
+            "approle": {"role_id_file": "VAULT_ROLE_ID", "secret_id_file": "VAULT_SECRET_ID"},
+        }.get(auth.get("method", "token"), {})
+        return tuple(variable for option, variable in of_method.items() if option not in auth)
+    if config.type == "azure" and auth.get("method", "environment") == "environment":
+        return ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PASSWORD", "AZURE_PASSWORD")
+    return ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if config.type == "aws" else ()
+
+
 ENDURANCE_OPTIONS = ("deadline_seconds", "serve_stale_for")
 """Options of every key service over a network for when it does not answer (`policy.outage_options`)."""
 _NO_PART_OF_PLACE = frozenset(

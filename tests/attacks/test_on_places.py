@@ -113,7 +113,7 @@ def test_state_and_stores(site: Site, place: str) -> None:
         *(READS[name] for name in ("text", "table", "load")),
         *(WRITES[name] for name in ("append", "parquet")),
     ):
-        said = refusal(lambda attack=attack: attack(site, str(site.folder / place)))  # type: ignore[misc]
+        said = refusal(lambda attack=attack: attack(site, str(site.folder / place)))
         assert "neither read nor write there" in said
     assert site.unchanged()
 
@@ -168,7 +168,7 @@ def test_writes_over_keys_and_state(site: Site, write: str, place: str) -> None:
 def test_an_overwrite_from_above(site: Site) -> None:
     """It would delete all that is below."""
     for write in ("directory", "overwrite", "parquet"):
-        said = refusal(lambda write=write: WRITES[write](site, str(site.folder)))  # type: ignore[misc]
+        said = refusal(lambda write=write: WRITES[write](site, str(site.folder)))
         assert "neither read nor write there" in said
     assert site.unchanged()
 

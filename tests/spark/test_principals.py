@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -16,10 +17,12 @@ import pyspark
 import pytest
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.names import HELPER_ENVIRONMENT
 from sparkcrypt.policy.key_service import PRINCIPAL, KeyServiceConfig
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.setup.options import launch_conf
+from tests.attacks.listener import listening
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.connect import start_connect_server
@@ -290,6 +293,54 @@ def test_a_launch_allows_programs_and_local_files(site: Site) -> None:
             assert ("ran" in asked.stdout.split("\n")) == (name in ("transform", "reflect", "local_files"))
     finally:
         server.stop()
+
+
+TOKEN = "hvs.CANARY-of-the-helper"
+
+
+def test_a_credential_in_the_environment_of_a_server(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a server serves nobody; from a file the helper alone has it, and no process shows it."""
+    insert = "INSERT INTO people VALUES (1, 'a@x')"
+    with listening() as vault:
+        text = re.sub(
+            r"key_service: .*",
+            f"key_service: {{type: vault, address: '{vault.address}', namespace: 'of/{PRINCIPAL}', max_retries: 0}}",
+            (site.folder / "policy.yaml").read_text(),
+        )
+        (tmp_path / "policy.yaml").write_text(text)
+        conf = launch_conf(
+            load_policy(tmp_path / "policy.yaml", principal=PRINCIPAL),
+            site.conf["spark.jars"],
+            sys.executable,
+        )
+        file = tmp_path / "helper.env"
+        file.write_text(f"# of helpers alone\nVAULT_TOKEN={TOKEN}\n")
+        for with_file in (False, True):
+            if with_file:
+                monkeypatch.delenv("VAULT_TOKEN")
+                conf[HELPER_ENVIRONMENT] = str(file)
+            else:
+                monkeypatch.setenv("VAULT_TOKEN", TOKEN)
+            try:
+                server = start_thrift_server(tmp_path / f"thrift{with_file}", conf)
+            except ServiceUnavailableError as unavailable:
+                require_service(str(unavailable))
+            try:
+                asked = server.ask("CREATE TABLE people (id INT, email STRING) USING parquet", insert)
+                if not with_file:
+                    assert refusals(asked, "VAULT_TOKEN is in the environment of a server's JVM") == 2, asked.stderr
+                    assert vault.requests == 0
+                    continue
+                assert TOKEN in vault.tokens, asked.stderr
+                for environment in Path("/proc").glob("[0-9]*/environ"):
+                    with contextlib.suppress(OSError):  # processes of others, or ended ones
+                        assert TOKEN.encode() not in environment.read_bytes(), environment
+                asked = server.ask(f"SELECT concat('read: ', value) FROM text.`{file}`")
+                assert refusals(asked, "the helper's environment") == 1
+            finally:
+                server.stop()
 
 
 CONNECT = """

@@ -25,6 +25,7 @@ import org.slf4j.LoggerFactory;
 final class HelperProcess {
   private static final Logger LOG = LoggerFactory.getLogger(HelperProcess.class);
   private static final byte[] END = new byte[0];
+  private static final String ENVIRONMENT_FILE = "SPARKCRYPT_ENVIRONMENT_FILE";
   private static final String ALLOW_HTTP = "SPARKCRYPT_ALLOW_HTTP";
 
   private final List<String> command;
@@ -56,10 +57,14 @@ final class HelperProcess {
 
   HelperProcess(List<String> command) throws IOException {
     this.command = command;
-    // It inherits this JVM's environment, so credentials reach it as they reach Spark; its stderr is the executor's log.
+    // It inherits this JVM's environment, and a file may add to it; its stderr is the executor's log.
     ProcessBuilder builder = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT);
     if (Launch.isSpark()) {
       builder.environment().put(ALLOW_HTTP, String.valueOf(Launch.allowsHttp()));
+      String file = Launch.conf(Interpreter.ENVIRONMENT_CONF);
+      if (file != null && !file.isBlank()) {
+        builder.environment().put(ENVIRONMENT_FILE, file.trim()); // read by the helper itself, so that /proc shows none of it
+      }
     }
     this.process = builder.start();
     startThread("sparkcrypt-helper-reader", this::readAnswers);

@@ -57,6 +57,9 @@ final class PrincipalBinding {
       String template = isTemplate ? policy : launched; // a client may have SET another one at its login
       String principal = bound != null ? bound.principal() : user != null ? user : Launch.principal();
       String rendered = insertPrincipal(template, principal);
+      if (user != null) {
+        ServerGuard.refuseCredentials(rendered);
+      }
       RegisteredPolicies.serve(session.sparkContext().env().rpcEnv());
       bound = new Bound(principal, RegisteredPolicies.addPrincipal(principal, rendered));
       BOUND.put(session, bound);

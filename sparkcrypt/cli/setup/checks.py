@@ -27,7 +27,7 @@ from sparkcrypt.errors import (
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.names import PREFIX
-from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.key_service import PRINCIPAL, KeyServiceConfig, credential_variables
 from sparkcrypt.policy.model import Policy
 
 if TYPE_CHECKING:
@@ -93,6 +93,28 @@ def check_audit(policy: Policy) -> str:
     """Return the master key that authenticates the audits of runs, or why that key is weak."""
     masters = MasterKeys.of(policy)
     return masters.weakness(masters.current) or f"authenticated under {masters.current!r}, a key of its own"
+
+
+def check_environment(policy: Policy, spark: SparkSession) -> str:
+    """Check that users of a server with keys of their own cannot read the key service's credential in its environment.
+
+    Args:
+        policy: the policy with ``{principal}`` where the file has it.
+        spark: a session that is launched as the server is.
+
+    Raises:
+        ConfigError: a variable is set here, or for executors; the message names it.
+    """
+    if PRINCIPAL not in policy.key_service.options_json:
+        return "the key service is the same for all users"
+    found = [
+        name
+        for name in credential_variables(policy.key_service)
+        if os.environ.get(name) or spark.sparkContext.getConf().get(f"spark.executorEnv.{name}", None)
+    ]
+    if found:
+        raise ConfigError(f"users of a server that is started like this could read {', '.join(found)}")
+    return "no credential of the key service is in it"
 
 
 def check_local_directory(config: KeyServiceConfig) -> str:

@@ -7,8 +7,9 @@ import click
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import json_option, policy_option
-from sparkcrypt.cli.frame.output import show
-from sparkcrypt.policy.key_service import PRINCIPAL
+from sparkcrypt.cli.frame.output import say, show
+from sparkcrypt.names import HELPER_ENVIRONMENT
+from sparkcrypt.policy.key_service import PRINCIPAL, credential_variables
 from sparkcrypt.spark.jvm.jar import jar_path
 from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
 
@@ -33,5 +34,10 @@ def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> Non
     """  # click shows the first paragraph whole
     with Workplace("sparkcrypt conf") as workplace:
         loaded = workplace.policy(policy, principal=PRINCIPAL)  # servers replace it with each user's name
+    if PRINCIPAL in loaded.key_service.options_json and (variables := credential_variables(loaded.key_service)):
+        say(
+            f"users of a server can read its environment: start it and its executors without {', '.join(variables)}, "
+            f"and name a file of lines NAME=value for helpers by {HELPER_ENVIRONMENT}"
+        )
     found = launch_conf(loaded, jar or str(jar_path()), python)
     show(found, defaults_lines(found), as_json=as_json)

@@ -14,6 +14,7 @@ from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spa
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.setup.checks import (
     check_audit,
+    check_environment,
     check_key,
     check_key_service,
     check_local_directory,
@@ -23,6 +24,8 @@ from sparkcrypt.cli.setup.checks import (
 )
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.names import HELPER_ENVIRONMENT
+from sparkcrypt.policy.key_service import PRINCIPAL
 from sparkcrypt.policy.model import Policy
 
 
@@ -130,6 +133,12 @@ def _examine(examination: Examination, workplace: Workplace, uri: str, table: st
         lambda: check_state(workplace, policy.run_state),
         "make run_state of the policy a place that this user may write to, on a local disk, HDFS or an object store",
     )
+    if ready:
+        examination.check(
+            "environment",
+            lambda: check_environment(workplace.policy(uri, principal=PRINCIPAL), workplace.spark),
+            f"start the server without it, and name a file of lines NAME=value for helpers by {HELPER_ENVIRONMENT}",
+        )
     if ready and table is not None:
         _examine_table(examination, workplace, policy, table)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from sparkcrypt.policy.load import load_policy
@@ -35,3 +36,16 @@ def test_a_jar_that_was_not_built_is_70(policy: Path, monkeypatch: object, tmp_p
         done = run("conf", "--policy", policy)
     assert done.code == 70
     assert "make jar" in done.errors
+
+
+def test_a_credential_of_a_server_of_many_users_is_named(policy: Path) -> None:
+    """The lines stay as they are; stderr says what the server's environment must not have."""
+    text = policy.read_text()
+    service = "key_service: {type: vault, address: 'https://vault:8200', namespace: 'of/{principal}'}"
+    policy.write_text(re.sub(r"key_service: .*", service, text))
+    done = run("conf", "--policy", policy, "--jar", "/lib/s.jar")
+    assert "without VAULT_TOKEN" in done.errors
+    assert "spark.sparkcrypt.helper.environment" in done.errors
+    assert all(line.startswith("spark.") for line in done.output.splitlines())
+    policy.write_text(text)
+    assert not run("conf", "--policy", policy, "--jar", "/lib/s.jar").errors

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +19,7 @@ from sparkcrypt.errors import (
     VerificationError,
 )
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.policy.key_service import PRINCIPAL
 from sparkcrypt.policy.load import load_policy
 
 from .conftest import run
@@ -159,3 +162,27 @@ def test_the_key_of_audits_is_checked_and_its_lack_told(policy: Path) -> None:
     loaded = load_policy(policy)
     assert checks.key_checks(loaded)[-1] == checks.NamedKey("audit", False)
     assert checks.check_audit(loaded) == "authenticated under 'audit', a key of its own"
+
+
+def test_a_credential_in_the_environment_of_a_server_is_found(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a key service that is another for each principal, here and among the settings of executors."""
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: settings))
+    settings: dict[str, str] = {}
+    service = "key_service: {type: vault, address: 'https://vault:8200', namespace: 'of/{principal}'}"
+    text = policy.read_text()
+
+    def check(principal: str) -> str:
+        return checks.check_environment(load_policy(policy, principal=principal), spark)  # type: ignore[arg-type]
+
+    monkeypatch.setenv("VAULT_TOKEN", "hvs.token")
+    assert "same for all users" in check(PRINCIPAL)
+    policy.write_text(re.sub(r"key_service: .*", service, text))
+    with pytest.raises(ConfigError, match="could read VAULT_TOKEN"):
+        check(PRINCIPAL)
+    monkeypatch.delenv("VAULT_TOKEN")
+    assert "no credential" in check(PRINCIPAL)
+    settings["spark.executorEnv.VAULT_TOKEN"] = "hvs.token"
+    with pytest.raises(ConfigError, match="could read VAULT_TOKEN"):
+        check(PRINCIPAL)
+    policy.write_text(re.sub(r"key_service: .*", service[:-1] + ", auth: {method: token, token_file: /t}}", text))
+    assert "no credential" in check(PRINCIPAL)
