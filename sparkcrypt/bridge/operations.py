@@ -73,6 +73,9 @@ class Operations:
             "check_partitioning": _check_partitioning,
             "check_format": _check_format,
             "check_sink": _check_sink,
+            "check_written": _check_written,
+            "check_bucketing": _check_bucketing,
+            "refuse_naming": _refuse_naming,
             "check_inherited": _check_inherited,
             "check_lost": _check_lost,
             "check_declassified": _check_declassified,
@@ -253,6 +256,24 @@ def _check_sink(request: Request) -> Answer:
     from sparkcrypt.decide.planned_writes import check_sink
 
     return check_sink(dict(request))
+
+
+def _check_written(request: Request) -> Answer:
+    from sparkcrypt.decide.values_in_clear import check_written
+
+    return check_written(request)
+
+
+def _check_bucketing(request: Request) -> Answer:
+    from sparkcrypt.decide.values_in_clear import check_bucketing
+
+    return check_bucketing(request)
+
+
+def _refuse_naming(request: Request) -> Answer:
+    from sparkcrypt.decide.values_in_clear import refuse_naming
+
+    return refuse_naming(request)
 
 
 def _check_inherited(request: Request) -> Answer:

@@ -36,6 +36,7 @@ _KNOWN = (
     names.REQUIRE_ENCRYPTION,
     names.PARTITION,
     names.ALLOW_MASKED,
+    names.FIELD_METADATA,
 )
 LINKS_SECONDS = 60
 """How long it is kept to what the links of known locations lead."""

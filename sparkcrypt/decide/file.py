@@ -30,13 +30,14 @@ from sparkcrypt.decide.masked_writes import refuse_masked
 from sparkcrypt.decide.planned_writes import format_text
 from sparkcrypt.decide.read_checks import FileRead, check_columns, check_footer
 from sparkcrypt.decide.request import decode_base64, optional_text, require_properties, require_text
+from sparkcrypt.decide.values_in_clear import footer_mode_of, redact_written_schema, refuse_in_plaintext_footer
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.keys.sealed_history import Unwrap, no_unwrap
 from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.paths import partition_values
 from sparkcrypt.plan import EncryptionPlan, build_plan
-from sparkcrypt.schema import Schema, schema_from_spark
+from sparkcrypt.schema import Schema, schema_from_spark, shown_path
 from sparkcrypt.tags.model import TaggedColumn
 from sparkcrypt.tags.unite import unite_tags
 
@@ -67,7 +68,8 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
         route_keys: returns the keys of buckets that are replaced by keys of late data.
 
     Returns:
-        ``{"encrypt": False, "policy_digest"}``, or with ``encrypt`` true the footer key, columns and AAD prefix.
+        ``{"encrypt": False, "policy_digest"}``, or with ``encrypt`` true the footer key, columns, AAD prefix, and the
+        ``schema`` that the file may have in its metadata.
 
     Raises:
         ConfigError, PlanError: the file may not be written like this; the message names column or option.
@@ -91,6 +93,9 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
     if not plan.encrypted:
         return {"encrypt": False, "policy_digest": digest}
     _refuse_summary_files(properties, plan)
+    written = optional_text(request, "schema")
+    if written and footer_mode_of(context) == "plaintext":
+        refuse_in_plaintext_footer(plan.columns, written)
     identity = identity_of_write(
         path, target=optional_text(request, "target"), table_uuid=context.uuid, partition=context.partition
     )
@@ -100,6 +105,7 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
     return {
         "encrypt": True,
         "policy_digest": digest,
+        "schema": written and redact_written_schema(plan.columns, written, properties),
         "key_service": plan.key_service_json,
         "footer_key": encode_key_id(plan.footer_key),
         "plaintext_footer": plan.footer_mode == "plaintext",
@@ -124,7 +130,7 @@ def resolve_read(request: Mapping[str, Any], unwrap: Unwrap = no_unwrap) -> dict
 
     Returns:
         ``{"key_service": canonical JSON, "aad_prefix": the prefix that the reader must use, base64 or None, "table":
-        the name used to look up rules, or None}``.
+        the name used to look up rules, or None}``; and ``warnings``, if the footer has bounds of an encrypted column in clear.
 
     Raises:
         VerificationError: the file is not what the policy, its history and the file's place allow.
@@ -137,10 +143,17 @@ def resolve_read(request: Mapping[str, Any], unwrap: Unwrap = no_unwrap) -> dict
             prefix = decode_base64(footer.get("aad_prefix"), "aad_prefix")
             check_aad_prefix(prefix, read.path, table_uuid=context.uuid, strict=context.require_encryption)
             check_columns(read)
+    warnings = [
+        f"{read.path}: bounds of the encrypted column {shown_path(tuple(column['path']))} are in clear in its footer; "
+        "`sparkcrypt rewrite` writes the file without them"
+        for column in footer["columns"]
+        if column.get("bounds")
+    ]
     return {
         "key_service": context.policy.key_service.canonical(),
         "aad_prefix": footer.get("aad_prefix"),
         "table": context.name,
+        **({"warnings": warnings} if warnings else {}),
     }
 
 

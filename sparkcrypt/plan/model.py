@@ -75,6 +75,7 @@ class EncryptionPlan:
     """Every leaf column of a table, or of one file, with its key; equal inputs in any order give equal plans.
 
     ``without_effect`` has a line for each property of the table that looks like a tag and is not read as one.
+    ``in_clear`` has a line for each encrypted column whose values name files of the table.
     """
 
     table: str | None
@@ -92,6 +93,7 @@ class EncryptionPlan:
     schema: Schema = field(default=Schema(()), repr=False)
     footer_key_history: tuple[str, ...] = ()
     without_effect: tuple[str, ...] = ()
+    in_clear: tuple[str, ...] = ()
 
     @property
     def encrypted(self) -> tuple[ColumnPlan, ...]:
@@ -137,6 +139,7 @@ class EncryptionPlan:
             "columns": [column.to_dict() for column in self.columns],
             "differences": list(self.differences),
             "without_effect": list(self.without_effect),
+            "in_clear": list(self.in_clear),
         }
 
     def table_text(self) -> str:
@@ -155,6 +158,7 @@ class EncryptionPlan:
             head += "; observed only (enforce: false)"
         notes = [f"differs: {difference}" for difference in self.differences]
         notes += [f"tag without effect: {line}" for line in self.without_effect]
+        notes += [f"in clear: {line}" for line in self.in_clear]
         return "\n".join([head, *lines, *notes])
 
     def explain(self) -> None:

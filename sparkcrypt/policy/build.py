@@ -18,6 +18,7 @@ from sparkcrypt.policy.derived import check_declassify, declassify_of, safe_aggr
 from sparkcrypt.policy.duration import duration_of, grace_of
 from sparkcrypt.policy.key_service_section import key_service_of
 from sparkcrypt.policy.model import (
+    BUCKETING_MODES,
     DATA_KEY_BITS,
     FOOTER_MODES,
     INHERIT_MODES,
@@ -119,6 +120,7 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         index_location=index_location_of(root, resolve),
         sinks=root.choice("sinks", SINK_MODES, None),
         inherit=root.choice("inherit", INHERIT_MODES, None),
+        bucketing=root.choice("bucketing", BUCKETING_MODES, None),
         access_log=access_log_of(root, resolve),
         declassify=declassify_of(root),
         rotate_every_seconds=duration_of(root, "rotate_every"),

@@ -17,12 +17,14 @@ Untagged = Literal["plaintext", "footer_key", "deny"]
 OnDenied = Literal["error", "mask"]
 SinkMode = Literal["deny", "warn", "allow"]
 InheritMode = Literal["observe", "refuse", "add"]
+BucketingMode = Literal["warn", "deny"]
 
 FOOTER_MODES: tuple[FooterMode, ...] = ("encrypted", "plaintext")
 UNTAGGED: tuple[Untagged, ...] = ("plaintext", "footer_key", "deny")
 ON_DENIED: tuple[OnDenied, ...] = ("error", "mask")
 SINK_MODES: tuple[SinkMode, ...] = ("deny", "warn", "allow")
 INHERIT_MODES: tuple[InheritMode, ...] = ("observe", "refuse", "add")
+BUCKETING_MODES: tuple[BucketingMode, ...] = ("warn", "deny")
 DATA_KEY_BITS = (128, 192, 256)
 PLAINTEXT = "plaintext"
 SAFE_AGGREGATES = (
@@ -151,6 +153,7 @@ class Policy:
     ``index_location`` is where stores for data skipping are, a folder for each table; None if it is not set.
     ``sinks`` is how writes of tagged columns to sinks that encrypt nothing are treated, as written.
     ``inherit`` is how tagged values in columns of a table that lack these tags are treated, as written.
+    ``bucketing`` is how writes into existing tables that are bucketed by a tagged column are treated.
     ``access_log`` is where readers write access events; None if they write none.
     ``declassify`` is the rule on who may remove tags from values; None: no principal.
     ``rotate_every_seconds`` is the age of a master key's newest version at which its rotation is due.
@@ -178,6 +181,7 @@ class Policy:
     index_location: str | None = None
     sinks: SinkMode | None = None
     inherit: InheritMode | None = None
+    bucketing: BucketingMode | None = None
     access_log: AccessLogRule | None = None
     declassify: DeclassifyRule | None = None
     rotate_every_seconds: int | None = None
@@ -268,6 +272,7 @@ class Policy:
             "index": None if self.index_location is None else {"location": self.index_location},
             "sinks": self.sinks,
             "inherit": self.inherit,
+            "bucketing": self.bucketing,
             "access_log": self.access_log and self.access_log.to_dict(),
             "declassify": self.declassify and self.declassify.to_dict(),
             "rotate_every": None if period is None else f"{period}s",

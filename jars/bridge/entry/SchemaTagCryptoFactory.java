@@ -43,6 +43,9 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
     if (!Wire.requireField(answer, "encrypt").asBoolean(true)) {
       return null;
     }
+    if (answer.path("schema").isTextual()) {
+      FooterNote.add(context, Names.SPARK_SCHEMA, answer.path("schema").asText());
+    }
     WriteKeys keys = new WriteKeys(answer);
     return keys.rebuild(super.getFileEncryptionProperties(keys.properties(conf), tempFilePath, context));
   }

@@ -2,11 +2,16 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashSet;
+import java.util.List;
+import java.util.Locale;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.util.QueryExecutionListener;
 import org.slf4j.Logger;
@@ -15,8 +20,8 @@ import org.slf4j.LoggerFactory;
 /**
  * A listener that removes the statistics of encrypted columns from the catalog after ANALYZE TABLE … FOR COLUMNS.
  *
- * <p>They contain minimum, maximum and histogram bounds in clear. Spark has no hook before they are stored, so the catalog
- * contains them until its listeners run. If the encrypted columns cannot be determined, the statistics of all columns are
+ * <p>They contain minimum, maximum and histogram bounds in clear. TagRule keeps such columns out of the command; this is for
+ * sessions without it, where the catalog has the statistics until its listeners run. If the encrypted columns cannot be determined, the statistics of all columns are
  * dropped.
  */
 public class StatisticsGuard implements QueryExecutionListener {
@@ -33,6 +38,30 @@ public class StatisticsGuard implements QueryExecutionListener {
         LOG.error("column statistics of {} could not be checked for encrypted columns", Calls.call(command, "tableIdent"), e);
       }
     }
+  }
+
+  /** Returns an ANALYZE without the columns whose statistics would be removed again; any other plan as it is. */
+  static LogicalPlan withoutEncrypted(SparkSession session, LogicalPlan plan) {
+    if (!plan.getClass().getName().equals(COMMAND)) {
+      return plan;
+    }
+    Object state = Calls.call(session, "sessionState");
+    Object catalog = Calls.call(state, "catalog");
+    Object identifier = Calls.call(plan, "tableIdent");
+    if ((Boolean) Calls.call(catalog, "isTempView", identifier)) {
+      return plan; // its statistics are kept with its cache, in memory
+    }
+    Object table = Calls.call(catalog, "getTableMetadata", identifier);
+    Set<String> encrypted = encryptedColumns(state, table);
+    if (encrypted != null && encrypted.isEmpty()) {
+      return plan;
+    }
+    Set<Object> left = encrypted == null ? null : new HashSet<>(Trees.lowerCase(List.copyOf(encrypted)));
+    Object named = Calls.orNull(Calls.call(plan, "columnNames"));
+    List<Object> names = new ArrayList<>(named == null ? List.of(TableEntry.schema(table).fieldNames()) : Calls.list(named));
+    names.removeIf(name -> left == null || left.contains(((String) name).toLowerCase(Locale.ROOT)));
+    LOG.info("column statistics of encrypted columns of {} are not computed", identifier);
+    return plan.makeCopy(new Object[] {identifier, Calls.some(Calls.scalaList(names)), false});
   }
 
   @Override

@@ -44,6 +44,7 @@ final class FooterFacts {
   private static final class Column {
     final boolean encrypted;
     final byte[] keyMetadata;
+    boolean hasBounds;
 
     Column(boolean encrypted, byte[] keyMetadata) {
       this.encrypted = encrypted;
@@ -137,6 +138,7 @@ final class FooterFacts {
               "VerificationError",
               path + ": column " + String.join(".", name) + " is twice in a row group, or differs between row groups");
         }
+        columns.get(name).hasBounds |= hasBounds(chunk);
         seen++;
       }
       if (seen != columns.size()) {
@@ -144,6 +146,14 @@ final class FooterFacts {
       }
       rowGroups++;
     }
+  }
+
+  /** Returns whether bounds of an encrypted column are in clear; Spark 3.5 knows no geospatial statistics. */
+  private static boolean hasBounds(ColumnChunk chunk) {
+    return chunk.isSetEncrypted_column_metadata()
+        && chunk.isSetMeta_data()
+        && (chunk.getMeta_data().isSetStatistics()
+            || Boolean.TRUE.equals(Calls.callIfPresent(chunk.getMeta_data(), "isSetGeospatial_statistics")));
   }
 
   private static List<String> columnName(Path path, ColumnChunk chunk) {
@@ -190,7 +200,7 @@ final class FooterFacts {
         (name, column) -> {
           ObjectNode entry = list.addObject();
           name.forEach(entry.putArray("path")::add);
-          entry.put("encrypted", column.encrypted).put("key_metadata", Wire.base64(column.keyMetadata));
+          entry.put("encrypted", column.encrypted).put("bounds", column.hasBounds).put("key_metadata", Wire.base64(column.keyMetadata));
         });
     return json;
   }

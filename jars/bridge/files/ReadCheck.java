@@ -8,9 +8,13 @@ import java.util.Arrays;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.crypto.FileDecryptionProperties;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /** A check of a file's footer by the helper, whose answer is converted into parquet-mr's decryption properties. */
 final class ReadCheck {
+  private static final Logger LOG = LoggerFactory.getLogger(ReadCheck.class);
+
   private final SessionConf session;
   private final FileKeys keys;
 
@@ -45,6 +49,7 @@ final class ReadCheck {
     ObjectNode request = session.request("resolve_read", path).put("requested_schema", conf.get(Names.REQUESTED_SCHEMA));
     request.set("footer", facts.toJson());
     JsonNode answer = Helper.ask(request);
+    answer.path("warnings").forEach(warning -> LOG.warn("{}", warning.asText()));
     keys.belongTo(answer.path("table").asText(null));
     if (facts.mode.equals("plaintext")) {
       return null;

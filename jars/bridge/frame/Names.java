@@ -24,6 +24,7 @@ final class Names {
   static final String TAGS_PREFIX = PREFIX + "tags.";
   static final String TABLE_SCHEMA = PREFIX + "table.schema";
   static final String OWNER_SCHEMAS = PREFIX + "owner.schemas";
+  static final String FIELD_METADATA = PREFIX + "field_metadata";
   static final String ALLOW_MASKED = PREFIX + "allow_masked";
   static final String RULE_MARK = "sparkcrypt.rule";
   static final String PREDECESSOR = "sparkcrypt.predecessor";

@@ -53,9 +53,10 @@ final class LostTagsGuard {
   }
 
   /** The target of a write: the folder, and the properties of its table. */
-  private record Target(String folder, Map<String, String> properties) {}
+  record Target(String folder, Map<String, String> properties) {}
 
-  private Target targetOf(LogicalPlan command, Object table) {
+  /** Returns the target of a write; null if it is neither a table nor a folder. */
+  Target targetOf(LogicalPlan command, Object table) {
     if (table != null) {
       return new Target("/", TableEntry.writerProperties(table));
     }

@@ -41,6 +41,7 @@ final class PlanNodes {
   private final FormerHomes homes;
   private final PartitionGuard partitions;
   private final FormatGuard formats;
+  private final ClearValuesGuard clear;
   private final SucceedingTables succeeding;
 
   PlanNodes(SparkSession session, SessionPolicy policy) {
@@ -49,6 +50,7 @@ final class PlanNodes {
     homes = new FormerHomes(tables);
     partitions = new PartitionGuard(policy);
     formats = new FormatGuard(session, policy);
+    clear = new ClearValuesGuard(policy);
     succeeding = new SucceedingTables(session, tables);
   }
 
@@ -174,6 +176,7 @@ final class PlanNodes {
     if (table != null) {
       CutOffSwap.refuse(table, policy.hadoopConf());
       told = tables.writerProperties(tables.fresh(Calls.call(table, "identifier")));
+      checkBuckets(table, node);
     } else if (isTold(options)) {
       checkStated(folder, options);
       homes.refuseWrite(folder, TableEntry.uuidIn(options), true);
@@ -193,6 +196,10 @@ final class PlanNodes {
       } else {
         OrcWrite.refuseClear(policy.request("resolve_orc_write", folder), schema, told);
       }
+    } else {
+      StructType written = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query"));
+      told = new TreeMap<>(told);
+      told.putAll(clear.optionsOf(written, folder, told, options));
     }
     Object more = Calls.with(judged, told);
     return more == options ? node : replace(node, options, more);
@@ -210,6 +217,7 @@ final class PlanNodes {
     if (TableEntry.folder(table) != null) {
       tables.checkPartitions(TableEntry.folder(table), columnNames(partitionColumns), TableEntry.name(table));
     }
+    checkBuckets(table, node);
     refuseHivesOrc(Calls.call(table, "storage"), told, node, partitionColumns, TableEntry.folder(table));
     addQuery(told, node, partitionColumns);
     addFactory(told, Calls.call(table, "properties"), table, TableEntry.folder(table));
@@ -263,6 +271,7 @@ final class PlanNodes {
     boolean isHome = homes.refuseTable(folderOf(table), TableEntry.quote(table));
     boolean makes = WriteQueries.overwrites(node) || !tables.exists(identifier);
     if (makes) {
+      clear.checkBuckets(table, (StructType) Calls.call(Calls.call(node, "query"), "schema"), true);
       tables.checkMade(folderOf(table), TableEntry.name(table));
     }
     Object identified = makes ? withUuid(table, isHome) : table;
@@ -285,12 +294,20 @@ final class PlanNodes {
     if (complete != table) {
       SinkGuard.checkEmpty(policy, complete);
     }
+    clear.checkEmpty(complete);
+    clear.checkBuckets(complete, TableEntry.schema(complete), true);
     boolean fits =
         folder == null
             && (policy.encryptsOrc() ? "parquet,hive,orc" : "parquet,hive")
                 .contains(String.valueOf(Calls.orNull(Calls.call(table, "provider"))).toLowerCase(Locale.ROOT));
     Object identified = fits ? withUuid(complete, false) : complete;
     return identified == table ? node : replace(node, table, identified);
+  }
+
+  /** Judges the bucket columns of a table that is there, by its own tags and those of the rows that it gets. */
+  private void checkBuckets(Object table, LogicalPlan node) {
+    clear.checkBuckets(table, TableEntry.schema(table), false);
+    clear.checkBuckets(table, (StructType) Calls.call(Calls.call(node, "query"), "schema"), false);
   }
 
   private LogicalPlan createLike(LogicalPlan node) {

@@ -78,7 +78,7 @@ final class SinkGuard {
   }
 
   /** Returns the sink's name; null if it encrypts by tags, if another guard judges it, or if its own plan is judged. */
-  private static String sinkOf(LogicalPlan node) {
+  static String sinkOf(LogicalPlan node) {
     String name = node.getClass().getSimpleName();
     if (SOURCES.containsKey(name)) {
       Object source = Calls.call(node, SOURCES.get(name));

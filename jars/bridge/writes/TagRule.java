@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.plans.logical.DeserializeToObject;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -62,7 +63,7 @@ final class TagRule extends Rule<LogicalPlan> {
     LogicalPlan query = WriteQueries.query(plan);
     LogicalPlan ofVariables = VariableTags.query(plan);
     if (query == null && ofVariables == null && plan instanceof Command) {
-      return plan;
+      return StatisticsGuard.withoutEncrypted(session, plan);
     }
     TableTags tables = new TableTags(session, policy, query != null);
     PlanTags tags = new PlanTags(tables, policy.safeAggregates());
@@ -77,14 +78,21 @@ final class TagRule extends Rule<LogicalPlan> {
     }
     DeclassifyGuard.check(session, policy, tags.declassifiedValues(), query != null);
     if (query == null) {
-      return WriteQueries.showTags(plan, tags);
+      LogicalPlan shown = WriteQueries.showTags(plan, tags);
+      new ClearValuesGuard(policy).checkNaming(shown.schema());
+      return shown;
     }
     StructType written = WriteQueries.showTags(query, tags).schema();
     SinkGuard.check(policy, plan, written, tables);
     InheritedTagsGuard inherited = new InheritedTagsGuard(session, policy);
     Object table = inherited.tableOf(plan);
-    new LostTagsGuard(session, policy).check(plan, query, tags, written, table);
-    return WriteQueries.addTags(plan, query, tags, inherited.lacking(table, written, tables));
+    LostTagsGuard lost = new LostTagsGuard(session, policy);
+    lost.check(plan, query, tags, written, table);
+    Map<String, Set<String>> lacking = inherited.lacking(table, written, tables);
+    LostTagsGuard.Target target = lost.targetOf(plan, table);
+    Map<String, Metadata> kept =
+        new ClearValuesGuard(policy).checkWrite(plan, written, target == null ? new LostTagsGuard.Target("/", Map.of()) : target);
+    return WriteQueries.addTags(plan, query, tags, lacking, kept);
   }
 
   /** Adds the tags that a table which is being made of a query has by its description to the columns of the query. */

@@ -87,10 +87,12 @@ final class WriteQueries {
    * Returns a command whose query's columns carry all of their tags, and their lineage.
    *
    * @param lacking the columns whose tags the table that is written to lacks, and these tags
+   * @param kept the metadata of columns that are not written with all that they have
    */
-  static LogicalPlan addTags(LogicalPlan command, LogicalPlan query, PlanTags tags, Map<String, Set<String>> lacking) {
+  static LogicalPlan addTags(
+      LogicalPlan command, LogicalPlan query, PlanTags tags, Map<String, Set<String>> lacking, Map<String, Metadata> kept) {
     Map<ExprId, Attribute> renamed = new HashMap<>();
-    LogicalPlan wrapped = wrap(query, tags, lacking, renamed);
+    LogicalPlan wrapped = wrap(query, tags, lacking, kept, renamed);
     if (wrapped == query) {
       return command;
     }
@@ -111,14 +113,19 @@ final class WriteQueries {
    * also makes columns with the old ids without metadata, such as those of dropDuplicates.
    */
   private static LogicalPlan wrap(
-      LogicalPlan query, PlanTags tags, Map<String, Set<String>> lacking, Map<ExprId, Attribute> renamed) {
+      LogicalPlan query,
+      PlanTags tags,
+      Map<String, Set<String>> lacking,
+      Map<String, Metadata> kept,
+      Map<ExprId, Attribute> renamed) {
     List<Object> columns = new ArrayList<>();
     Set<Carried.Origin> conditions = tags.conditions();
     for (Attribute column : Trees.output(query)) {
       Carried all = tags.of(column);
       Metadata lineage = Lineage.of(all, conditions, lacking.getOrDefault(column.name(), Set.of()));
       conditions = Set.of(); // they are of all columns, and stored with the first
-      Metadata metadata = Lineage.with(FieldTags.with(column.metadata(), all.tags()), lineage);
+      Metadata own = kept.getOrDefault(column.name(), column.metadata());
+      Metadata metadata = Lineage.with(FieldTags.with(own, all.tags()), lineage);
       if (all.tags().isEmpty() && metadata.equals(column.metadata())) {
         columns.add(column);
       } else {

@@ -241,7 +241,7 @@ class NativeStager:
     def _by_spark(
         self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome], progress: Told
     ) -> StagedWork:
-        if self._target.table is not None and self._target.table.bucketed:
+        if self._target.table is not None and self._target.table.bucket_columns:
             raise UnsupportedFileError(
                 f"{refused[0].refused}; and {self._target.name} is bucketed, so Spark's engine cannot rewrite it either"
             )

@@ -17,6 +17,8 @@ NEEDS_CONSENT = "decryption"
 """The start of a warning of a dry run that a run would have to decrypt columns."""
 WITHOUT_EFFECT = "tag without effect:"
 """The start of a warning about a tag that encrypts nothing."""
+IN_CLEAR = "in clear:"
+"""The start of a warning about names of files that are made of values."""
 
 
 @dataclass(frozen=True, slots=True)

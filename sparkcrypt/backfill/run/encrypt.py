@@ -89,7 +89,7 @@ def find_target(
         raise ConfigError(
             f"{target.name}: Spark's engine rewrites Parquet alone; use --engine native, which rewrites ORC too"
         )
-    if target.table is not None and target.table.bucketed and engine == "spark":
+    if target.table is not None and target.table.bucket_columns and engine == "spark":
         raise ConfigError(
             f"{target.name} is bucketed: Spark's engine would give its files other names, by which buckets are told; "
             "use --engine native, which keeps them"

@@ -12,7 +12,7 @@ from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, count_calls, cover
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.report.report import NEEDS_CONSENT, WITHOUT_EFFECT, Outcome, Report
+from sparkcrypt.backfill.report.report import IN_CLEAR, NEEDS_CONSENT, WITHOUT_EFFECT, Outcome, Report
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.text import count_of
@@ -79,7 +79,11 @@ class RunResult:
             outcome="untagged" if untagged and self.outcome == "nothing to do" else self.outcome,
             swap=self.swap,
             units=tuple(outcome.to_dict() for outcome in self.outcomes),
-            warnings=(*(f"{WITHOUT_EFFECT} {line}" for line in target.plan.without_effect), *self._warnings()),
+            warnings=(
+                *(f"{WITHOUT_EFFECT} {line}" for line in target.plan.without_effect),
+                *(f"{IN_CLEAR} {line}" for line in target.plan.in_clear),
+                *self._warnings(),
+            ),
             audit=self.audit,
             quarantined=tuple(unit.to_dict() for unit in self.failed),
             drift={"before": files_by_kind(self.surveys), "after": files_by_kind(undone)},

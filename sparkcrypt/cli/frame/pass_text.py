@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.many.report import NOT_IN_PLACE
-from sparkcrypt.backfill.report.report import NEEDS_CONSENT, WITHOUT_EFFECT
+from sparkcrypt.backfill.report.report import IN_CLEAR, NEEDS_CONSENT, WITHOUT_EFFECT
 from sparkcrypt.cli.frame.output import align_table
 from sparkcrypt.text import count_of, size_of
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparkcrypt.backfill.report.report import Report
 
 _SHOWN = 20
-_OF_PLANS = (NOT_IN_PLACE, NEEDS_CONSENT, WITHOUT_EFFECT)
+_OF_PLANS = (NOT_IN_PLACE, NEEDS_CONSENT, WITHOUT_EFFECT, IN_CLEAR)
 """How warnings begin that the table of a plan does not show already."""
 
 

@@ -200,6 +200,20 @@ def check_stores(spark: SparkSession, table: str, policy: Policy) -> str:
     return "both places agree"
 
 
+def check_names(spark: SparkSession, table: str, policy: Policy) -> str:
+    """Check that no name of a table's files is made of values of an encrypted column.
+
+    Raises:
+        PlanError: the table is bucketed by such a column.
+    """
+    from sparkcrypt.spark.tables.planning import plan_table
+
+    found = plan_table(spark, table, policy).in_clear
+    if found:
+        raise PlanError("; ".join(found))
+    return "no encrypted column names files"
+
+
 def check_properties(spark: SparkSession, table: str) -> str:
     """Check that this version knows all of a table's sparkcrypt properties, since writers and readers refuse others.
 

@@ -226,7 +226,14 @@ def _examine_session(examination: Examination, workplace: Workplace, policy: Pol
 
 
 def _examine_table(examination: Examination, workplace: Workplace, policy: Policy, table: str) -> None:
-    from sparkcrypt.cli.setup.checks import check_plan, check_properties, check_rule, check_stores, check_uuid
+    from sparkcrypt.cli.setup.checks import (
+        check_names,
+        check_plan,
+        check_properties,
+        check_rule,
+        check_stores,
+        check_uuid,
+    )
     from sparkcrypt.spark.setup.doctor import sibling_of
     from sparkcrypt.spark.tables.catalog import Catalog
 
@@ -243,6 +250,11 @@ def _examine_table(examination: Examination, workplace: Workplace, policy: Polic
         f"tags of {table}",
         lambda: check_stores(spark, table, policy),
         f"`sparkcrypt tags set {table} COLUMN TAG` writes both places, or `sparkcrypt tags unset` removes from both",
+    )
+    examination.check(
+        f"names of {table}",
+        lambda: check_names(spark, table, policy),
+        f"CREATE TABLE … AS SELECT * FROM {table} without CLUSTERED BY, or with another column; then drop {table}",
     )
     examination.check(
         f"properties of {table}",

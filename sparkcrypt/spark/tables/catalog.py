@@ -97,11 +97,14 @@ class Catalog:
             partition_columns=tuple(str(entry) for entry in to_list(self._spark, found.partitionColumnNames())),
             options=properties if provider == HIVE else options,
             properties=properties,
-            bucketed=option(found.bucketSpec()) is not None,
             owner=str(found.owner()),
+            bucket_columns=self._bucket_columns(option(found.bucketSpec())),
             created=int(found.createTime()),
             unused=options if provider == HIVE else properties,
         )
+
+    def _bucket_columns(self, buckets: Any) -> tuple[str, ...]:
+        return () if buckets is None else tuple(map(str, to_list(self._spark, buckets.bucketColumnNames())))
 
     def _text_of(self, uri: Any) -> str:
         """Return a location as the text of a Hadoop path, in which only names of partition folders are escaped."""

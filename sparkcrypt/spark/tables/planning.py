@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from sparkcrypt.decide.values_in_clear import bucketing_text, find_buckets
 from sparkcrypt.keys.sealed_history import SealedHistories
 from sparkcrypt.names import REQUIRE_ENCRYPTION
 from sparkcrypt.plan import EncryptionPlan, build_plan
@@ -51,7 +52,10 @@ def plan_of(spark: SparkSession, table: Table, policy: Policy, *, avro: Schema |
     columns = plan.columns
     if plan.require_encryption:
         columns = SealedHistories(policy, table.uuid, unwrap_by(policy)).judge(columns)
-    return replace(plan, columns=columns, without_effect=tuple(find_unread_properties(table)))
+    buckets = tuple(
+        bucketing_text(table.full_name, name, tag) for name, tag in find_buckets(columns, table.bucket_columns)
+    )
+    return replace(plan, columns=columns, without_effect=tuple(find_unread_properties(table)), in_clear=buckets)
 
 
 def plan_path(

@@ -52,8 +52,8 @@ class Table:
     partition_columns: tuple[str, ...]
     options: Mapping[str, str]
     properties: Mapping[str, str]
-    bucketed: bool
     owner: str
+    bucket_columns: tuple[str, ...] = ()
     created: int = 0
     unused: Mapping[str, str] = field(default_factory=dict)
 

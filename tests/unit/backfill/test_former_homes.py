@@ -11,7 +11,7 @@ from sparkcrypt.backfill.target.unit import former_home
 from sparkcrypt.spark.tables.table import Table
 
 RUN = "20260501T020000Z-31bc1c-1-1-9cf89719"
-TABLE = Table("db", "t", "EXTERNAL", "parquet", "", "s3a://lake/t", "", (), {}, {}, bucketed=False, owner="")
+TABLE = Table("db", "t", "EXTERNAL", "parquet", "", "s3a://lake/t", "", (), {}, {}, owner="")
 
 
 @pytest.mark.parametrize(

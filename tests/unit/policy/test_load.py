@@ -74,9 +74,9 @@ EXACT = {
     "unknown key": (
         GOOD.replace("untagged:", "untaged:"),
         "policy.yaml:4: untaged: is not a known key; did you mean 'untagged'? allowed: access_log, algorithm, "
-        "algorithm_history, aliases, ask_for_access, audit, data_key_bits, declassify, footer, formats, index, "
-        "inherit, key_service, old_files, rotate_every, run_state, safe_aggregates, sinks, strict_projection, tables, "
-        "tags, untagged, version",
+        "algorithm_history, aliases, ask_for_access, audit, bucketing, data_key_bits, declassify, footer, formats, "
+        "index, inherit, key_service, old_files, rotate_every, run_state, safe_aggregates, sinks, strict_projection, "
+        "tables, tags, untagged, version",
     ),
     "missing untagged": (
         GOOD.replace("untagged: plaintext\n", ""),

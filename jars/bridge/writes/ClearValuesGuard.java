@@ -1,0 +1,122 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.lang.StackWalker.StackFrame;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.StructType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A guard against values of encrypted columns in what is in clear: metadata of columns, statistics in plaintext footers, names of
+ * files and columns.
+ *
+ * <p>The helper decides (sparkcrypt/decide/values_in_clear.py).
+ */
+final class ClearValuesGuard {
+  private static final Logger LOG = LoggerFactory.getLogger(ClearValuesGuard.class);
+  private static final List<String> OPTIONS = List.of("options", "writeOptions");
+  private final SessionPolicy policy;
+
+  ClearValuesGuard(SessionPolicy policy) {
+    this.policy = policy;
+  }
+
+  /**
+   * Judges a write of tagged columns.
+   *
+   * @param command the command that writes
+   * @param written the columns that it writes, with all of their tags
+   * @param target the folder and properties of its table
+   * @return the metadata of the columns that may not be written with all that they have
+   */
+  Map<String, Metadata> checkWrite(LogicalPlan command, StructType written, LostTagsGuard.Target target) {
+    ObjectNode request = request("check_written", target.folder(), written, target.properties());
+    Object table = WriteQueries.createdTable(command);
+    addOption(request, table == null ? null : Calls.call(Calls.call(table, "storage"), "properties"));
+    OPTIONS.forEach(name -> addOption(request, Calls.callIfPresent(command, name)));
+    request.put("is_parquet", SinkGuard.sinkOf(command) == null);
+    Map<String, Metadata> kept = new LinkedHashMap<>();
+    textsIn(Helper.ask(request).path("metadata")).forEach((name, json) -> kept.put(name, Metadata.fromJson(json)));
+    return kept;
+  }
+
+  /** Judges the metadata of a table that is created without rows. */
+  void checkEmpty(Object table) {
+    if (FieldTags.hasMetadata(TableEntry.schema(table))) {
+      Helper.ask(request("check_written", folderOf(table), TableEntry.schema(table), TableEntry.writerProperties(table)));
+    }
+  }
+
+  /** Judges a write of Parquet files, and returns the options that it needs. */
+  Map<String, String> optionsOf(StructType written, String folder, Map<String, String> told, Object options) {
+    ObjectNode request = request("check_written", folder, written, told).put("is_parquet", true);
+    addOption(request, options);
+    return textsIn(Helper.ask(request).path("options"));
+  }
+
+  /**
+   * Judges the columns that a table is bucketed by.
+   *
+   * @param table the description of the table
+   * @param columns its columns, with their tags
+   * @param isNew whether it is being made
+   */
+  void checkBuckets(Object table, StructType columns, boolean isNew) {
+    Object buckets = Calls.orNull(Calls.call(table, "bucketSpec"));
+    if (buckets != null) {
+      ObjectNode request = request("check_bucketing", folderOf(table), columns, TableEntry.writerProperties(table));
+      request.put("target", TableEntry.name(table)).put("is_new", isNew);
+      Calls.list(Calls.call(buckets, "bucketColumnNames")).forEach(name -> request.withArray("columns").add((String) name));
+      Helper.ask(request).path("warnings").forEach(warning -> LOG.warn("{}", warning.asText()));
+    }
+  }
+
+  /** Refuses a query whose values Spark is about to take for names of columns, if they have a tag that encrypts. */
+  void checkNaming(StructType columns) {
+    if (columns.json().contains(TableEntry.TAGS_KEY)) {
+      StackWalker.getInstance()
+          .walk(frames -> frames.map(ClearValuesGuard::naming).filter(Objects::nonNull).findFirst())
+          .ifPresent(operation -> {
+            StructType naming = new StructType().add(columns.fields()[0]); // of transpose's query, the column that names the others
+            Helper.ask(request("refuse_naming", "/", naming, Map.of()).put("operation", operation));
+          });
+    }
+  }
+
+  private static String naming(StackFrame frame) {
+    return frame.getMethodName().equals("collectPivotValues")
+        ? "pivot"
+        : frame.getClassName().contains(".ResolveTranspose") ? "transpose" : null;
+  }
+
+  private ObjectNode request(String op, String folder, StructType columns, Map<String, String> told) {
+    ObjectNode request = policy.request(op, folder).put("schema", columns.json());
+    told.forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
+    return request;
+  }
+
+  private static Map<String, String> textsIn(JsonNode answer) {
+    Map<String, String> found = new LinkedHashMap<>();
+    answer.fieldNames().forEachRemaining(name -> found.put(name, answer.path(name).asText()));
+    return found;
+  }
+
+  private static void addOption(ObjectNode request, Object options) {
+    Object value = options == null ? null : Calls.orNull(Calls.call(options, "get", Names.FIELD_METADATA));
+    if (value != null) {
+      ((ObjectNode) request.get("properties")).put(Names.FIELD_METADATA, (String) value);
+    }
+  }
+
+  private static String folderOf(Object table) {
+    String folder = TableEntry.folder(table);
+    return folder == null ? "/" : folder;
+  }
+}
