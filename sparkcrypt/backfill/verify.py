@@ -165,13 +165,14 @@ def verify_table(
                 for file in folder.files:
                     summary = scanned.summaries.get(file.path)
                     if summary is not None and summary.encrypted:
-                        found, weak, absent = _authenticate(files, summary, keys)
+                        found, weak, absent, in_clear = _authenticate(files, summary, keys)
                         dark = find_dark(summary, tell_shredded) if absent else {}
                         if dark:
-                            found, weak, _ = _authenticate(files, summary, keys, dark)
+                            found, weak, _, in_clear = _authenticate(files, summary, keys, dark)
                             notes.extend(_tell_dark(dark, open_shredded()))
                         drift.extend(found)
                         partial = partial or weak
+                        notes.extend(f"{what} in a plaintext footer; `sparkcrypt rewrite` leaves them out" for what in in_clear)
                         notes.extend(_identity_note(target, scanned.unit, folder, summary))
     drift += [drift_of_summary(path, above=True) for path in find_summaries_above(files, target)]
     held = _manifest(spark, target, policy, where) if manifest else None
@@ -217,20 +218,21 @@ def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | 
 
 def _authenticate(
     files: HadoopFiles, summary: FileSummary, keys: Any, dark: Mapping[Path, str] = MappingProxyType({})
-) -> tuple[list[Drift], bool, bool]:
-    """Return the errors of a file, whether a part of it is not authenticated, and whether a key does not exist."""
+) -> tuple[list[Drift], bool, bool, tuple[str, ...]]:
+    """Return a file's errors, whether a part is not authenticated or a key absent, and what its footer has in clear."""
     path = summary.path
     try:
         with files.open(path) as stream:
             if summary.format == "orc":
                 verify_orc(stream, retrieve_key=keys, dark=dark)
-                return [], True, False
-            return [], verify_file(stream, retrieve_key=keys, dark=dark).authenticated == "partial", False
+                return [], True, False, ()
+            found = verify_file(stream, retrieve_key=keys, dark=dark)
+            return [], found.authenticated == "partial", False, found.in_clear
     except (FormatError, VerificationError) as error:
-        return [Drift("unreadable", path, None, str(error))], True, False
+        return [Drift("unreadable", path, None, str(error))], True, False, ()
     except KeyServiceError as error:
         absent = isinstance(error, KeyNotFoundError)
-        return [Drift("unreadable", path, None, f"{type(error).__name__}: {error}")], True, absent
+        return [Drift("unreadable", path, None, f"{type(error).__name__}: {error}")], True, absent, ()
 
 
 def _tell_dark(dark: Mapping[Path, str], shredded: ShreddedKeys) -> Iterator[str]:

@@ -139,5 +139,7 @@ def _describe_content(result: dict[str, Any]) -> str:
     text = f"authenticated: {result['authenticated']}; {amount}"
     if result["identity"]:
         text += f"; identity: {result['identity']}"
-    weak = "; ".join(result["not_authenticated"])
-    return f"{text}; not authenticated: {weak}" if weak else text
+    for what in ("not authenticated", "in clear"):
+        found = "; ".join(result[what.replace(" ", "_")])
+        text += f"; {what}: {found}" if found else ""
+    return text

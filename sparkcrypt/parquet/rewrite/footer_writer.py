@@ -6,17 +6,17 @@ import base64
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from struct import pack
 
 from sparkcrypt.errors import UnsupportedFileError
-from sparkcrypt.names import AES_GCM_V1, SPARK_SCHEMA, Algorithm
+from sparkcrypt.names import AES_GCM_V1, Algorithm
 from sparkcrypt.parquet.file.footer import ENCRYPTED_MAGIC, PLAINTEXT_MAGIC
 from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
 from sparkcrypt.parquet.file.schema import Path
 from sparkcrypt.parquet.rewrite.chunk_writer import ChunkSeal
 from sparkcrypt.parquet.rewrite.encryption import FileCipherSuite, FooterMode
 from sparkcrypt.parquet.rewrite.output import Output
-from sparkcrypt.parquet.rewrite.redact_schema import redact_spark_schema
+from sparkcrypt.parquet.rewrite.redact_arrow import redact_arrow_schema
+from sparkcrypt.parquet.rewrite.redact_schema import SCHEMAS, redact_schema
 from sparkcrypt.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.parquet.thrift.metadata import (
@@ -62,7 +62,7 @@ _CHUNK_IN_CLEAR = frozenset(
     )
 )
 
-_LEAKING_KEYS = ("PANDAS_ATTRS", "geo", "pandas")
+_LEAKING_KEYS = ("PANDAS_ATTRS", "geo")
 _LEAKING_WORDS = ("hoodie", "hudi")
 _ARROW_SCHEMA = "ARROW:schema"
 
@@ -206,7 +206,7 @@ def _set_key_values(metadata: Struct, entries: Mapping[str, str]) -> None:
 
 
 def redact_key_values(metadata: Struct) -> list[str]:
-    """Remove key-value metadata in which other tools store bounds or keys of rows, and metadata of Spark's fields.
+    """Remove key-value metadata in which other tools store bounds or keys of rows, and what schemas say of values.
 
     Returns:
         What was removed: the names of entries, or ``metadata of fields in`` an entry.
@@ -214,19 +214,35 @@ def redact_key_values(metadata: Struct) -> list[str]:
     kept, dropped = [], []
     for entry in _key_values(metadata):
         view = KeyValue(entry)
-        if view.key == SPARK_SCHEMA:
-            text, changed = redact_spark_schema(view.value or "")
-            if text is not None:
-                kept.append(Struct({**entry, KeyValue.value.key: text.encode()}))
-            if changed:
-                dropped.append(view.key if text is None else f"metadata of fields in {view.key}")
-        elif _leaks(view):
-            dropped.append(view.key)
-        else:
-            kept.append(entry)
+        text, changed = _redact_entry(view.key, view.value or "")
+        if text is not None:
+            kept.append(entry if text == view.value else Struct({**entry, KeyValue.value.key: text.encode()}))
+        if changed:
+            dropped.append(view.key if text is None else f"metadata of fields in {view.key}")
     if FileMetaData.key_value_metadata.key in metadata:
         metadata[FileMetaData.key_value_metadata.key] = List(STRUCT, kept)
     return dropped
+
+
+def _redact_entry(name: str, text: str) -> tuple[str | None, bool]:
+    """Return what a plaintext footer may have of an entry, None if nothing; and whether anything was removed."""
+    if name in SCHEMAS:
+        return redact_schema(name, text)
+    if name == _ARROW_SCHEMA:
+        kept = _redact_arrow(text)
+        return kept, kept != text
+    leaks = name in _LEAKING_KEYS or any(word in name for word in _LEAKING_WORDS)
+    return None if leaks else text, leaks
+
+
+def _redact_arrow(text: str) -> str | None:
+    """Return a serialised Arrow schema, which repeats the key-value metadata, without what leaves these too."""
+    try:
+        schema = base64.b64decode(text)
+    except ValueError:
+        return None
+    kept = redact_arrow_schema(schema, lambda name, value: _redact_entry(name, value)[0])
+    return text if kept == schema else kept and base64.b64encode(kept).decode()
 
 
 def _key_values(metadata: Struct) -> Iterable[Struct]:
@@ -236,26 +252,6 @@ def _key_values(metadata: Struct) -> Iterable[Struct]:
 
 def _key_of(entry: Struct) -> str:
     return KeyValue(entry).key
-
-
-def _leaks(entry: KeyValue) -> bool:
-    name = entry.key
-    if name == _ARROW_SCHEMA:
-        return _schema_leaks(entry.value or "")
-    return name in _LEAKING_KEYS or any(word in name for word in _LEAKING_WORDS)
-
-
-def _schema_leaks(text: str) -> bool:
-    """Return whether a serialised Arrow schema, which repeats the key-value metadata, has such an entry too.
-
-    FlatBuffers store strings as length, text, zero.
-    """
-    try:
-        schema = base64.b64decode(text)
-    except ValueError:
-        return True
-    names = (pack("<I", len(name)) + name.encode() + b"\0" for name in (*_LEAKING_KEYS, SPARK_SCHEMA))
-    return any(found in schema for found in (*names, *map(str.encode, _LEAKING_WORDS)))
 
 
 @dataclass(frozen=True, slots=True)

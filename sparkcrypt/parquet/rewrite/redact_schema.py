@@ -1,27 +1,32 @@
-"""Reduces the Spark schema that footers store as JSON to parts that are known to reveal no values.
+"""Reduces schemas that footers store as JSON to parts that are known to reveal no values.
 
-Spark writes all metadata that users and libraries attached to fields: ``ml_attr`` of Spark ML lists every value that a
-``StringIndexer`` saw, or holds bounds, also at the *indexed* field, which need not be encrypted itself.  So metadata of
-fields is removed, except what Spark needs to read a type, comments, tags, and the field's lineage (its source columns
-and tables).  Defaults are removed: they are values.
-Source: ``DataType.json`` of Spark.
+Spark writes all metadata that users and libraries attached to fields.  Only what ``tags/field_metadata.py`` lists stays,
+at every field: what tells of the values of one may stand at another, which need not be encrypted itself.  Schemas of
+Avro and Iceberg lose docs, defaults and other properties, an enum of Avro becomes a string, and what pandas keeps loses
+ranges of the index, counts of categories and attributes.
+Sources: ``DataType.json`` of Spark; the specifications of Avro and Iceberg ("Schemas"); "pandas metadata" of pandas.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from sparkcrypt.tags.lineage_note import KEY as LINEAGE
-from sparkcrypt.tags.lineage_note import is_lineage
+from sparkcrypt.names import SPARK_SCHEMA
+from sparkcrypt.tags.field_metadata import known_metadata
 
 
-def redact_spark_schema(text: str) -> tuple[str | None, bool]:
-    """Return the schema with only known metadata of fields, None if unreadable; and whether anything was removed."""
+def redact_schema(name: str, text: str) -> tuple[str | None, bool]:
+    """Return what stays of an entry of key-value metadata, None if unreadable; and whether anything was removed.
+
+    Args:
+        name: one of ``SCHEMAS``.
+        text: the entry's value.
+    """
     try:
         found = json.loads(text)
-        kept = _type(found)
+        kept = SCHEMAS[name](found)
         made = json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
         made.encode()
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -57,7 +62,7 @@ def _field(field: Any) -> dict[str, Any]:
         "name": _check_kind(field["name"], str),
         "type": _type(field["type"]),
         "nullable": _check_kind(field["nullable"], bool),
-        "metadata": {name: value for name, value in metadata.items() if name in _KNOWN and _KNOWN[name](value)},
+        "metadata": known_metadata(metadata),
     }
 
 
@@ -67,17 +72,98 @@ def _check_kind(value: Any, kind: type) -> Any:
     return value
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def _avro(found: Any) -> Any:
+    """Return an Avro schema rebuilt from its known parts, with strings for enums and for what names one."""
+    enums: set[str] = set()
+    kept = _avro_type(_check_kind(found, dict), enums)
+    return _without_enums(kept, enums) if enums else kept
 
 
-def _is_tags(value: Any) -> bool:
-    return _is_text(value) or (isinstance(value, list) and all(map(_is_text, value)))
+def _avro_type(found: Any, enums: set[str]) -> Any:
+    if isinstance(found, str):
+        return found
+    if isinstance(found, list):
+        return [_avro_type(branch, enums) for branch in found]
+    kind = _check_kind(found, dict)["type"]
+    if kind == "enum":
+        name, space = _check_kind(found["name"], str), found.get("namespace")
+        enums.update((name, name.rpartition(".")[2], f"{space}.{name}"))
+        return "string"
+    kept = _select(found, _AVRO_KEPT)
+    kept["type"] = _avro_type(kind, enums)
+    for inner in ("items", "values"):
+        if inner in found:
+            kept[inner] = _avro_type(found[inner], enums)
+    if "fields" in found:
+        fields = [_check_kind(field, dict) for field in _check_kind(found["fields"], list)]
+        kept["fields"] = [
+            {"name": _check_kind(field["name"], str), "type": _avro_type(field["type"], enums)} for field in fields
+        ]
+    return kept
 
 
-def _is_collations(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
+def _without_enums(kept: Any, enums: set[str]) -> Any:
+    if isinstance(kept, str):
+        return "string" if kept in enums or kept.rpartition(".")[2] in enums else kept
+    if isinstance(kept, list):
+        branches = [_without_enums(branch, enums) for branch in kept]
+        return [branch for place, branch in enumerate(branches) if branch not in branches[:place]]
+    for inner in ("type", "items", "values"):
+        if inner in kept:
+            kept[inner] = _without_enums(kept[inner], enums)
+    for field in kept.get("fields", ()):
+        field["type"] = _without_enums(field["type"], enums)
+    return kept
 
+
+def _iceberg(found: Any) -> Any:
+    if isinstance(found, str):
+        return found
+    kept = _select(_check_kind(found, dict), _ICEBERG_KEPT)
+    kept["type"] = _check_kind(found["type"], str)
+    for inner in ("element", "key", "value"):
+        if inner in found:
+            kept[inner] = _iceberg(found[inner])
+    if "fields" in found:
+        fields = [_check_kind(field, dict) for field in _check_kind(found["fields"], list)]
+        kept["fields"] = [{**_select(field, ("id", "name", "required")), "type": _iceberg(field["type"])} for field in fields]
+    return kept
+
+
+def _pandas(found: Any) -> Any:
+    kept: dict[str, Any] = _select(_check_kind(found, dict), ("pandas_version",))
+    kept["index_columns"] = [name for name in found.get("index_columns", ()) if isinstance(name, str)]
+    for inner in ("column_indexes", "columns"):
+        kept[inner] = [_pandas_column(_check_kind(column, dict)) for column in _check_kind(found.get(inner, []), list)]
+    kept["creator"] = _select(_check_kind(found.get("creator", {}), dict), ("library", "version"))
+    return kept
+
+
+def _pandas_column(found: dict[str, Any]) -> dict[str, Any]:
+    kept = _select(found, ("name", "field_name", "pandas_type", "numpy_type"))
+    metadata = _select(found.get("metadata") or {}, ("encoding", "timezone", "precision", "scale", "ordered"))
+    return {"name": None, **kept, "metadata": metadata or None}
+
+
+def _select(found: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the entries of these names whose values are texts, numbers, flags or lists of numbers."""
+    return {name: found[name] for name in names if name in found and _is_plain(found[name])}
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (str, int)) or (isinstance(value, list) and all(type(entry) is int for entry in value))
+
+
+_AVRO_KEPT = ("name", "namespace", "size", "logicalType", "precision", "scale")
+_ICEBERG_KEPT = (
+    "schema-id",
+    "identifier-field-ids",
+    "element-id",
+    "element-required",
+    "key-id",
+    "value-id",
+    "value-required",
+)
 
 _INNER = {
     "array": (("elementType",), ("containsNull",)),
@@ -86,12 +172,11 @@ _INNER = {
 }
 """Nested type, except structs -> the keys of its inner types, and the keys of its texts and flags."""
 
-_KNOWN: dict[str, Callable[[Any], bool]] = {
-    "comment": _is_text,
-    "tags": _is_tags,
-    "parquet.field.id": lambda value: type(value) is int,
-    "__CHAR_VARCHAR_TYPE_STRING": _is_text,
-    "__COLLATIONS": _is_collations,
-    "HIVE_TYPE_STRING": _is_text,
-    LINEAGE: is_lineage,
+SCHEMAS: dict[str, Callable[[Any], Any]] = {
+    SPARK_SCHEMA: _type,
+    "avro.schema": _avro,
+    "parquet.avro.schema": _avro,
+    "iceberg.schema": _iceberg,
+    "pandas": _pandas,
 }
+"""Entries of key-value metadata that are schemas as JSON -> what returns the known parts of one."""

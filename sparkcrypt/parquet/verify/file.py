@@ -44,7 +44,8 @@ class Verification:
     """The result of verifying a file.
 
     ``authenticated`` is ``all`` if a holder of the keys wrote the footer and every module of every encrypted column;
-    otherwise ``not_authenticated`` lists what is not authenticated.  ``plaintext_columns`` are not covered: nothing
+    otherwise ``not_authenticated`` lists what is not authenticated.  ``in_clear`` lists what a plaintext footer says of
+    the values of encrypted columns.  ``plaintext_columns`` are not covered: nothing
     authenticates their pages, as in any Parquet file.  ``modules`` is the number of encrypted modules, including the
     footer.  ``digest`` is that of the whole content, ``digests`` those of its parts, which
     `sparkcrypt.parquet.verify.digest` lists.
@@ -59,6 +60,7 @@ class Verification:
     modules: int
     rows: int
     row_groups: int
+    in_clear: tuple[str, ...] = ()
     digest: str = field(default="", repr=False)
     digests: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -68,6 +70,7 @@ class Verification:
             "file": self.file,
             "authenticated": self.authenticated,
             "not_authenticated": list(self.not_authenticated),
+            "in_clear": list(self.in_clear),
             "plaintext_columns": [join_dotted(path) for path in self.plaintext_columns],
             "footer": self.footer,
             "algorithm": self.algorithm,
@@ -159,6 +162,7 @@ class _Check:
         self.dark, self.nulls = dark, nulls
         metadata = footer.metadata
         self.writer = None if metadata is None else metadata.created_by
+        self.in_clear: dict[str, None] = {}
         self.shared = FileCheck(file, Layout(footer.offset), ContentDigest(digest_key))
 
     def run(self) -> Verification:
@@ -229,6 +233,7 @@ class _Check:
             self.shared.modules,
             rows,
             len(metadata.row_groups),
+            tuple(self.in_clear),
             combined_digest(digests, self.digest_key),
             digests,
         )
@@ -259,7 +264,16 @@ class _Check:
         sealed = ColumnMetaData(decode_struct(place.key.open(framed, ModuleType.COLUMN_META_DATA))[0])
         if chunk.meta_data is not None:
             check_redacted(chunk.meta_data, sealed, place.name)
+            told = [name for key, name in _OF_VALUES.items() if key in chunk.meta_data.struct]
+            self.in_clear.update((f"{name} of column {place.dotted}", None) for name in told)
         return sealed
+
+
+_OF_VALUES = {
+    ColumnMetaData.statistics.key: "statistics",
+    ColumnMetaData.size_statistics.key: "size statistics",
+    ColumnMetaData.geospatial_statistics.key: "geospatial statistics",
+}
 
 
 def _gap(gap: Unauthenticated, column: str) -> str:

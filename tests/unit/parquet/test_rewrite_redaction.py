@@ -134,7 +134,6 @@ def _metadata(footer: Struct) -> list[Struct]:
 
 KEY, VALUE = KeyValue.key.key, KeyValue.value.key
 LEAKING = {
-    "pandas": '{"columns": []}',
     "PANDAS_ATTRS": "{}",
     "geo": GEO,
     "hoodie_min_record_key": LOW,
@@ -147,7 +146,7 @@ KEPT = {"writer.model.name": "example", "org.apache.spark.version": "4.3.0", "ge
 
 
 def test_key_values_of_other_tools(tmp_path: Path) -> None:
-    """What pandas, geo and Hudi writers leave in the footer goes from a plaintext one, and is named; the rest stays."""
+    """What geo and Hudi writers, and frames, leave in the footer goes from a plaintext one, and is named; the rest stays."""
     plain = write_plain(tmp_path / "plain", secrets(), store_schema=False)
     entries = [Struct({KEY: name.encode(), VALUE: text.encode()}) for name, text in (LEAKING | KEPT).items()]
     patch_footer(plain, lambda footer: footer.update({FileMetaData.key_value_metadata.key: List(STRUCT, entries)}))
@@ -171,13 +170,13 @@ def test_key_values_stay_where_nothing_is_told(tmp_path: Path, encryption: FileE
 
 @pytest.mark.parametrize("entry", sorted(LEAKING))
 def test_arrow_schema_repeats_them(tmp_path: Path, entry: str) -> None:
-    """``ARROW:schema`` holds the same entries once more, in base64, so it goes with them."""
+    """``ARROW:schema`` holds the same entries once more, in base64, and loses them too."""
     plain = write_plain(tmp_path / "plain", secrets().replace_schema_metadata({entry: LEAKING[entry], "k": "v"}))
     assert entry.encode() in texts(plain)
     result = rewrite_file(plain, tmp_path / "out", encryption=new_encryption(("secret",), footer_mode="plaintext"))
-    assert names(tmp_path / "out") == ["k"]
+    assert names(tmp_path / "out") == ["k", "ARROW:schema"]
     assert entry.encode() not in texts(tmp_path / "out")
-    assert any("'ARROW:schema'" in note for note in result.notes)
+    assert any("ARROW:schema" in note for note in result.notes)
     assert arrow_read(tmp_path / "out").to_pydict() == secrets().to_pydict()
 
 
