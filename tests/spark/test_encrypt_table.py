@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt import encrypt_table, plan_table, verify_table
+from sparkcrypt import configure, encrypt_table, plan_table, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.target import target as targets
 from sparkcrypt.backfill.target.kinds import refuse_kinds
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.setup.session import refuse_release
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.planning import plan_of
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -416,3 +417,17 @@ def test_table_has_the_names_that_spark_gives_it(lake: Lake) -> None:
         assert encrypt_table(lake.spark, name, policy, dry_run=True).table == lake.name("t")
     with pytest.raises(PlanError, match=r"spark_catalog\.x: not found"):
         encrypt_table(lake.spark, "spark_catalog.x", policy, dry_run=True)
+
+
+def test_arguments_of_another_kind_are_named(lake: Lake) -> None:
+    """A path in place of a policy, a misspelt option, and a release of Spark that the jar does not fit."""
+    with pytest.raises(ConfigError, match=r"'policy.yaml' is no policy; load it first: sparkcrypt.load_policy"):
+        configure(lake.spark, "policy.yaml")  # type: ignore[arg-type]  # what a newcomer writes
+    with pytest.raises(ConfigError, match=r"option 'paralelism' is not known; allowed: engine, .*parallelism"):
+        encrypt_table(lake.spark, "t", lake.policy(), paralelism=3)
+    for version in ("3.4.4", "2.4.8", "3.10.0", "nightly"):
+        if version == "3.10.0":
+            refuse_release(version)
+        else:
+            with pytest.raises(ConfigError, match=rf"Spark {version} is not supported; allowed: 3.5 and 4.x"):
+                refuse_release(version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.engine.names import Engine
@@ -59,6 +59,10 @@ def encrypt_table(
         VerificationError: files could not be read or proven; the unit is unchanged.
         RunConflictError: another run holds the table.
     """
+    unknown = sorted(named.keys() - {field.name for field in fields(RunOptions)})
+    if unknown:
+        allowed = ", ".join(field.name for field in fields(RunOptions))
+        raise ConfigError(f"option {unknown[0]!r} is not known; allowed: {allowed}")
     options = replace(options or RunOptions(), **named)
     options.check()
     if (table is None) == (path is None):

@@ -182,7 +182,9 @@ def _fix_of_key(error: Exception, key_id: str) -> str:
 def _session(workplace: Workplace) -> str:
     spark = workplace.spark
     from sparkcrypt.spark.setup.doctor import java_of_session
+    from sparkcrypt.spark.setup.session import refuse_release
 
+    refuse_release(spark.version)
     return java_of_session(spark)
 
 

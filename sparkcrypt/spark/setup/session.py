@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import sys
 import uuid
@@ -37,6 +38,7 @@ from sparkcrypt.spark.setup.session_policy import (
 )
 from sparkcrypt.spark.tables.ruled_places import table_locations
 
+_FIRST_SPARK = (3, 5)
 _IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
 _DEFAULT_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 _DEFAULT_STREAM_COMMIT_PROTOCOL = "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol"
@@ -81,6 +83,9 @@ def configure(
             strict_projection is False although the policy requires it.
         BridgeError: the jar or its interpreter was not found; the message names the configuration line.
     """
+    if not isinstance(policy, Policy):
+        raise ConfigError(f"{policy!r} is no policy; load it first: sparkcrypt.load_policy('policy.yaml')")
+    refuse_release(spark.version)
     _refuse_ignoring(spark)
     _refuse_other_stream_protocol(spark)
     refuse_throw_away_keys(policy)
@@ -148,6 +153,19 @@ def session(
         created.catalog.setCurrentDatabase(living.catalog.currentDatabase())
     configure(created, policy, on_denied=on_denied, strict_projection=strict_projection)
     return created
+
+
+def refuse_release(version: str) -> None:
+    """Refuse a release of Spark that the jar does not fit.
+
+    Raises:
+        ConfigError: the message names the releases that are supported.
+    """
+    release = re.match(r"(\d+)\.(\d+)", version)
+    if release is None or (int(release[1]), int(release[2])) < _FIRST_SPARK:
+        raise ConfigError(
+            f"Spark {version} is not supported; allowed: 3.5 and 4.x; run the application on one of these"
+        )
 
 
 def _refuse_ignoring(spark: SparkSession) -> None:
