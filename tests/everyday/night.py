@@ -210,7 +210,8 @@ class Night:
         self._command(_ROTATE)
         self._command(_EXPIRE)
         self._estate.forget_keys()
-        self._command(("keys", "retire", "pii", "--below", "2"), may_refuse=not self._plan.is_clean)
+        gone = ("--leave-out", f"{self._estate.side}.s")  # its database was dropped, with the files of earlier tables
+        self._command(("keys", "retire", "pii", "--below", "2", *gone), may_refuse=not self._plan.is_clean)
 
     def _let_people_work(self, tables: list[Table], occasion: Occasion) -> None:
         for table, verbs in zip(tables, occasion.verbs, strict=True):
