@@ -76,6 +76,12 @@ final class PlaceGuard {
 
   private void judge(LogicalPlan node) {
     server.check(node);
+    Object options = Calls.callIfPresent(node, "options");
+    Object token = options instanceof java.util.Map<?, ?> map ? map.get(Names.SESSION_TOKEN) : null;
+    token = options instanceof scala.collection.Map<?, ?> ? Calls.orNull(Calls.call(options, "get", Names.SESSION_TOKEN)) : token;
+    if (token != null) {
+      PrincipalBinding.refuseOther(session, (String) token);
+    }
     String name = node.getClass().getSimpleName();
     switch (name) {
       case "LogicalRelation" -> readFiles(node, Calls.call(node, "relation"));
