@@ -7,29 +7,27 @@ without an end.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
-from typing import BinaryIO
 
 from sparkcrypt.errors import FormatError
 
 _WITHOUT_WAITING = os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 
-def open_regular(path: str | os.PathLike[str], *, follow_link: bool = False, buffering: int = -1) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str], *, follow_link: bool = False) -> io.BufferedReader:
     """Open a file for reading.
 
     Args:
         path: the file's path.
         follow_link: whether it may be a symbolic link, since whoever asks has named it; its folders always may be.
-        buffering: as of ``open``.
 
     Raises:
         FormatError: it is a link that may not be followed, or neither a regular file nor a folder.
         OSError: it cannot be opened, or is a folder.
     """
-    descriptor = open_descriptor(path, os.O_RDONLY, follow_link=follow_link)
-    return open(descriptor, "rb", buffering=buffering)  # noqa: PTH123 - of a descriptor
+    return os.fdopen(open_descriptor(path, os.O_RDONLY, follow_link=follow_link), "rb")
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
@@ -42,13 +40,11 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     Raises:
         FormatError, OSError: as `open_regular`; FormatError also if the file is longer.
     """
-    with open_regular(path, buffering=0) as file:
-        content = bytearray()
-        while data := file.read(most_bytes + 1 - len(content)):
-            content += data
+    with open_regular(path) as file:
+        content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise FormatError(f"{os.fspath(path)}: has more than {most_bytes} bytes, so nothing here wrote it")
-    return bytes(content)
+    return content
 
 
 def open_descriptor(path: str | os.PathLike[str], flags: int, *, follow_link: bool = False) -> int:

@@ -31,7 +31,7 @@ def count_of(number: float, noun: str) -> str:
     return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
-def printable(text: str) -> str:
+def replace_controls(text: str) -> str:
     """Return a text without characters that would control a terminal, such as a file's name may have."""
     return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 

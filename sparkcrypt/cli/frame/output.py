@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sparkcrypt.spark.setup.command_session import print_error_line
-from sparkcrypt.text import CONTROLS, align_rows, printable
+from sparkcrypt.text import CONTROLS, align_rows, replace_controls
 
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
@@ -21,7 +21,7 @@ def show(document: Any, text: str, *, as_json: bool) -> None:
         text: the result as text.
         as_json: whether to print the document instead of the text.
     """
-    click.echo(encode_json(document, indent=2) if as_json else printable(text))
+    click.echo(encode_json(document, indent=2) if as_json else replace_controls(text))
 
 
 def encode_json(document: Any, *, indent: int | None = None) -> str:
@@ -32,7 +32,7 @@ def encode_json(document: Any, *, indent: int | None = None) -> str:
 
 def say(text: str) -> None:
     """Write a line to stderr, or to spark-submit's stderr if this process is its driver."""
-    text = printable(text)
+    text = replace_controls(text)
     try:
         printed = print_error_line(text)
     except Exception:  # noqa: BLE001  # if the JVM has ended, the line must still be printed

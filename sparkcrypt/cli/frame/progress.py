@@ -13,7 +13,7 @@ from rich.progress import Progress as Bars
 
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.cli.frame.output import say
-from sparkcrypt.text import count_of, printable, size_of
+from sparkcrypt.text import count_of, replace_controls, size_of
 
 QUIET_SECONDS = 5.0
 
@@ -76,15 +76,15 @@ class BarProgress:
         self.finish()
         self._count = _Count(units, files, total_bytes)
         if files:
-            self._task = self._bars.add_task(printable(target), total=total_bytes or 1, amounts=self._amounts())
+            self._task = self._bars.add_task(replace_controls(target), total=total_bytes or 1, amounts=self._amounts())
             self._bars.start()
 
     def step(self, unit: str, step: str) -> None:
         """Show the unit and its step in the bar, or as a line if there is no bar."""
         if self._task is None:
-            self._bars.console.print(printable(f"{unit}: {step}"), markup=False, highlight=False, soft_wrap=True)
+            self._bars.console.print(replace_controls(f"{unit}: {step}"), markup=False, highlight=False, soft_wrap=True)
         else:
-            self._bars.update(self._task, description=printable(f"{unit}: {step}"))
+            self._bars.update(self._task, description=replace_controls(f"{unit}: {step}"))
 
     def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
         """Move the bar."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 from sparkcrypt.errors import FormatError, StorageError, UnsupportedFileError, VerificationError
 from sparkcrypt.parquet.file.access_rights import PRIVATE, FileAccess, access_of
 from sparkcrypt.parquet.file.beside import Beside, beside_on, beside_path, beside_stream
-from sparkcrypt.regular_files import open_regular
+from sparkcrypt.regular_files import open_descriptor
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -142,7 +142,8 @@ def naming(file: str) -> Iterator[None]:
 
 def _open_path(path: str) -> BinaryIO:
     try:
-        return open_regular(path, follow_link=True, buffering=0)  # its caller names it; listings refuse links
+        descriptor = open_descriptor(path, os.O_RDONLY, follow_link=True)  # its caller names it; listings refuse links
+        return os.fdopen(descriptor, "rb", buffering=0)
     except _NOT_A_FILE as error:
         raise FormatError(
             f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}; give the path of a Parquet file"

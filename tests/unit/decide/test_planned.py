@@ -103,7 +103,11 @@ def test_log_of_delta_is_never_encrypted(untagged: str) -> None:
     for path in (f"{LOG}/00010.checkpoint.parquet", f"{LOG}/_sidecars/{NAME}", f"{LOG}/.c.parquet.1.tmp"):
         request = write(path, ("add", "metaData"), properties={}, policy=policy(untagged=untagged), format="Delta")
         assert resolve_write(request)["encrypt"] is False
-    others = ({}, {"format": "Hudi"}, {"format": "Delta", "message_type": [leaf("add"), leaf("ssn")]})
+    others: tuple[dict[str, Any], ...] = (
+        {},
+        {"format": "Hudi"},
+        {"format": "Delta", "message_type": [leaf("add"), leaf("ssn")]},
+    )
     for other in others:
         request = {**write(f"{LOG}/{NAME}", ("add",), properties={}, policy=policy(untagged=untagged)), **other}
         if untagged == "deny":
