@@ -70,8 +70,13 @@ class HostileProperties:
             return json.dumps({f"file:{self.lake.path(table)}": {"table": "x.y", "uuid": None}})
         return _TEXTS.get(name, "true")
 
-    def try_cell(self, name: str, place: str) -> tuple[str, str]:
+    def try_cell(self, name: str, place: str, *, refused: bool) -> tuple[str, str]:
         """Set a property in a place, write a row and read, and take the property away.
+
+        Args:
+            name: the property.
+            place: the place.
+            refused: whether a refusal is expected: then of the read, if the write is not refused.
 
         Returns:
             ``refused`` or ``kept`` for the write (for the place ``read`` for the read), and the refusal's text.
@@ -80,14 +85,14 @@ class HostileProperties:
         value = self.value(name, table)
         full = f"{name}email" if name in (names.TAGS_PREFIX, names.HISTORY_PREFIX) else name
         before = len(data_files(self.lake.path(table)))
-        with self._set(full, value, place, table) as refused:
-            outcome, said = ("refused", refused) if refused else self._write(full, value, place, table)
+        with self._set(full, value, place, table) as denied:
+            outcome, said = ("refused", denied) if denied else self._write(full, value, place, table)
+            wrote = len(data_files(self.lake.path(table))) > before
+            assert wrote is (outcome == "kept"), (name, place, said)
             self._assert_encrypted(table)
-            read, text = self._read_forged(full, value, place, table)
-            if place == "read":
-                outcome, said = read, text
-        wrote = len(data_files(self.lake.path(table))) > before
-        assert wrote is (outcome == "kept" or place == "read"), (name, place, said)
+            self._assert_nothing_forged(full, value, place, table)
+            if outcome == "kept" and (place == "read" or refused):
+                outcome, said = self._read(full, value, place, table)
         return outcome, said
 
     def end_cell(self, *, keeps: bool) -> None:
@@ -159,8 +164,8 @@ class HostileProperties:
             content = file.read_bytes()
             assert content[-4:] == b"PARE" and SECRET.encode() not in content, file
 
-    def _read_forged(self, name: str, value: str, place: str, table: str) -> tuple[str, str]:
-        """Read with a planted plaintext file beside the others, whose row must never come out; then without it."""
+    def _assert_nothing_forged(self, name: str, value: str, place: str, table: str) -> None:
+        """Read with a planted plaintext file beside the others, whose row must never come out."""
         planted = self.lake.path(table) / "part-00000-forged.parquet"
         pq.write_table(pa.table({"id": pa.array([99], pa.int32()), "email": [FORGED]}), planted)
         try:
@@ -170,8 +175,8 @@ class HostileProperties:
         finally:
             planted.unlink()
         assert FORGED not in str(rows), (name, place)
-        if place != "read":
-            return "kept", ""
+
+    def _read(self, name: str, value: str, place: str, table: str) -> tuple[str, str]:
         try:
             self._rows(name, value, place, table)
         except Exception as error:  # noqa: BLE001  # of Spark

@@ -6,7 +6,7 @@ of a data source table, ``launch`` the launch configuration.
 
 - ``c``: it counts, since who may set it there may decide it: his own session, write or read, or the launch.
 - ``n``: it weakens nothing: it is not read from there, is taken away, or only adds protection.
-- ``r``: the write or read is refused, or Spark refuses to set it.
+- ``r``: the write, or else the read, is refused, or Spark refuses to set it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ parquet.sparkcrypt.allow_masked                     c   n    c     n   n     c
 parquet.sparkcrypt.history.                         n   n    n     n   n     n
 parquet.sparkcrypt.key_service                      r   r    r     r   r     c
 parquet.sparkcrypt.locations                        n   n    n     n   n     n
-parquet.sparkcrypt.orc.schema                       n   n    n     n   n     n
+parquet.sparkcrypt.orc.schema                       r   r    r     r   r     r
 parquet.sparkcrypt.owner.schemas                    n   n    n     n   n     n
 parquet.sparkcrypt.partition                        c   n    c     n   n     c
 parquet.sparkcrypt.policy                           r   r    r     r   r     c
@@ -54,16 +54,16 @@ parquet.sparkcrypt.query.schema                     n   n    n     n   n     n
 parquet.sparkcrypt.require_encryption               n   n    n     n   n     n
 parquet.sparkcrypt.session_token                    r   r    r     r   r     r
 parquet.sparkcrypt.stream                           n   n    n     n   n     n
-parquet.sparkcrypt.table                            n   n    r     n   n     n
+parquet.sparkcrypt.table                            r   r    r     n   n     r
 parquet.sparkcrypt.table.name                       n   n    n     n   n     n
 parquet.sparkcrypt.table.schema                     n   n    n     n   n     n
-parquet.sparkcrypt.table.uuid                       c   c    c     c   c     c
+parquet.sparkcrypt.table.uuid                       c   r    c     c   c     c
 parquet.sparkcrypt.tags.                            n   n    n     n   n     n
 parquet.summary.metadata.level                      r   n    r     r   r     r
-spark.files.ignoreCorruptFiles                      n   n    n     n   n     r
-spark.files.ignorecorruptfiles                      n   n    n     n   n     n
+spark.files.ignoreCorruptFiles                      r   r    n     n   r     r
+spark.files.ignorecorruptfiles                      n   r    n     n   r     n
 spark.hadoop.sparkcrypt.python                      n   n    n     n   n     c
-spark.pyspark.python                                n   n    n     n   n     c
+spark.pyspark.python                                r   n    n     n   n     c
 spark.sparkcrypt.allow_http                         n   n    n     n   n     c
 spark.sparkcrypt.helper.deadline.seconds            n   n    n     n   n     c
 spark.sparkcrypt.on_denied                          c   n    n     n   n     c
@@ -73,18 +73,18 @@ spark.sparkcrypt.python                             n   n    n     n   n     c
 spark.sparkcrypt.skipping                           c   c    n     n   n     c
 spark.sparkcrypt.stock_factory                      n   n    n     n   n     c
 spark.sparkcrypt.strict_projection                  c   n    n     n   n     c
-spark.sql.caseSensitive                             c   n    n     n   n     c
-spark.sql.execution.id                              n   n    n     n   n     n
-spark.sql.extensions                                r   n    n     n   n     c
-spark.sql.files.ignoreCorruptFiles                  r   n    n     n   n     r
-spark.sql.files.ignorecorruptfiles                  n   r    n     n   r     n
-spark.sql.hive.convertMetastoreOrc                  c   n    n     n   n     c
-spark.sql.orc.impl                                  c   n    n     n   n     c
-spark.sql.parquet.fieldId.read.enabled              c   n    n     n   n     c
-spark.sql.queryExecutionListeners                   r   n    n     n   n     c
-spark.sql.sources.commitProtocolClass               c   n    n     n   n     c
-spark.sql.streaming.commitProtocolClass             c   n    n     n   n     c
-spark.sql.warehouse.dir                             r   n    n     n   n     c
+spark.sql.caseSensitive                             c   n    n     r   n     c
+spark.sql.execution.id                              n   n    n     r   n     n
+spark.sql.extensions                                r   n    n     r   n     c
+spark.sql.files.ignoreCorruptFiles                  r   r    n     r   r     r
+spark.sql.files.ignorecorruptfiles                  n   r    n     r   r     n
+spark.sql.hive.convertMetastoreOrc                  c   n    n     r   n     c
+spark.sql.orc.impl                                  c   n    n     r   n     c
+spark.sql.parquet.fieldId.read.enabled              c   n    n     r   n     c
+spark.sql.queryExecutionListeners                   r   n    n     r   n     c
+spark.sql.sources.commitProtocolClass               c   n    n     r   n     c
+spark.sql.streaming.commitProtocolClass             c   n    n     r   n     c
+spark.sql.warehouse.dir                             r   n    n     r   n     c
 sparkcrypt.reader                                   n   n    n     n   n     n
 sparkcrypt.rule                                     n   n    n     c   n     n
 sparkcrypt.table                                    n   n    n     c   n     n
