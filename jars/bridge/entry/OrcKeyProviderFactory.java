@@ -14,10 +14,6 @@ public final class OrcKeyProviderFactory implements KeyProvider.Factory {
 
   @Override
   public KeyProvider create(String kind, Configuration conf, Random random) {
-    return isOurs(kind) ? new OrcKeyProvider(kind, conf) : null;
-  }
-
-  static boolean isOurs(String kind) {
-    return kind.equals(RegisteredPolicies.ORC_KIND) || kind.startsWith(RegisteredPolicies.ORC_KIND + ":");
+    return RegisteredPolicies.isOrcKeyProvider(kind) ? new OrcKeyProvider(kind, conf) : null;
   }
 }

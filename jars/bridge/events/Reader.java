@@ -61,7 +61,7 @@ record Reader(String principal, String application, String execution, String rou
     return null;
   }
 
-  /** Makes Spark refuse a SET of what says for whom a job runs. */
+  /** Makes Spark refuse a SET of what says for whom a job is. */
   static void protectNames() {
     for (String name : List.of(EXECUTION_ID, JOB_TAGS, JOB_GROUP)) {
       if (!SQLConf.isStaticConfigKey(name)) {

@@ -51,7 +51,7 @@ final class OrcKeyProvider implements KeyProvider {
   /** Refuses a configuration that names the provider of another session. */
   static void refuseOther(Configuration conf) {
     String kind = conf.get(Names.ORC_KEY_PROVIDER, "");
-    if (OrcKeyProviderFactory.isOurs(kind)) {
+    if (RegisteredPolicies.isOrcKeyProvider(kind)) {
       refuseOther(kind, conf);
     }
   }

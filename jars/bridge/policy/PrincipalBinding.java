@@ -58,7 +58,7 @@ final class PrincipalBinding {
       String principal = bound != null ? bound.principal() : user != null ? user : Launch.principal();
       String rendered = insertPrincipal(template, principal);
       if (user != null) {
-        ServerGuard.refuseCredentials(rendered);
+        refuseCredentials(rendered);
       }
       RegisteredPolicies.serve(session.sparkContext().env().rpcEnv());
       bound = new Bound(principal, RegisteredPolicies.addPrincipal(principal, rendered));
@@ -74,6 +74,21 @@ final class PrincipalBinding {
       setToken(conf, bound.token()); // that of another principal would make this user the other
     }
     return policy;
+  }
+
+  /** Refuses a server whose users could read the credentials of a policy's key service in the environment of its JVMs. */
+  private static void refuseCredentials(String policy) {
+    for (JsonNode name : Helper.ask(Wire.request("credential_variables").put("policy", policy)).path("names")) {
+      String variable = name.asText();
+      String executors = "spark.executorEnv." + variable;
+      if (System.getenv(variable) != null || Launch.conf(executors) != null) {
+        throw Refusal.of(
+            "ConfigError",
+            variable + " is in the environment of a server's JVM, or among its settings (" + executors + "), where its users can "
+                + "read it; allowed: a file of lines NAME=value for the helpers alone, named by " + Interpreter.ENVIRONMENT_CONF
+                + " at launch, or the key service's own options for files; start the server without " + variable);
+      }
+    }
   }
 
   private static void setToken(Object conf, String token) {

@@ -97,6 +97,11 @@ final class RegisteredPolicies {
     }
   }
 
+  /** Returns whether a value of orc.key.provider is one of these. */
+  static boolean isOrcKeyProvider(String kind) {
+    return kind.equals(ORC_KIND) || kind.startsWith(ORC_KIND + ":");
+  }
+
   /** Removes a token of {@code addOwn}. */
   static void remove(String token) {
     OWN.remove(token);

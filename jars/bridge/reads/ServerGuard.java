@@ -1,6 +1,5 @@
 package io.sparkcrypt;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Set;
@@ -71,21 +70,6 @@ final class ServerGuard {
   void checkPath(Place place, String path) {
     if (allowed != null && "file".equals(place.scheme()) && !place.isWithin(warehouse)) {
       refuse(LOCAL_FILES, "the local path " + path);
-    }
-  }
-
-  /** Refuses a server whose users could read the credentials of a policy's key service in the environment of its JVMs. */
-  static void refuseCredentials(String policy) {
-    for (JsonNode name : Helper.ask(Wire.request("credential_variables").put("policy", policy)).path("names")) {
-      String variable = name.asText();
-      String executors = "spark.executorEnv." + variable;
-      if (System.getenv(variable) != null || Launch.conf(executors) != null) {
-        throw Refusal.of(
-            "ConfigError",
-            variable + " is in the environment of a server's JVM, or among its settings (" + executors + "), where its users can "
-                + "read it; allowed: a file of lines NAME=value for the helpers alone, named by " + Interpreter.ENVIRONMENT_CONF
-                + " at launch, or the key service's own options for files; start the server without " + variable);
-      }
     }
   }
 
