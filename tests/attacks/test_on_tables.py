@@ -68,6 +68,17 @@ def test_a_file_without_any_tagged_column_is_found(lake: Lake) -> None:
 
 
 @pytest.mark.spark
+def test_a_folder_named_like_deltas_log_takes_no_encryption_away(lake: Lake) -> None:
+    """Neither does a column that is named like one of Delta's actions: only Delta's own writer is exempt."""
+    encrypted(lake)
+    path = lake.root / "_delta_log" / "x"
+    lake.spark.table("t").selectExpr("email AS add").write.parquet(path.as_uri())
+    (file,) = data_files(path)
+    assert inspect_file(file).footer == "encrypted"
+    assert rows_of(lake.spark.read.parquet(path.as_uri())) == [("ann@example.org",)]
+
+
+@pytest.mark.spark
 def test_a_file_under_the_footer_key_without_any_tagged_column_is_found(lake: Lake) -> None:
     """With a dummy column under the footer key it passes for encrypted: readers show nulls, ``verify`` names it."""
     policy = encrypted(lake)
