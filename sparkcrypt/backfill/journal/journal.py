@@ -274,7 +274,7 @@ def check_same_policy(journal: Journal, digest: str) -> None:
         raise RunConflictError(
             f"{journal.run.table}: run {journal.run.run_id} is unfinished and began under policy "
             f"{journal.run.policy_digest}, which is now {digest}; finish it under the policy with which it began, "
-            "then run again under the new one"
+            "or give --resume never, which settles its units, closes it and begins another run"
         )
 
 
