@@ -104,7 +104,6 @@ def run_tutorial(tmp_path: Path, python: Path, environment: dict[str, str]) -> N
         python: the interpreter of an environment in which sparkcrypt is installed.
         environment: what the commands find, less PATH to that interpreter's programs.
     """
-    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
     conf = tmp_path / "conf"
     conf.mkdir()
     (conf / "spark-defaults.conf").write_text(
