@@ -172,7 +172,9 @@ def verify_table(
                             notes.extend(_tell_dark(dark, open_shredded()))
                         drift.extend(found)
                         partial = partial or weak
-                        notes.extend(f"{what} in a plaintext footer; `sparkcrypt rewrite` leaves them out" for what in in_clear)
+                        notes.extend(
+                            f"{what} in a plaintext footer; `sparkcrypt rewrite` leaves them out" for what in in_clear
+                        )
                         notes.extend(_identity_note(target, scanned.unit, folder, summary))
     drift += [drift_of_summary(path, above=True) for path in find_summaries_above(files, target)]
     held = _manifest(spark, target, policy, where) if manifest else None

@@ -130,7 +130,7 @@ def resolve_read(request: Mapping[str, Any], unwrap: Unwrap = no_unwrap) -> dict
 
     Returns:
         ``{"key_service": canonical JSON, "aad_prefix": the prefix that the reader must use, base64 or None, "table":
-        the name used to look up rules, or None}``; and ``warnings``, if the footer has bounds of an encrypted column in clear.
+        the name used to look up rules, or None}``; and ``warnings``, if the footer has bounds of encrypted columns.
 
     Raises:
         VerificationError: the file is not what the policy, its history and the file's place allow.

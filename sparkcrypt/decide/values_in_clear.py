@@ -43,8 +43,8 @@ def check_written(request: Mapping[str, Any]) -> dict[str, Any]:
         in_clear = footer_mode_of(context) == "plaintext"
         if in_clear:
             refuse_in_plaintext_footer(columns, text)
-        options |= _NO_SIZES if in_clear and _encrypted(columns) else {}
-        options |= _NO_SHREDDING if any(kind == "variant" for _, kind, _ in _concerned(columns, text)) else {}
+        options |= _NO_SIZES if in_clear and _find_encrypted(columns) else {}
+        options |= _NO_SHREDDING if any(kind == "variant" for _, kind, _ in _find_concerned(columns, text)) else {}
     return {"metadata": {path[0]: json.dumps(own) for path, own in kept.items()}, "options": options}
 
 
@@ -70,7 +70,7 @@ def check_bucketing(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def find_buckets(columns: Iterable[ColumnPlan], bucketed_by: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the columns that a table is bucketed by and whose tags encrypt, each with its tag."""
-    tags = {column.leaf.logical[0].lower(): column.tag or "" for column in _encrypted(columns)}
+    tags = {column.leaf.logical[0].lower(): column.tag or "" for column in _find_encrypted(columns)}
     for name in bucketed_by:
         if name.lower() in tags:
             yield name, tags[name.lower()]
@@ -94,7 +94,7 @@ def refuse_naming(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         PlanError: the column's tag encrypts.
     """
-    for column in _encrypted(_plan(_context_of(request), require_text(request, "schema"))):
+    for column in _find_encrypted(_plan(_context_of(request), require_text(request, "schema"))):
         raise PlanError(
             f"{require_text(request, 'operation')} would name columns by values that carry the tag {column.tag!r}, "
             f"which encrypts (column {column.leaf.dotted}); names of columns are in clear in the catalog, in footers "
@@ -120,8 +120,8 @@ def keep_known_metadata(
     mode = properties.get(names.FIELD_METADATA, "refuse").strip().lower()
     if mode not in ("refuse", "drop"):
         raise ConfigError(f"{names.FIELD_METADATA} is {show(mode)}; allowed: refuse, drop")
-    kept = {}
-    for path, _, metadata in _concerned(columns, text):
+    kept: dict[Path, dict[str, Any]] = {}
+    for path, _, metadata in _find_concerned(columns, text):
         unknown = unknown_metadata(metadata)
         if unknown and (mode == "refuse" or len(path) > 1):
             way = f"set the option {names.FIELD_METADATA} of this write to drop, to write without it, or "
@@ -136,9 +136,7 @@ def keep_known_metadata(
     return kept
 
 
-def redact_written_schema(
-    columns: Iterable[ColumnPlan], text: str, properties: Mapping[str, str]
-) -> str:
+def redact_written_schema(columns: Iterable[ColumnPlan], text: str, properties: Mapping[str, str]) -> str:
     """Return the schema that a file may say of the written rows; raises as ``keep_known_metadata``."""
     kept = keep_known_metadata(columns, text, properties)
     if not kept:
@@ -157,7 +155,7 @@ def refuse_in_plaintext_footer(columns: Iterable[ColumnPlan], text: str) -> None
     """
     columns = tuple(columns)
     way = "write with encrypted footers (footer: {mode: encrypted} in the policy), or leave the column out"
-    for path, kind, _ in _concerned(columns, text):
+    for path, kind, _ in _find_concerned(columns, text):
         if isinstance(kind, str) and kind.startswith(_SPATIAL):
             raise PlanError(
                 f"column {join_dotted(path)} has a tag that encrypts and the type {kind}, whose bounding box would be "
@@ -190,13 +188,13 @@ def _plan(context: TableContext, text: str) -> tuple[ColumnPlan, ...]:
     return build_plan(schema, tagged, policy, table=None, partition_columns=None, skip_absent=True).columns
 
 
-def _encrypted(columns: Iterable[ColumnPlan]) -> tuple[ColumnPlan, ...]:
+def _find_encrypted(columns: Iterable[ColumnPlan]) -> tuple[ColumnPlan, ...]:
     return tuple(column for column in columns if column.tag is not None and column.action != "plaintext")
 
 
-def _concerned(columns: Iterable[ColumnPlan], text: str) -> Iterator[tuple[Path, Any, Mapping[str, Any]]]:
+def _find_concerned(columns: Iterable[ColumnPlan], text: str) -> Iterator[tuple[Path, Any, Mapping[str, Any]]]:
     """Yield path, type and metadata of each field that is, is in, or holds a column whose tag encrypts."""
-    encrypted = [column.leaf.logical for column in _encrypted(columns)]
+    encrypted = [column.leaf.logical for column in _find_encrypted(columns)]
     for path, kind, metadata in walk_fields(json.loads(text)) if encrypted else ():
         if any(path[: len(leaf)] == leaf[: len(path)] for leaf in encrypted):
             yield path, kind, metadata

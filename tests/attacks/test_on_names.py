@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sparkcrypt.parquet import inspect_file
+from sparkcrypt.parquet import inspect_file, verify_file
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, data_files, refusal, retriever
 
@@ -140,6 +140,15 @@ def test_bounding_boxes(lake: Lake, kind: str) -> None:
             assert lake.spark.table("places").count() == 1
 
 
+def test_sizes_of_values(lake: Lake) -> None:
+    """A plaintext footer has no statistics of encrypted columns, not even the bytes of all values."""
+    policy = lake.policy(footer_mode="plaintext")
+    lake.sql("CREATE TABLE t (id INT, email STRING) USING parquet OPTIONS ('parquet.sparkcrypt.tags.email'='pii')")
+    lake.sql(f"INSERT INTO t VALUES (1, '{SECRET}')")
+    (file,) = data_files(lake.path("t"))
+    assert verify_file(file, retrieve_key=retriever(policy)).in_clear == ()
+
+
 @pytest.mark.parametrize("mode", ["plaintext", "encrypted"])
 def test_keys_of_a_variant(lake: Lake, mode: str) -> None:
     """Keys of a tagged VARIANT's objects never become names of leaves; those of an untagged one may."""
@@ -147,11 +156,12 @@ def test_keys_of_a_variant(lake: Lake, mode: str) -> None:
     lake.sql("CREATE TABLE v (id BIGINT, v VARIANT) USING parquet OPTIONS ('parquet.sparkcrypt.tags.v'='pii')")
     lake.sql("CREATE TABLE w (id BIGINT, v VARIANT) USING parquet")
     for table in ("v", "w"):
-        lake.sql(
-            f"INSERT INTO {table} SELECT id, parse_json(concat('{{\"{SECRET}', id, '\":1}}')) FROM range(3)"
-        )
-        names = [".".join(path) for file in data_files(lake.path(table)) for path in inspect_file(
-            file, retrieve_key=retriever(policy)).columns or {}]
+        lake.sql(f"INSERT INTO {table} SELECT id, parse_json(concat('{{\"{SECRET}', id, '\":1}}')) FROM range(3)")
+        names = [
+            ".".join(path)
+            for file in data_files(lake.path(table))
+            for path in inspect_file(file, retrieve_key=retriever(policy)).columns or {}
+        ]
         assert any(SECRET in name for name in names) == (table == "w"), names
         assert lake.sql(f"SELECT * FROM {table} WHERE v IS NOT NULL").count() == 3
 

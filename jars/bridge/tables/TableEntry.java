@@ -82,6 +82,13 @@ final class TableEntry {
     return found;
   }
 
+  /** Returns those properties of a Scala map that are sparkcrypt's and that may be of a table. */
+  static Map<String, String> ofSparkcrypt(Object scalaMap) {
+    Map<String, String> found = new TreeMap<>();
+    add(found, scalaMap);
+    return found;
+  }
+
   private static void add(Map<String, String> found, Object scalaMap) {
     Calls.forEach(
         scalaMap,

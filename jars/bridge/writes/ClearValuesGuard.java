@@ -39,8 +39,8 @@ final class ClearValuesGuard {
   Map<String, Metadata> checkWrite(LogicalPlan command, StructType written, LostTagsGuard.Target target) {
     ObjectNode request = request("check_written", target.folder(), written, target.properties());
     Object table = WriteQueries.createdTable(command);
-    addOption(request, table == null ? null : Calls.call(Calls.call(table, "storage"), "properties"));
-    OPTIONS.forEach(name -> addOption(request, Calls.callIfPresent(command, name)));
+    addOptions(request, table == null ? null : Calls.call(Calls.call(table, "storage"), "properties"));
+    OPTIONS.forEach(name -> addOptions(request, Calls.callIfPresent(command, name)));
     request.put("is_parquet", SinkGuard.sinkOf(command) == null);
     Map<String, Metadata> kept = new LinkedHashMap<>();
     textsIn(Helper.ask(request).path("metadata")).forEach((name, json) -> kept.put(name, Metadata.fromJson(json)));
@@ -57,7 +57,7 @@ final class ClearValuesGuard {
   /** Judges a write of Parquet files, and returns the options that it needs. */
   Map<String, String> optionsOf(StructType written, String folder, Map<String, String> told, Object options) {
     ObjectNode request = request("check_written", folder, written, told).put("is_parquet", true);
-    addOption(request, options);
+    addOptions(request, options);
     return textsIn(Helper.ask(request).path("options"));
   }
 
@@ -108,10 +108,11 @@ final class ClearValuesGuard {
     return found;
   }
 
-  private static void addOption(ObjectNode request, Object options) {
-    Object value = options == null ? null : Calls.orNull(Calls.call(options, "get", Names.FIELD_METADATA));
-    if (value != null) {
-      ((ObjectNode) request.get("properties")).put(Names.FIELD_METADATA, (String) value);
+  private static void addOptions(ObjectNode request, Object options) {
+    if (options != null && !(options instanceof Map)) { // Java's are of sources of version 2, which encrypt nothing
+      Map<String, String> told = TableEntry.ofSparkcrypt(options);
+      told.remove(Names.SESSION_TOKEN);
+      told.forEach(((ObjectNode) request.get("properties"))::put);
     }
   }
 

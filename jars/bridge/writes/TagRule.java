@@ -63,7 +63,7 @@ final class TagRule extends Rule<LogicalPlan> {
     LogicalPlan query = WriteQueries.query(plan);
     LogicalPlan ofVariables = VariableTags.query(plan);
     if (query == null && ofVariables == null && plan instanceof Command) {
-      return StatisticsGuard.withoutEncrypted(session, plan);
+      return AnalyzedColumns.withoutEncrypted(session, plan);
     }
     TableTags tables = new TableTags(session, policy, query != null);
     PlanTags tags = new PlanTags(tables, policy.safeAggregates());

@@ -26,7 +26,8 @@ from sparkcrypt.spark.tasks.task_progress import Told
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+_OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", names.FIELD_METADATA: "drop"}
+"""No ``_SUCCESS``; and the files of a run may lose what the sources' schemas say of values."""
 _SPARK_WRITES = frozenset(NAMES) - {"lzo", "brotli"}
 """All codecs but two, whose libraries Spark does not include."""
 
@@ -66,7 +67,7 @@ class SparkStager:
             registered_policy(self._spark, self._policy) as written,
         ):
             for folder in unit.folders:
-                options = {**self._target.options(), **written, **_NO_SUCCESS_FILE}
+                options = {**self._target.options(), **written, **_OPTIONS}
                 writer = self._rows(folder, read).write.options(**options)
                 writer = writer.option(
                     names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/"))

@@ -256,7 +256,7 @@ def _examine_table(examination: Examination, workplace: Workplace, policy: Polic
     examination.check(
         f"names of {table}",
         lambda: check_names(spark, table, policy),
-        f"CREATE TABLE … AS SELECT * FROM {table} without CLUSTERED BY, or with another column; then drop {table}",
+        "make the table again without CLUSTERED BY, or with another column, as the message says",
     )
     examination.check(
         f"properties of {table}",

@@ -37,12 +37,15 @@ from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk, source_chunks
 from sparkcrypt.parquet.summary import FileSummary, summarise
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, RowGroup
+from sparkcrypt.schema import join_dotted
 
 Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
 """The encryption of the target, None for plaintext; a callable is called with the summary of the source's footer."""
 
 _TIMES = 8
 """How many times `PATHS_SIZE` the paths in all row groups of a target may take, if its source leaves paths out."""
+_SHREDDED = "typed_value"
+"""What the specification of VARIANT calls the part that is shredded."""
 _MAX_I64 = 0x7FFF_FFFF_FFFF_FFFF
 
 
@@ -137,12 +140,27 @@ class _Rewrite:
             )
         if encryption is not None:
             self._check_paths()
+        if self._redacts():
+            self._refuse_shredded()
 
     def _check_paths(self) -> None:
         """Check the size of the column paths in the target's footer, which has each path in every row group."""
         size, most = len(self.metadata.row_groups) * paths_size(self.paths), max(_TIMES * PATHS_SIZE, self.file.size)
         if size > most:
             raise FormatError(f"column paths in all row groups would take {size} bytes; expected at most {most}")
+
+    def _refuse_shredded(self) -> None:
+        """Refuse a VARIANT whose objects' keys are names in the schema, if a part of it is encrypted."""
+        assert self.suite is not None  # noqa: S101 - `_redacts` says so
+        known = set(self.paths)
+        for path, cipher in zip(self.paths, self.suite.columns, strict=True):
+            at = path.index(_SHREDDED) if _SHREDDED in path else 0
+            if cipher is not None and at and len(path) > at + 1 and (*path[:at], "metadata") in known:
+                raise UnsupportedFileError(
+                    f"column {join_dotted(path[:at])} is a VARIANT that is shredded by the keys of its objects, which "
+                    "would be in clear in a plaintext footer; use the Spark engine, which writes it whole, or footer "
+                    "mode encrypted"
+                )
 
     def write(self, output: Output, stack: ExitStack) -> None:
         sources = self._sources(stack)

@@ -242,7 +242,9 @@ def _redact_arrow(text: str) -> str | None:
     except ValueError:
         return None
     kept = redact_arrow_schema(schema, lambda name, value: _redact_entry(name, value)[0])
-    return text if kept == schema else kept and base64.b64encode(kept).decode()
+    if kept is None or kept == schema:
+        return None if kept is None else text
+    return base64.b64encode(kept).decode()
 
 
 def _key_values(metadata: Struct) -> Iterable[Struct]:

@@ -49,7 +49,9 @@ class _Message:
         if field in self._seen:
             raise ValueError("a field is in two places")
         self._seen.add(field)
-        self._redact_entries(self._field(field, _FIELD_METADATA), lambda key, value: value if key in _OF_TYPES else None)
+        self._redact_entries(
+            self._field(field, _FIELD_METADATA), lambda key, value: value if key in _OF_TYPES else None
+        )
         for child in self._vector(self._field(field, _CHILDREN)):
             self._redact_field(self._follow(child))
 
@@ -82,9 +84,9 @@ class _Message:
 
     def _field(self, table: int, number: int) -> int | None:
         """Return the place of a field of a table; None if it is not set."""
-        directory = table - self._unpack("<i", table)
+        layout = table - self._unpack("<i", table)
         at = 4 + 2 * number
-        offset = self._unpack("<H", directory + at) if at < self._unpack("<H", directory) else 0
+        offset = self._unpack("<H", layout + at) if at < self._unpack("<H", layout) else 0
         return table + offset if offset else None
 
     def _vector(self, place: int | None) -> range:

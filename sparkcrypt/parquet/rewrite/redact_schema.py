@@ -1,9 +1,10 @@
 """Reduces schemas that footers store as JSON to parts that are known to reveal no values.
 
-Spark writes all metadata that users and libraries attached to fields.  Only what ``tags/field_metadata.py`` lists stays,
-at every field: what tells of the values of one may stand at another, which need not be encrypted itself.  Schemas of
-Avro and Iceberg lose docs, defaults and other properties, an enum of Avro becomes a string, and what pandas keeps loses
-ranges of the index, counts of categories and attributes.
+Spark writes all metadata that users and libraries attached to fields.  Only what ``tags/field_metadata.py`` lists is
+kept, at every field: what tells of the values of one may stand at another, which need not be encrypted itself.
+
+Schemas of Avro and Iceberg lose docs, defaults and other properties, an enum of Avro becomes a string, and what pandas
+keeps loses ranges of the index, counts of categories and attributes.
 Sources: ``DataType.json`` of Spark; the specifications of Avro and Iceberg ("Schemas"); "pandas metadata" of pandas.
 """
 
@@ -72,74 +73,79 @@ def _check_kind(value: Any, kind: type) -> Any:
     return value
 
 
-def _avro(found: Any) -> Any:
+def _rebuild_avro(found: Any) -> Any:
     """Return an Avro schema rebuilt from its known parts, with strings for enums and for what names one."""
     enums: set[str] = set()
-    kept = _avro_type(_check_kind(found, dict), enums)
-    return _without_enums(kept, enums) if enums else kept
+    kept = _rebuild_avro_type(_check_kind(found, dict), enums)
+    return _replace_enums(kept, enums) if enums else kept
 
 
-def _avro_type(found: Any, enums: set[str]) -> Any:
+def _rebuild_avro_type(found: Any, enums: set[str]) -> Any:
     if isinstance(found, str):
         return found
     if isinstance(found, list):
-        return [_avro_type(branch, enums) for branch in found]
+        return [_rebuild_avro_type(branch, enums) for branch in found]
     kind = _check_kind(found, dict)["type"]
     if kind == "enum":
         name, space = _check_kind(found["name"], str), found.get("namespace")
         enums.update((name, name.rpartition(".")[2], f"{space}.{name}"))
         return "string"
     kept = _select(found, _AVRO_KEPT)
-    kept["type"] = _avro_type(kind, enums)
+    kept["type"] = _rebuild_avro_type(kind, enums)
     for inner in ("items", "values"):
         if inner in found:
-            kept[inner] = _avro_type(found[inner], enums)
+            kept[inner] = _rebuild_avro_type(found[inner], enums)
     if "fields" in found:
         fields = [_check_kind(field, dict) for field in _check_kind(found["fields"], list)]
         kept["fields"] = [
-            {"name": _check_kind(field["name"], str), "type": _avro_type(field["type"], enums)} for field in fields
+            {"name": _check_kind(field["name"], str), "type": _rebuild_avro_type(field["type"], enums)}
+            for field in fields
         ]
     return kept
 
 
-def _without_enums(kept: Any, enums: set[str]) -> Any:
+def _replace_enums(kept: Any, enums: set[str]) -> Any:
     if isinstance(kept, str):
         return "string" if kept in enums or kept.rpartition(".")[2] in enums else kept
     if isinstance(kept, list):
-        branches = [_without_enums(branch, enums) for branch in kept]
+        branches = [_replace_enums(branch, enums) for branch in kept]
         return [branch for place, branch in enumerate(branches) if branch not in branches[:place]]
     for inner in ("type", "items", "values"):
         if inner in kept:
-            kept[inner] = _without_enums(kept[inner], enums)
+            kept[inner] = _replace_enums(kept[inner], enums)
     for field in kept.get("fields", ()):
-        field["type"] = _without_enums(field["type"], enums)
+        field["type"] = _replace_enums(field["type"], enums)
     return kept
 
 
-def _iceberg(found: Any) -> Any:
+def _rebuild_iceberg(found: Any) -> Any:
     if isinstance(found, str):
         return found
     kept = _select(_check_kind(found, dict), _ICEBERG_KEPT)
     kept["type"] = _check_kind(found["type"], str)
     for inner in ("element", "key", "value"):
         if inner in found:
-            kept[inner] = _iceberg(found[inner])
+            kept[inner] = _rebuild_iceberg(found[inner])
     if "fields" in found:
         fields = [_check_kind(field, dict) for field in _check_kind(found["fields"], list)]
-        kept["fields"] = [{**_select(field, ("id", "name", "required")), "type": _iceberg(field["type"])} for field in fields]
+        kept["fields"] = [
+            {**_select(field, ("id", "name", "required")), "type": _rebuild_iceberg(field["type"])} for field in fields
+        ]
     return kept
 
 
-def _pandas(found: Any) -> Any:
+def _rebuild_pandas(found: Any) -> Any:
     kept: dict[str, Any] = _select(_check_kind(found, dict), ("pandas_version",))
     kept["index_columns"] = [name for name in found.get("index_columns", ()) if isinstance(name, str)]
     for inner in ("column_indexes", "columns"):
-        kept[inner] = [_pandas_column(_check_kind(column, dict)) for column in _check_kind(found.get(inner, []), list)]
+        kept[inner] = [
+            _rebuild_pandas_column(_check_kind(column, dict)) for column in _check_kind(found.get(inner, []), list)
+        ]
     kept["creator"] = _select(_check_kind(found.get("creator", {}), dict), ("library", "version"))
     return kept
 
 
-def _pandas_column(found: dict[str, Any]) -> dict[str, Any]:
+def _rebuild_pandas_column(found: dict[str, Any]) -> dict[str, Any]:
     kept = _select(found, ("name", "field_name", "pandas_type", "numpy_type"))
     metadata = _select(found.get("metadata") or {}, ("encoding", "timezone", "precision", "scale", "ordered"))
     return {"name": None, **kept, "metadata": metadata or None}
@@ -174,9 +180,9 @@ _INNER = {
 
 SCHEMAS: dict[str, Callable[[Any], Any]] = {
     SPARK_SCHEMA: _type,
-    "avro.schema": _avro,
-    "parquet.avro.schema": _avro,
-    "iceberg.schema": _iceberg,
-    "pandas": _pandas,
+    "avro.schema": _rebuild_avro,
+    "parquet.avro.schema": _rebuild_avro,
+    "iceberg.schema": _rebuild_iceberg,
+    "pandas": _rebuild_pandas,
 }
 """Entries of key-value metadata that are schemas as JSON -> what returns the known parts of one."""

@@ -264,8 +264,8 @@ class _Check:
         sealed = ColumnMetaData(decode_struct(place.key.open(framed, ModuleType.COLUMN_META_DATA))[0])
         if chunk.meta_data is not None:
             check_redacted(chunk.meta_data, sealed, place.name)
-            told = [name for key, name in _OF_VALUES.items() if key in chunk.meta_data.struct]
-            self.in_clear.update((f"{name} of column {place.dotted}", None) for name in told)
+            found = [name for key, name in _OF_VALUES.items() if key in chunk.meta_data.struct]
+            self.in_clear.update((f"{name} of column {place.dotted}", None) for name in found)
         return sealed
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.parquet import read_footer, rewrite_file, verify_file
 from sparkcrypt.parquet.rewrite import footer_writer
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
@@ -120,7 +121,7 @@ def test_schemas_that_cannot_be_read_go(tmp_path: Path, name: str, text: str) ->
 
 
 def test_frames_of_pandas_keep_their_types(tmp_path: Path) -> None:
-    """Index columns and types stay; bounds of a range, attributes and counts of categories go, also from Arrow's copy."""
+    """Index columns and types stay; bounds of a range, attributes and counts go, from Arrow's copy too."""
     frame = pd.DataFrame({"secret": pd.Categorical([CANARY, "x"]), "v": pd.array([1, None], "Int64")})
     frame.index = pd.Index(["a", "b"], name="row")
     frame.attrs = {"note": CANARY}
@@ -146,7 +147,9 @@ def test_arrow_fields_lose_their_metadata(tmp_path: Path) -> None:
         ],
         metadata={"geo": CANARY, "keep": "visible", "iceberg.schema": json.dumps(ICEBERG)},
     )
-    content = pa.table([["a"], [[{"x": "b"}]], pa.array(["c"]).dictionary_encode().cast(schema.field("d").type)], schema)
+    content = pa.table(
+        [["a"], [[{"x": "b"}]], pa.array(["c"]).dictionary_encode().cast(schema.field("d").type)], schema
+    )
     pq.write_table(content, tmp_path / "plain", compression="none")
     assert CANARY.encode() in base64.b64decode(entries(tmp_path / "plain")["ARROW:schema"])
     result = rewrite_file(
@@ -183,3 +186,33 @@ def test_verification_names_statistics_in_clear(tmp_path: Path, monkeypatch: pyt
     found = verify_file(tmp_path / "out", retrieve_key=Keys())
     assert found.in_clear == ("statistics of column secret", "size statistics of column secret")
     assert found.to_dict()["in_clear"] == list(found.in_clear)
+
+
+def test_keys_of_a_shredded_variant(tmp_path: Path) -> None:
+    """They are names in the schema, so a rewrite under a plaintext footer is refused; other VARIANTs are not."""
+    part = {"value": None, "typed_value": "x"}
+    rows = [
+        {"v": {"metadata": b"m", "value": b"v", "typed_value": {CANARY: part}}, "w": {"metadata": b"m", "value": b"v"}}
+    ]
+    plain = write_plain(tmp_path / "plain", pa.Table.from_pylist(rows, _VARIANTS))
+    paths = [("v", "metadata"), ("v", "value"), *((("v", "typed_value", CANARY, name)) for name in part)]
+    for mode in ("encrypted", "plaintext"):
+        rewrite_file(plain, tmp_path / f"w-{mode}", encryption=new_encryption(("w", "value"), footer_mode=mode))
+    rewrite_file(plain, tmp_path / "pare", encryption=new_encryption(*paths))
+    with pytest.raises(UnsupportedFileError, match="column v is a VARIANT"):
+        rewrite_file(plain, tmp_path / "signed", encryption=new_encryption(*paths, footer_mode="plaintext"))
+    assert not (tmp_path / "signed").exists()
+
+
+_PART = pa.struct([("value", pa.binary()), ("typed_value", pa.string())])
+_VARIANTS = pa.schema(
+    [
+        (
+            "v",
+            pa.struct(
+                [("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", pa.struct([(CANARY, _PART)]))]
+            ),
+        ),
+        ("w", pa.struct([("metadata", pa.binary()), ("value", pa.binary())])),
+    ]
+)

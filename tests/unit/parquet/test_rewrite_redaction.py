@@ -146,7 +146,7 @@ KEPT = {"writer.model.name": "example", "org.apache.spark.version": "4.3.0", "ge
 
 
 def test_key_values_of_other_tools(tmp_path: Path) -> None:
-    """What geo and Hudi writers, and frames, leave in the footer goes from a plaintext one, and is named; the rest stays."""
+    """What geo and Hudi writers leave in the footer goes from a plaintext one, and is named; the rest stays."""
     plain = write_plain(tmp_path / "plain", secrets(), store_schema=False)
     entries = [Struct({KEY: name.encode(), VALUE: text.encode()}) for name, text in (LEAKING | KEPT).items()]
     patch_footer(plain, lambda footer: footer.update({FileMetaData.key_value_metadata.key: List(STRUCT, entries)}))

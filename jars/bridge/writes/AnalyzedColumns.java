@@ -1,0 +1,86 @@
+package io.sparkcrypt;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** The columns of which ANALYZE computes statistics: none that is encrypted, since the catalog would have its bounds in clear. */
+final class AnalyzedColumns {
+  private static final Logger LOG = LoggerFactory.getLogger(AnalyzedColumns.class);
+  private static final String COMMAND = "org.apache.spark.sql.execution.command.AnalyzeColumnCommand";
+
+  private AnalyzedColumns() {}
+
+  static boolean isAnalyze(Object plan) {
+    return plan.getClass().getName().equals(COMMAND);
+  }
+
+  /** Returns an ANALYZE without the columns whose statistics would be removed again; any other plan as it is. */
+  static LogicalPlan withoutEncrypted(SparkSession session, LogicalPlan plan) {
+    if (!isAnalyze(plan)) {
+      return plan;
+    }
+    Object state = Calls.call(session, "sessionState");
+    Object catalog = Calls.call(state, "catalog");
+    Object identifier = Calls.call(plan, "tableIdent");
+    if ((Boolean) Calls.call(catalog, "isTempView", identifier)) {
+      return plan; // its statistics are kept with its cache, in memory
+    }
+    Object table = Calls.call(catalog, "getTableMetadata", identifier);
+    Set<String> encrypted = encrypted(state, table);
+    if (encrypted != null && encrypted.isEmpty()) {
+      return plan;
+    }
+    Set<Object> left = encrypted == null ? null : new HashSet<>(Trees.lowerCase(List.copyOf(encrypted)));
+    Object named = Calls.orNull(Calls.call(plan, "columnNames"));
+    List<Object> names = new ArrayList<>(named == null ? List.of(TableEntry.schema(table).fieldNames()) : Calls.list(named));
+    names.removeIf(name -> left == null || left.contains(((String) name).toLowerCase(Locale.ROOT)));
+    LOG.info("column statistics of encrypted columns of {} are not computed", identifier);
+    return plan.makeCopy(new Object[] {identifier, Calls.some(Calls.scalaList(names)), false});
+  }
+
+  /** Returns the top-level columns that are encrypted, or null if they cannot be determined. */
+  static Set<String> encrypted(Object state, Object table) {
+    try {
+      ObjectNode request =
+          new SessionConf((Configuration) Calls.call(state, "newHadoopConf")).request("encrypted_columns", new Path("/"));
+      ObjectNode properties = (ObjectNode) request.get("properties");
+      addParquetProperties(properties, Calls.call(Calls.call(table, "storage"), "properties"));
+      addParquetProperties(properties, Calls.call(table, "properties"));
+      request.put("table", tableName(table)).put("schema", (String) Calls.call(Calls.call(table, "schema"), "json"));
+      Set<String> names = new HashSet<>();
+      for (JsonNode name : Wire.requireField(Helper.ask(request), "columns")) {
+        names.add(name.asText());
+      }
+      return names;
+    } catch (RuntimeException e) {
+      LOG.warn("which columns of {} are encrypted cannot be told; all its column statistics are dropped", tableName(table), e);
+      return null;
+    }
+  }
+
+  private static void addParquetProperties(ObjectNode request, Object scalaMap) {
+    Calls.forEach(
+        scalaMap,
+        (name, value) -> {
+          if (((String) name).startsWith(Names.PREFIX) && !name.equals(Names.POLICY)) {
+            request.put((String) name, (String) value);
+          }
+        });
+  }
+
+  private static String tableName(Object table) {
+    Object identifier = Calls.call(table, "identifier");
+    return Calls.call(Calls.call(identifier, "database"), "get") + "." + Calls.call(identifier, "table");
+  }
+}
