@@ -16,25 +16,37 @@ import org.slf4j.LoggerFactory;
  */
 final class LiveRules {
   private static final Logger LOG = LoggerFactory.getLogger(LiveRules.class);
-  private static final String FIELD = "postHocResolutionRules";
+  private static final String POST_HOC = "postHocResolutionRules";
+  private static final String EARLY = "hintResolutionRules";
   private static final String COLUMNAR = "columnarRules";
 
   private LiveRules() {}
 
   /** Adds a rule after the others, unless there is one of its class. */
   static void addPostHoc(Object session, Rule<LogicalPlan> rule) {
+    add(session, rule, POST_HOC);
+  }
+
+  /** Adds a rule that comes before names are resolved, where this version of Spark takes them. */
+  static void addEarly(Object session, Rule<LogicalPlan> rule) {
+    if (NameRule.IS_OFFERED) {
+      add(session, rule, EARLY);
+    }
+  }
+
+  private static void add(Object session, Rule<LogicalPlan> rule, String field) {
     Object analyzer = Calls.call(Calls.call(session, "sessionState"), "analyzer");
-    List<Object> rules = Calls.list(Calls.call(analyzer, FIELD));
+    List<Object> rules = Calls.list(Calls.call(analyzer, field));
     if (rules.stream().anyMatch(present -> present.getClass() == rule.getClass())) {
       return;
     }
     rules.add(rule);
     try {
-      Calls.setField(analyzer, FIELD, Calls.scalaList(rules));
+      Calls.setField(analyzer, field, Calls.scalaList(rules));
     } catch (RuntimeException e) {
       throw missing(analyzer, e);
     }
-    if (Calls.list(Calls.call(analyzer, FIELD)).stream().noneMatch(present -> present == rule)) {
+    if (Calls.list(Calls.call(analyzer, field)).stream().noneMatch(present -> present == rule)) {
       throw missing(analyzer, null);
     }
   }

@@ -38,6 +38,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
     extensions.injectResolutionRule(rule(MaskRule::new));
     extensions.injectCheckRule(maskedWriteGuard());
     NameRule.inject(extensions, rule(NameRule::new));
+    NameRule.inject(extensions, rule(VariableRule::new));
     Declassify.inject(extensions);
     return BoxedUnit.UNIT;
   }
@@ -50,6 +51,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
   public static void install(Object session) {
     EarlierTables.of((SparkSession) session); // some writers drop a table before TagRule sees a plan
     LiveRules.addPostHoc(session, new TagRule((SparkSession) session));
+    LiveRules.addEarly(session, new VariableRule((SparkSession) session));
     LiveRules.addColumnar(session, new SkipMetrics());
     Declassify.register(session);
     Object experimental = Calls.call(session, "experimental");

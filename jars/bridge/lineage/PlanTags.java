@@ -90,6 +90,13 @@ final class PlanTags {
     return found;
   }
 
+  /** Returns the tags of a value that stands in no plan, such as a variable's default. */
+  Carried of(Expression value) {
+    Carried found = new Carried();
+    values.add(found, value);
+    return found;
+  }
+
   /** Adds tags that a column of a visited plan has for another reason than what it is made of. */
   void add(Attribute column, Set<String> tags) {
     if (!tags.isEmpty()) {

@@ -2,8 +2,11 @@ package io.sparkcrypt;
 
 import java.util.Collections;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.WeakHashMap;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -13,38 +16,54 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
  * The tags that a session's variables have from the columns that they were set from.
  *
  * <p>A variable keeps its tags until the session ends, whatever is assigned to it later: when a statement is resolved, it is not
- * known whether it will run. Spark 3.5 has no variables.
+ * known whether it will run. So a variable of a script shares its tags with others of its name. Spark 3.5 has no variables.
  */
 final class VariableTags {
-  private static final int MOST_VARIABLES = 10_000;
   private static final Carried NOTHING = new Carried();
+  private static final Set<String> ASSIGNING = Set.of("SetVariable", "CreateVariable");
   private static final Map<SparkSession, Map<String, Carried>> BY_SESSION = Collections.synchronizedMap(new WeakHashMap<>());
 
   private VariableTags() {}
 
-  /** Returns the query whose row a statement assigns to variables; null for other plans. */
-  static LogicalPlan query(LogicalPlan plan) {
-    return plan.getClass().getSimpleName().equals("SetVariable") ? (LogicalPlan) Calls.call(plan, "sourceQuery") : null;
+  /** Returns whether a statement declares or sets variables. */
+  static boolean isAssigned(LogicalPlan plan) {
+    return ASSIGNING.contains(plan.getClass().getSimpleName());
   }
 
   /** Records the tags that the variables of a statement will have. */
-  static void note(SparkSession session, LogicalPlan statement, LogicalPlan query, PlanTags tags) {
-    List<Object> variables = Calls.list(Calls.call(statement, "targetVariables"));
-    List<Attribute> columns = Trees.output(query);
-    for (int i = 0; i < variables.size(); i++) {
-      Carried found = tags.of(columns.get(i));
-      if (!found.isEmpty()) {
-        Map<String, Carried> known = BY_SESSION.computeIfAbsent(session, unused -> Collections.synchronizedMap(new Newest<>(MOST_VARIABLES)));
-        known.merge(name(variables.get(i)), found, VariableTags::unite);
+  static void note(SparkSession session, LogicalPlan statement, PlanTags tags) {
+    if (statement.getClass().getSimpleName().equals("SetVariable")) {
+      List<Object> variables = Calls.list(Calls.call(statement, "targetVariables"));
+      LogicalPlan query = (LogicalPlan) Calls.call(statement, "sourceQuery");
+      tags.visit(query);
+      List<Attribute> columns = Trees.output(query);
+      for (int i = 0; i < variables.size(); i++) {
+        note(session, variables.get(i), tags.of(columns.get(i)));
       }
+    } else {
+      Carried found = tags.of((Expression) Calls.call(statement, "defaultExpr"));
+      Object several = Calls.callIfPresent(statement, "names"); // Spark 4.0 has one
+      List<Object> names = several == null ? List.of(Calls.call(statement, "name")) : Calls.list(several);
+      names.forEach(name -> note(session, name, found));
+    }
+  }
+
+  private static void note(SparkSession session, Object variable, Carried found) {
+    if (!found.isEmpty()) {
+      BY_SESSION.computeIfAbsent(session, unused -> new ConcurrentHashMap<>())
+          .merge(name(variable), found, VariableTags::unite);
     }
   }
 
   /** Returns the tags of a variable; nothing for other expressions. */
   static Carried of(Expression expression) {
     boolean isVariable = expression.getClass().getSimpleName().equals("VariableReference");
-    Map<String, Carried> known = isVariable ? BY_SESSION.get(SparkSession.active()) : null;
-    return known == null ? NOTHING : known.getOrDefault(name(expression), NOTHING);
+    return isVariable ? of(SparkSession.active()).getOrDefault(name(expression), NOTHING) : NOTHING;
+  }
+
+  /** Returns the tags of a session's variables by their names in lower case. */
+  static Map<String, Carried> of(SparkSession session) {
+    return BY_SESSION.getOrDefault(session, Map.of());
   }
 
   /** Returns a new object with both, since queries of other threads may be reading the known one. */
@@ -61,6 +80,6 @@ final class VariableTags {
   }
 
   private static String name(Object variable) {
-    return Calls.call(variable, "identifier").toString();
+    return ((String) Calls.call(Calls.call(variable, "identifier"), "name")).toLowerCase(Locale.ROOT);
   }
 }

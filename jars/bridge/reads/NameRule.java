@@ -42,7 +42,8 @@ final class NameRule extends Rule<LogicalPlan> {
   /** The method with which an extension gives Spark 4.x a rule that runs before names are resolved. */
   private static final String OFFERED = "injectHintResolutionRule";
 
-  private static final boolean IS_OFFERED =
+  /** Whether this version of Spark has that method. */
+  static final boolean IS_OFFERED =
       Arrays.stream(SparkSessionExtensions.class.getMethods()).anyMatch(method -> method.getName().equals(OFFERED));
 
   private final SparkSession session;

@@ -61,19 +61,20 @@ final class TagRule extends Rule<LogicalPlan> {
       return taggedEach(plan, policy);
     }
     LogicalPlan query = WriteQueries.query(plan);
-    LogicalPlan ofVariables = VariableTags.query(plan);
-    if (query == null && ofVariables == null && plan instanceof Command) {
+    boolean assigns = VariableTags.isAssigned(plan);
+    if (query == null && !assigns && plan instanceof Command) {
       return AnalyzedColumns.withoutEncrypted(session, plan);
     }
     TableTags tables = new TableTags(session, policy, query != null);
     PlanTags tags = new PlanTags(tables, policy.safeAggregates());
-    tags.visit(query != null ? query : ofVariables != null ? ofVariables : plan);
-    addDescribed(plan, tags, tables);
-    if (!tags.anyTags()) {
+    if (assigns) {
+      VariableTags.note(session, plan, tags);
+      DeclassifyGuard.check(session, policy, tags.declassifiedValues(), true);
       return plan;
     }
-    if (ofVariables != null) {
-      VariableTags.note(session, plan, ofVariables, tags);
+    tags.visit(query != null ? query : plan);
+    addDescribed(plan, tags, tables);
+    if (!tags.anyTags()) {
       return plan;
     }
     DeclassifyGuard.check(session, policy, tags.declassifiedValues(), query != null);
