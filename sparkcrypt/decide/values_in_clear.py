@@ -19,6 +19,8 @@ from sparkcrypt.tags.unite import unite_tags
 _SPATIAL = ("geometry", "geography")
 _NO_SIZES = {"parquet.size.statistics.enabled": "false"}
 """Parquet-mr leaves the size statistics of encrypted columns in plaintext footers."""
+_SHREDDED = "typed_value"
+"""What the specification of VARIANT calls the part that is shredded; below it are keys of objects."""
 _NO_SHREDDING = {"spark.sql.variant.inferShreddingSchema": "false"}
 
 
@@ -161,8 +163,8 @@ def refuse_in_plaintext_footer(columns: Iterable[ColumnPlan], text: str) -> None
                 f"column {join_dotted(path)} has a tag that encrypts and the type {kind}, whose bounding box would be "
                 f"in clear in the file's plaintext footer; {way}"
             )
-        below = (column.leaf.logical[len(path) :] for column in columns if column.leaf.logical[: len(path)] == path)
-        if kind == "variant" and any(len(names_below) > 2 for names_below in below):
+        below = (column.leaf.parquet for column in columns if column.leaf.logical[: len(path)] == path)
+        if kind == "variant" and any(_SHREDDED in names_below[:-1] for names_below in below):
             raise PlanError(
                 f"column {join_dotted(path)} has a tag that encrypts, and its VARIANT is shredded: keys of its objects "
                 f"would be in clear in the file's plaintext footer; set {next(iter(_NO_SHREDDING))} to false; {way}"

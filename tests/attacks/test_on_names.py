@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sparkcrypt import load_policy
+from sparkcrypt.cli.setup.checks import check_names
 from sparkcrypt.parquet import inspect_file, verify_file
+from sparkcrypt.spark.tables.planning import plan_table
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, data_files, refusal, retriever
 
@@ -94,6 +97,17 @@ def test_labels_are_dropped_when_told(people: Lake) -> None:
         assert metadata["tags"] == ["pii"]
         assert metadata["comment"] == "length"
         assert people.spark.table("made").count() == 2
+
+
+def test_defaults_are_in_no_footer(people: Lake) -> None:
+    """The catalog keeps a DEFAULT as its statement says it; files of the table, and tables made of it, have none."""
+    people.sql(f"CREATE TABLE d (id INT, email STRING DEFAULT '{SECRET}') USING parquet")
+    people.sql("ALTER TABLE d SET SERDEPROPERTIES ('parquet.sparkcrypt.tags.email'='pii')")
+    people.sql("INSERT INTO d (id) VALUES (1)")
+    people.spark.table("d").write.saveAsTable("made")
+    assert people.spark.table("d").collect() == [(1, SECRET)] == people.spark.table("made").collect()
+    assert SECRET not in says(people, people.path("d")) + people.spark.table("made").schema.json()
+    assert not [file for file in data_files(people.root / "db") if SECRET.encode() in file.read_bytes()]
 
 
 def test_metadata_of_plain_columns_stay(people: Lake) -> None:
@@ -194,6 +208,10 @@ def test_buckets_of_a_table_that_is_there(people: Lake) -> None:
         stranger.sql("CREATE TABLE old (id INT, born DATE) USING parquet CLUSTERED BY (born) INTO 4 BUCKETS")
     people.sql("ALTER TABLE old SET SERDEPROPERTIES ('parquet.sparkcrypt.tags.born'='pii')")
     people.sql("INSERT INTO old SELECT id, born FROM people")
+    policy = load_policy(max(people.root.glob("policy-*")) / "policy.yaml")
+    assert "in clear: " in plan_table(people.spark, "old", policy).table_text()
+    assert "bucketed by column born" in refusal(check_names, people.spark, "old", policy)
+    assert check_names(people.spark, "people", policy)
     people.changed("untagged: plaintext", "untagged: plaintext\nbucketing: deny")
     said = refusal(people.sql, "INSERT INTO old SELECT id, born FROM people")
     assert "column born" in said
