@@ -93,9 +93,9 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
     if not plan.encrypted:
         return {"encrypt": False, "policy_digest": digest}
     _refuse_summary_files(properties, plan)
-    written = optional_text(request, "schema")
-    if written and footer_mode_of(context) == "plaintext":
-        refuse_in_plaintext_footer(plan.columns, written)
+    described = optional_text(request, "schema")
+    if described and footer_mode_of(context) == "plaintext":
+        refuse_in_plaintext_footer(plan.columns, described)
     identity = identity_of_write(
         path, target=optional_text(request, "target"), table_uuid=context.uuid, partition=context.partition
     )
@@ -105,7 +105,7 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
     return {
         "encrypt": True,
         "policy_digest": digest,
-        "schema": written and redact_written_schema(plan.columns, written, properties),
+        "schema": described and redact_written_schema(plan.columns, described, properties),
         "key_service": plan.key_service_json,
         "footer_key": encode_key_id(plan.footer_key),
         "plaintext_footer": plan.footer_mode == "plaintext",
