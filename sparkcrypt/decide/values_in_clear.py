@@ -17,8 +17,6 @@ from sparkcrypt.tags.field_metadata import known_metadata, unknown_metadata, wal
 from sparkcrypt.tags.unite import unite_tags
 
 _SPATIAL = ("geometry", "geography")
-_NO_SIZES = {"parquet.size.statistics.enabled": "false"}
-"""Parquet-mr leaves the size statistics of encrypted columns in plaintext footers."""
 _SHREDDED = "typed_value"
 """What the specification of VARIANT calls the part that is shredded; below it are keys of objects."""
 _NO_SHREDDING = {"spark.sql.variant.inferShreddingSchema": "false"}
@@ -42,10 +40,8 @@ def check_written(request: Mapping[str, Any]) -> dict[str, Any]:
     columns, options = _plan(context, text), dict[str, str]()
     kept = keep_known_metadata(columns, text, require_properties(request))
     if request.get("is_parquet"):
-        in_clear = footer_mode_of(context) == "plaintext"
-        if in_clear:
+        if footer_mode_of(context) == "plaintext":
             refuse_in_plaintext_footer(columns, text)
-        options |= _NO_SIZES if in_clear and _find_encrypted(columns) else {}
         options |= _NO_SHREDDING if any(kind == "variant" for _, kind, _ in _find_concerned(columns, text)) else {}
     return {"metadata": {path[0]: json.dumps(own) for path, own in kept.items()}, "options": options}
 

@@ -123,12 +123,12 @@ def test_bounding_boxes(kind: str, footer: str) -> None:
 
 
 def test_options_of_writes() -> None:
-    """A tagged VARIANT is not shredded, and with plaintext footers no sizes are collected."""
-    sizes, shredding = "parquet.size.statistics.enabled", "spark.sql.variant.inferShreddingSchema"
+    """A tagged VARIANT is not shredded, wherever it is."""
+    shredding = "spark.sql.variant.inferShreddingSchema"
     variant = field("v", "variant", tags=["pii"])
     assert check_written(request(variant))["options"] == {shredding: "false"}
     signed = request(field("s", struct(variant)), policy=policy(**PLAIN_FOOTER))
-    assert check_written(signed)["options"] == {sizes: "false", shredding: "false"}
+    assert check_written(signed)["options"] == {shredding: "false"}
     assert check_written(request(field("v", "variant"), policy=policy(**PLAIN_FOOTER)))["options"] == {}
 
 
