@@ -24,7 +24,7 @@ def unknown_metadata(metadata: Mapping[str, Any]) -> list[str]:
     """Return the names of entries that may reveal values and that nobody expects to be left out.
 
     Defaults are values too, but Spark copies them from a table's columns to every query, and reads them of the
-    catalog alone; so they, and the marks of Spark and of its JDBC source, are left out unasked.
+    catalog alone; so they, and the marks of Spark, Delta and the JDBC source, are left out unasked.
     """
     known = known_metadata(metadata)
     return [name for name in metadata if name not in known and not _is_left_out(name)]
@@ -51,7 +51,7 @@ def _walk(kind: Any, path: Path, metadata: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _is_left_out(name: str) -> bool:
-    return name.startswith(("__", "spark.")) or name in _LEFT_OUT
+    return name.startswith(("__", "delta.", "spark.")) or name in _LEFT_OUT
 
 
 def _is_text(value: Any) -> bool:

@@ -81,7 +81,14 @@ def test_metadata_by_tags_of_the_table() -> None:
 def test_metadata_that_spark_adds_is_left_out() -> None:
     """Defaults and marks are nobody's wish, so they are left out unasked; what types and tags need stays."""
     stays = {"tags": ["pii"], "comment": "c", "__CHAR_VARCHAR_TYPE_STRING": "char(3)", "sparkcrypt.masked": "denied"}
-    goes = {"CURRENT_DEFAULT": "'x'", "EXISTS_DEFAULT": "'x'", "scale": 3, "spark.watermarkDelayMs": 5, "__any": True}
+    goes = {
+        "CURRENT_DEFAULT": "'x'",
+        "EXISTS_DEFAULT": "'x'",
+        "scale": 3,
+        "spark.watermarkDelayMs": 5,
+        "delta.x": 1,
+        "__any": True,
+    }
     assert json.loads(check_written(request(field("a", **stays, **goes)))["metadata"]["a"]) == stays
 
 
