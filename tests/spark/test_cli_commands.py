@@ -133,6 +133,7 @@ def test_doctor_is_content_when_all_is_there(ended: Ended) -> None:
         "plan of d.t",
         "place of d.t",
         "tags of d.t",
+        "names of d.t",
         "properties of d.t",
         "identity of d.t",
         "rule of d.t",

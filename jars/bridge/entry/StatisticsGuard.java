@@ -50,7 +50,7 @@ public class StatisticsGuard implements QueryExecutionListener {
       return;
     }
     Object held = Calls.call(statistics, "get");
-    Set<String> encrypted = AnalyzedColumns.encrypted(state, table);
+    Set<String> encrypted = AnalyzedColumns.findEncrypted(state, table);
     Set<Object> dropped = new HashSet<>();
     Calls.forEach(
         Calls.call(held, "colStats"),

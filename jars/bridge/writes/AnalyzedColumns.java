@@ -37,7 +37,7 @@ final class AnalyzedColumns {
       return plan; // its statistics are kept with its cache, in memory
     }
     Object table = Calls.call(catalog, "getTableMetadata", identifier);
-    Set<String> encrypted = encrypted(state, table);
+    Set<String> encrypted = findEncrypted(state, table);
     if (encrypted != null && encrypted.isEmpty()) {
       return plan;
     }
@@ -50,7 +50,7 @@ final class AnalyzedColumns {
   }
 
   /** Returns the top-level columns that are encrypted, or null if they cannot be determined. */
-  static Set<String> encrypted(Object state, Object table) {
+  static Set<String> findEncrypted(Object state, Object table) {
     try {
       ObjectNode request =
           new SessionConf((Configuration) Calls.call(state, "newHadoopConf")).request("encrypted_columns", new Path("/"));
