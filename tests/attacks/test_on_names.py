@@ -69,6 +69,17 @@ def test_labels_of_spark_ml(people: Lake, write: Callable[[DataFrame, Lake], Any
     assert not data_files(people.root / "out")
 
 
+def test_string_indexer(people: Lake) -> None:
+    """What Spark ML itself makes of a tagged column is refused, and written without its labels when told."""
+    from pyspark.ml.feature import StringIndexer
+
+    table = people.spark.table("people")
+    frame = StringIndexer(inputCol="email", outputCol="ix").fit(table).transform(table).select("id", "ix")
+    assert "column ix has a tag that encrypts" in refusal(frame.write.saveAsTable, "made")
+    frame.write.option("parquet.sparkcrypt.field_metadata", "drop").saveAsTable("made")
+    assert SECRET in frame.schema.json() and SECRET not in people.spark.table("made").schema.json()
+
+
 def test_labels_inside_a_struct(people: Lake) -> None:
     """Metadata of fields inside a tagged column's type are refused too, and cannot be dropped."""
     from pyspark.sql import functions as F
