@@ -13,6 +13,11 @@ from sparkcrypt.policy.key_service import PRINCIPAL, credential_variables
 from sparkcrypt.spark.jvm.jar import jar_path
 from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
 
+_ADVICE = (
+    "Event logs and logs of drivers have values of tagged columns (docs/security.md, What is not protected): let only "
+    "people who may read these columns read spark.eventLog.dir, as with checkpoints."
+)
+
 
 @click.command(cls=Command)
 @policy_option
@@ -40,4 +45,5 @@ def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> Non
             f"and name a file of lines NAME=value for helpers by {HELPER_ENVIRONMENT}"
         )
     found = launch_conf(loaded, jar or str(jar_path()), python)
+    say(_ADVICE)
     show(found, defaults_lines(found), as_json=as_json)

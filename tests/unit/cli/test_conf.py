@@ -11,7 +11,9 @@ from .conftest import run
 
 def test_the_lines_hold_the_whole_policy(policy: Path) -> None:
     """Each line is a name and a value, and the policy survives being read as a Java properties file."""
-    lines = run("conf", "--policy", policy, "--jar", "/lib/s.jar", "--python", "/usr/bin/python3").output.splitlines()
+    done = run("conf", "--policy", policy, "--jar", "/lib/s.jar", "--python", "/usr/bin/python3")
+    assert "people who may read these columns read spark.eventLog.dir" in done.errors
+    lines = done.output.splitlines()
     found = dict(line.split(" ", 1) for line in lines)
     assert found["spark.jars"] == found["spark.driver.extraClassPath"] == "/lib/s.jar"
     assert found["spark.sparkcrypt.python"] == "/usr/bin/python3"
