@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from sparkcrypt import names, skipping_report
-from sparkcrypt.backfill.run.encrypt import encrypt_table
+from sparkcrypt import encrypt_table, names, skipping_report
 from sparkcrypt.cli.main import cli
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import mark_of
@@ -189,6 +188,27 @@ def test_a_copied_uuid_gets_no_store_of_its_owner(lake: Lake, marked: bool) -> N
         assert (code != 0, "has the UUID of" in said) == (True, True), (verb, said)
         assert {file: file.read_bytes() for file in (lake.root / "index").rglob("*") if file.is_file()} == stored
     assert run("refresh", "t")[0] == 0
+
+
+def test_a_forged_mark_gets_no_records_of_the_owner(lake: Lake) -> None:
+    """A table with a victim's UUID, and with the mark of an owner, is encrypted under no records of the victim."""
+    policy = lake.policy()
+    for table in ("t", "evil"):
+        lake.sql(f"CREATE TABLE {table} (id INT, email STRING) USING parquet")
+        with lake.stranger() as stranger:
+            stranger.sql(f"INSERT INTO {table} VALUES (1, '{SECRET}')")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+    set_tags(lake.spark, "evil", {"email": ["pii"]}, policy)
+    alter(lake, {names.TABLE_UUID: str(Catalog(lake.spark).table("t").uuid)}, table="evil")
+    alter(lake, {names.TABLE_MARK: mark_of(Catalog(lake.spark).table("evil"))}, kind="TBLPROPERTIES", table="evil")
+    state = lake.root / "policy-0" / "state"
+    records = [sorted((state / kind).rglob("*")) for kind in ("runs", "audit", "keks")]
+    with pytest.raises(PlanError, match=r"evil has the UUID of .*\.t "):
+        encrypt_table(lake.spark, "evil", policy)
+    assert [sorted((state / kind).rglob("*")) for kind in ("runs", "audit", "keks")] == records
+    lake.sql("ALTER TABLE t RENAME TO renamed")
+    assert encrypt_table(lake.spark, "renamed", policy).outcome == "nothing to do"
 
 
 def test_options_of_a_table_turn_no_skipping_on(lake: Lake) -> None:

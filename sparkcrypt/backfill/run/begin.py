@@ -16,7 +16,10 @@ from sparkcrypt.backfill.state.lock import RunLock
 from sparkcrypt.backfill.work.build_rewriter import rewriter_of
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.recover import Recovered, recover
-from sparkcrypt.errors import RunConflictError
+from sparkcrypt.errors import PlanError, RunConflictError, VerificationError
+from sparkcrypt.policy.model import normalized_table
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import shared_text
 
 
 @dataclass(slots=True)
@@ -58,6 +61,30 @@ def choose_run_id(job: TableJob) -> str:
     if resume not in ("auto", "never") and resume != unfinished:
         raise RunConflictError(f"{job.target.name}: run {resume} cannot be resumed; unfinished: {unfinished or 'none'}")
     return unfinished or new_run_id()
+
+
+def refuse_records_of_another(job: TableJob) -> None:
+    """Refuse a table under whose UUID another table, which still has it, had its last run.
+
+    A copy of the owner's mark would pass for the owner otherwise: the records, audit and keys under it are the other's.
+
+    Raises:
+        PlanError: the message names both tables.
+    """
+    table = job.target.table
+    if table is None:
+        return
+    run_id = next(iter(reversed(Journal.runs(job.store, job.target.table_id))), None)
+    try:
+        name = None if run_id is None else Journal.open(job.store, job.target.table_id, run_id).run.table
+    except VerificationError:
+        return  # reported where the run's records are read
+    catalog = Catalog(job.spark)
+    if name is None or normalized_table(name) == normalized_table(job.target.name) or not catalog.exists(name):
+        return
+    other = catalog.table(name)
+    if other.uuid == table.uuid:
+        raise PlanError(shared_text(table, [other]))
 
 
 def begin_run(job: TableJob, run_id: str, lock: RunLock, so_far: SoFar) -> Begun:

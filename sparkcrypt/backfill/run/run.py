@@ -16,7 +16,7 @@ from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.old_files.compare_with_journal import compare_run
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.run import unit_work
-from sparkcrypt.backfill.run.begin import Begun, SoFar, begin_run, choose_run_id
+from sparkcrypt.backfill.run.begin import Begun, SoFar, begin_run, choose_run_id, refuse_records_of_another
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.run.result import RunResult, find_last_audit, result_of_failed_run
 from sparkcrypt.backfill.run.survey import refuse_swap, report_dry_run, survey_units
@@ -66,6 +66,7 @@ def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: No
         with acquire(job.store, job.target.table_id, run_id=run_id, owner=acting_user()) as lock:
             lock.keep_alive()
             job.trust.look_again()
+            refuse_records_of_another(job)
             begun = begin_run(job, run_id, lock, so_far)
             ended = execute_run(job, begun, lock, so_far)
             first = _explain_rerun(job, begun, ended)
