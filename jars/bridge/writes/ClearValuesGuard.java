@@ -21,6 +21,9 @@ import org.slf4j.LoggerFactory;
  */
 final class ClearValuesGuard {
   private static final Logger LOG = LoggerFactory.getLogger(ClearValuesGuard.class);
+  /** Methods that collect values for names: the first in Spark 3.5, where the second is missing. */
+  private static final List<String> PIVOTS = List.of("pivot", "collectPivotValues");
+
   private static final List<String> OPTIONS = List.of("options", "writeOptions");
   private final SessionPolicy policy;
 
@@ -91,9 +94,11 @@ final class ClearValuesGuard {
   }
 
   private static String naming(StackFrame frame) {
-    return frame.getMethodName().equals("collectPivotValues")
-        ? "pivot"
-        : frame.getClassName().contains(".ResolveTranspose") ? "transpose" : null;
+    String owner = frame.getClassName();
+    if (PIVOTS.contains(frame.getMethodName()) && owner.contains(".RelationalGroupedDataset")) {
+      return "pivot";
+    }
+    return owner.contains(".ResolveTranspose") ? "transpose" : null;
   }
 
   private ObjectNode request(String op, String folder, StructType columns, Map<String, String> told) {
