@@ -64,4 +64,4 @@ def test_no_canary_is_anywhere(fresh_jvm: FreshJvm, private_jar: Path, tmp_path:
         assert shown.words in (ROOT / shown.page).read_text(), name
     refused = [result for result in day["results"] if result["said"]]
     assert [result for result in refused if not any(reason in result["said"] for reason in REFUSED)] == []
-    assert min(len(refused), len(day["results"]) - len(refused)) > STATEMENTS // 5
+    assert min(len(refused), len(day["results"]) - len(refused)) > STATEMENTS // 6
