@@ -166,12 +166,6 @@ SHOWN = {
         TAGS,
         "and of `spark.read.json(frame)`",
     ),
-    "pivot": Shown(
-        lambda spark, table, _root: spark.table(table).groupBy("id").pivot("email").count().write.saveAsTable("wide"),
-        ("metastore/", "events/"),
-        TAGS,
-        "Names of columns that are values: `pivot` without its values, and `crosstab`",
-    ),
     "statistics": Shown(_statistics, ("metastore/",), TAGS, "ANALYZE leaves minimum and maximum of such a column"),
     "errors": Shown(_error, ("events/",), TAGS, "Messages of errors"),
     "observe": Shown(_observe, ("events/",), TAGS, "Metrics of `observe` in a stream"),
