@@ -117,12 +117,18 @@ def overwrite_and_retag(estate: Estate, table: Table) -> None:
 
 @_verb(_partitioned, clears=True)
 def drop_partition(estate: Estate, table: Table) -> None:
-    """DROP PARTITION; of an external table its owner deletes the files too, else an INSERT would bring them back."""
+    """DROP PARTITION; of an external table its owner deletes the files too, else an INSERT would bring them back.
+
+    Those in a folder of a run stay there, in no table, until `orphans`.
+    """
     p = estate.random.choice((0, 1))
-    left = [folder for folder in estate.folders(table.name) if folder.parent == table.home and folder.name == f"p={p}"]
+    left = [folder for folder in estate.folders(table.name) if folder.name == f"p={p}"]
     estate.sql(f"ALTER TABLE {table.name} DROP IF EXISTS PARTITION (p = {p})")
     for folder in left:
-        shutil.rmtree(folder)
+        if folder.parent == table.home:
+            shutil.rmtree(folder)
+        else:
+            estate.model.left |= {row for row, place in table.rows.items() if place == p}
     _empty(table, p)
 
 
