@@ -61,6 +61,7 @@ def main() -> int:
             metastore = start_metastore(work)
             stack.callback(metastore.stop)
             conf = {**metastore.spark_conf(), **launch_conf(policy, str(jar_path()), sys.executable)}
+            conf["spark.sparkcrypt.allow_on_server"] = "local_files"  # the lake of this demo is on this machine's disk
             server = start_thrift_server(work / "server", conf)
             stack.callback(server.stop)
             folder = make_table(server, work)

@@ -16,6 +16,7 @@ from tests.spark.support import SECRET, Lake, data_files, rows_of, said_of
 FORGED = "forged@example.org"
 TABLES = {"tblproperties": ("h", "STORED AS PARQUET"), "serdeproperties": ("t", "USING parquet")}
 _TEXTS = {
+    names.FIELD_METADATA: "drop",
     names.CRYPTO_FACTORY: names.STOCK_CRYPTO_FACTORY_CLASS,
     names.KMS_CLIENT: names.KMS_CLIENT_CLASS,
     names.KEY_SERVICE: '{"path":"/nowhere","type":"local"}',

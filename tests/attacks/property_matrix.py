@@ -43,6 +43,7 @@ parquet.encryption.kms.instance.url                 n   n    n     n   n     n
 parquet.encryption.plaintext.footer                 n   n    n     n   n     n
 parquet.encryption.uniform.key                      r   n    r     r   r     r
 parquet.sparkcrypt.allow_masked                     c   n    c     n   n     c
+parquet.sparkcrypt.field_metadata                   c   n    c     n   n     c
 parquet.sparkcrypt.history.                         n   n    n     n   n     n
 parquet.sparkcrypt.key_service                      r   r    r     r   r     c
 parquet.sparkcrypt.locations                        n   n    n     n   n     n
@@ -60,12 +61,15 @@ parquet.sparkcrypt.table.schema                     n   n    n     n   n     n
 parquet.sparkcrypt.table.uuid                       c   r    c     c   c     c
 parquet.sparkcrypt.tags.                            n   n    n     n   n     n
 parquet.summary.metadata.level                      r   n    r     r   r     r
+spark.eventLog.dir                                  r   n    n     n   n     c
 spark.files.ignoreCorruptFiles                      r   r    n     n   r     r
 spark.files.ignorecorruptfiles                      n   r    n     n   r     n
 spark.hadoop.sparkcrypt.python                      n   n    n     n   n     c
 spark.pyspark.python                                r   n    n     n   n     c
 spark.sparkcrypt.allow_http                         n   n    n     n   n     c
+spark.sparkcrypt.allow_on_server                    n   n    n     n   n     c
 spark.sparkcrypt.helper.deadline.seconds            n   n    n     n   n     c
+spark.sparkcrypt.helper.environment                 n   n    n     n   n     c
 spark.sparkcrypt.on_denied                          c   n    n     n   n     c
 spark.sparkcrypt.principal                          n   n    n     n   n     c
 spark.sparkcrypt.probe.path                         c   n    n     n   n     c
@@ -74,7 +78,7 @@ spark.sparkcrypt.skipping                           c   c    n     n   n     c
 spark.sparkcrypt.stock_factory                      n   n    n     n   n     c
 spark.sparkcrypt.strict_projection                  c   n    n     n   n     c
 spark.sql.caseSensitive                             c   n    n     r   n     c
-spark.sql.execution.id                              n   n    n     r   n     n
+spark.sql.execution.id                              r   n    n     r   n     n
 spark.sql.extensions                                r   n    n     r   n     c
 spark.sql.files.ignoreCorruptFiles                  r   r    n     r   r     r
 spark.sql.files.ignorecorruptfiles                  n   r    n     r   r     n
@@ -84,6 +88,7 @@ spark.sql.parquet.fieldId.read.enabled              c   n    n     r   n     c
 spark.sql.queryExecutionListeners                   r   n    n     r   n     c
 spark.sql.sources.commitProtocolClass               c   n    n     r   n     c
 spark.sql.streaming.commitProtocolClass             c   n    n     r   n     c
+spark.sql.variant.inferShreddingSchema              n   n    n     r   n     n
 spark.sql.warehouse.dir                             r   n    n     r   n     c
 sparkcrypt.reader                                   n   n    n     n   n     n
 sparkcrypt.rule                                     n   n    n     c   n     n
@@ -95,6 +100,10 @@ NOT_OF_A_TABLE = {
     "parquet.encryption.": "a prefix",
     "parquet.sparkcrypt.": "a prefix",
     "spark.hadoop.": "a prefix",
+    "parquet.avro.schema": "in footers",
+    "spark.executorEnv.": "a prefix, of the launch",
+    "sparkcrypt.followed": "a mark in plans",
+    "sparkcrypt.places": "a mark in plans",
     "orc.schema": "a part of another name",
     "spark.sql.catalog": "a prefix, which doctor lists",
     "parquet.field.id": "in the metadata of fields",
