@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,6 +132,7 @@ def test_a_run_puts_the_rule_in_place(lake: Lake) -> None:
     encrypt_table(lake.spark, "t", policy, engine="native", adopt=frozenset({"plaintext"}))
     table = Catalog(lake.spark).table("t")
     assert rule_lines(lake.spark, table, policy) == ()
+    assert rule_lines(lake.spark, table, replace(policy, tables=())) == ()
     assert (table.options[TAG], table.options[REQUIRE_ENCRYPTION]) == ("pii", "true")
     assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
 

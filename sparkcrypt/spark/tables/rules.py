@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.names import REQUIRE_ENCRYPTION, RULE_MARK
-from sparkcrypt.policy.model import Policy, TableRule
+from sparkcrypt.policy.model import Policy, TableRule, normalized_table
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
@@ -133,9 +133,12 @@ def put_rule(spark: SparkSession, change: RuleChange, policy: Policy | None = No
 
 
 def rule_lines(spark: SparkSession, table: Table, policy: Policy) -> tuple[str, ...]:
-    """Return the changes that the policy's rule needs in the properties, which sessions without the extension read."""
+    """Return the changes that the policy's rule needs in the properties, which sessions without the extension read.
+
+    A policy without a rule for the table asks for none: what is there may come from another file of `tags apply`.
+    """
     rule = policy.table(table.full_name)
-    if not rule.tags and not rule.require_encryption and RULE_MARK not in table.properties:
+    if all(normalized_table(known.name) != normalized_table(table.full_name) for known in policy.tables):
         return ()
     change = rule_change(spark, table, rule, policy, prune=True)
     return tuple(change.lines()) if change.is_needed else ()
