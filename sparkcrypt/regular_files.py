@@ -27,7 +27,8 @@ def open_regular(path: str | os.PathLike[str], *, follow_link: bool = False) -> 
         FormatError: it is a link that may not be followed, or neither a regular file nor a folder.
         OSError: it cannot be opened, or is a folder.
     """
-    return os.fdopen(open_descriptor(path, os.O_RDONLY, follow_link=follow_link), "rb")
+    named = os.fspath(path)  # the stream has it as its name, by which key material beside the file is found
+    return open(named, "rb", opener=lambda name, flags: open_descriptor(name, flags, follow_link=follow_link))
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:

@@ -18,7 +18,6 @@ from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
 from sparkcrypt.backfill.target.new_files import NewFiles
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.setup.session_policy import registered_policy
 from tests.spark.killing import Clock, after_record, after_swap, between_renames, kill
 from tests.spark.support import Lake, assert_plaintext, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
@@ -178,10 +177,9 @@ def test_wrong_staging_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, mut
         staging.append(True)
         fin = next(rule.key for rule in policy.tags if rule.name == "fin")
         tags = tuple(replace(rule, key=fin) if rule.name == "pii" else rule for rule in policy.tags)
-        with registered_policy(self._spark, replace(policy, tags=tags)) as pinned:
-            options = self._target.options()
+        with monkeypatch.context() as patch:
             if mutation == "key":
-                monkeypatch.setattr(type(self._target), "options", lambda target: {**options, **pinned})
+                patch.setattr(self, "_policy", replace(policy, tags=tags))
             write(self, *arguments)
         staging.clear()
 
