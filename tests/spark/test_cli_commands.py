@@ -130,6 +130,7 @@ def test_doctor_is_content_when_all_is_there(ended: Ended) -> None:
         "helper on executors",
         "write under the policy",
         "state directory",
+        "environment",
         "plan of d.t",
         "place of d.t",
         "tags of d.t",
