@@ -93,8 +93,13 @@ def test_keys_are_wrapped_again_and_made_anew(tmp_path: Path, plain: Path, polic
         ("java_zlib", ("--column-keys", "pii:nope"), 65, "no column nope; allowed: id, name, st.x"),
         ("java_zlib", ("--column-keys", "pii:st,st.x"), 78, "cannot nest encrypted columns"),
         ("java_zlib", ("--column-keys", "nokey:name"), 69, "nokey"),
-        ("java_zlib_encrypted", ("--column-keys", "pii:name"), 78, "would lose their keys: dec, li._elem.n, st.y, ts"),
-        ("java_zlib_encrypted", ("--decrypt",), 66, "is not key material"),
+        (
+            "java_zlib_encrypted",
+            ("--column-keys", "pii:name", "--any-key"),
+            78,
+            "would lose their keys: dec, li._elem.n, st.y, ts",
+        ),
+        ("java_zlib_encrypted", ("--decrypt", "--any-key"), 66, "is not key material"),
         ("java_types", ("--column-keys", "pii:kv._key"), 78, "the key of a map"),
     ],
 )
