@@ -16,6 +16,7 @@ from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.names import REQUIRE_ENCRYPTION, RULE_MARK, TABLE_UUID, TAGS_PREFIX
 from sparkcrypt.policy.load import rules_from_text
 from sparkcrypt.policy.model import TableRule
+from sparkcrypt.spark.jvm.jar import bring_jar
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.rules import put_rule, rule_changes, rule_lines
@@ -23,6 +24,14 @@ from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files, make_policy, refusal
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(autouse=True)
+def jar_in_session(lake: Lake) -> None:
+    """Commands bring the jar into their sessions, and so does this test's."""
+    bring_jar(lake.spark)
+
+
 KINDS = ["USING parquet", "STORED AS PARQUET"]
 TAG = f"{TAGS_PREFIX}email"
 
