@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 from sparkcrypt import load_policy
 from sparkcrypt.arrow import read_table
 from sparkcrypt.keys.local.service import LocalKeyService
+from sparkcrypt.names import ALLOW_ON_SERVER
 from sparkcrypt.policy.key_service import PRINCIPAL, KeyServiceConfig
 from sparkcrypt.spark.jvm.jar import jar_path
 from sparkcrypt.spark.setup.options import launch_conf
@@ -61,7 +62,7 @@ def main() -> int:
             metastore = start_metastore(work)
             stack.callback(metastore.stop)
             conf = {**metastore.spark_conf(), **launch_conf(policy, str(jar_path()), sys.executable)}
-            conf["spark.sparkcrypt.allow_on_server"] = "local_files"  # the lake of this demo is on this machine's disk
+            conf[ALLOW_ON_SERVER] = "local_files"  # the lake of this demo is on this machine's disk
             server = start_thrift_server(work / "server", conf)
             stack.callback(server.stop)
             folder = make_table(server, work)
