@@ -167,6 +167,23 @@ class Journal:
         return tuple(sorted({*began, *(list_archived_runs(store, table_id) if archived else ())}))
 
     @staticmethod
+    def find_table(store: StateStore, table_id: str, run_id: str) -> str:
+        """Return the table's name at the start of a run, from its first record alone, which is not authenticated.
+
+        Raises:
+            VerificationError: there is no such record, or it is damaged.
+        """
+        archived = read_archive(store, table_id, run_id, None)
+        if archived:
+            return _run_record(archived[0], table_id).table
+        folder = f"runs/{table_id}/{run_id}/"
+        for name in sorted(store.list(folder), key=place_of):
+            content = store.read(name) or b""
+            if not is_torn(content):
+                return _run_record(parse_record(name, content, table_id, None), table_id).table
+        raise VerificationError(f"{folder}: the journal's first record is not whole or not there; {DAMAGED}")
+
+    @staticmethod
     def find_unfinished(store: StateStore, table_id: str, mac: TableMac | None = None) -> str | None:
         """Return the id of the latest run that has no ``run_finished`` record; None if all have one.
 

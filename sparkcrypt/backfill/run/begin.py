@@ -76,7 +76,7 @@ def refuse_records_of_another(job: TableJob) -> None:
         return
     run_id = next(iter(reversed(Journal.runs(job.store, job.target.table_id))), None)
     try:
-        name = None if run_id is None else Journal.open(job.store, job.target.table_id, run_id).run.table
+        name = None if run_id is None else Journal.find_table(job.store, job.target.table_id, run_id)
     except VerificationError:
         return  # reported where the run's records are read
     catalog = Catalog(job.spark)
