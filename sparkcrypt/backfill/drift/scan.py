@@ -31,7 +31,7 @@ from sparkcrypt.backfill.drift.inherited import Inherited, find_inherited
 from sparkcrypt.backfill.drift.match_columns import ColumnMatcher, FileColumns
 from sparkcrypt.backfill.drift.rotation import Rotation, select_drift
 from sparkcrypt.backfill.target.target import Target
-from sparkcrypt.backfill.target.unit import Unit, former_home, list_unit, partition_of
+from sparkcrypt.backfill.target.unit import Unit, list_unit, partition_of
 from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, UnsupportedFileError
 from sparkcrypt.names import FileFormat
 from sparkcrypt.native.beside_data import Beside
@@ -243,16 +243,8 @@ def scan_footers(
     return replace(scanned, drift=(*drift, *find_dark_drift(dark)) if purge else drift)
 
 
-def add_way_home(scanned: ScannedUnit, base: str) -> ScannedUnit:
-    """Count it as drift that a unit is away from its former home.
-
-    Args:
-        scanned: the scanned unit.
-        base: the table's original folder.
-    """
-    home = former_home(scanned.unit.location, base)
-    if home is None:
-        return scanned
+def add_way_home(scanned: ScannedUnit, home: str) -> ScannedUnit:
+    """Count it as drift that a unit is away from its former home."""
     return replace(scanned, drift=(*scanned.drift, drift_of_away(scanned.unit.location, home)))
 
 

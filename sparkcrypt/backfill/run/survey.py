@@ -94,7 +94,7 @@ def _add_ways_home(job: TableJob, options: RunOptions, scanned_units: Iterable[S
         home = former_home(scanned.unit.location, job.target.base)
         if home is not None and not options.keep_going:
             refuse_home(job.files, places, scanned.unit.name, home)
-        yield add_way_home(scanned, job.target.base)
+        yield scanned if home is None else add_way_home(scanned, home)
 
 
 def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:

@@ -75,7 +75,7 @@ class UnitWork:
         ).scan([survey.unit])
         home = former_home(scanned.unit.location, run.target.base) if self.options.home else None
         if home is not None:
-            scanned = add_way_home(scanned, run.target.base)
+            scanned = add_way_home(scanned, home)
         if not scanned.drift or (self.options.home and home is None):
             run.progress.advance(survey.amount.files, survey.total_bytes, 1)
             return None
