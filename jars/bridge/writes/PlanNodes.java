@@ -188,8 +188,9 @@ final class PlanNodes {
     }
     told = new TreeMap<>(told);
     addFactory(told, options, table, folder);
+    StructType written = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query"));
     if (isOrc) {
-      String schema = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query")).json();
+      String schema = written.json();
       if (OrcWrite.isSparksOrc(format) && policy.setting(COMMIT_PROTOCOL).equals(Names.COMMIT_PROTOCOL_CLASS)) {
         told.put(Names.ORC_SCHEMA, schema);
         told.put(OrcWrite.ENCRYPT, OrcWrite.NOT_PREPARED);
@@ -197,8 +198,6 @@ final class PlanNodes {
         OrcWrite.refuseClear(policy.request("resolve_orc_write", folder), schema, told);
       }
     } else {
-      StructType written = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query"));
-      told = new TreeMap<>(told);
       told.putAll(clear.optionsOf(written, folder, told, options));
     }
     Object more = Calls.with(judged, told);
