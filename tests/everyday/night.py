@@ -21,14 +21,18 @@ from tests.everyday.verbs import VERBS, Verb, run_stream
 from tests.spark.support import Lake
 
 _BACKFILL, _EXPIRE, _ROTATE = ("backfill",), ("backfill", "expire", "--older-than", "0s"), ("rotate", "--key", "pii")
+_HOME = ("encrypt", "--home", "--table")
 _CALLS: dict[tuple[str, ...], dict[str, int]] = {
     _BACKFILL: {RENAME: 1, MKDIR: 8, PUT: 12, FORGET: 2, METASTORE: 1},
     _EXPIRE: {RENAME: 2, DELETE: 3, MKDIR: 3, PUT: 4, FORGET: 10},
     _ROTATE: {RENAME: 1, MKDIR: 5, PUT: 12, FORGET: 2, METASTORE: 1},
+    _HOME: {RENAME: 1, MKDIR: 3, PUT: 6, FORGET: 2, METASTORE: 1},
 }
 """About how many calls of each kind a command makes for a table; up to there drivers are killed."""
 _NIGHTS = 20
 """So many nights, from seed 1, 21, 41 and so on, reach each verb with each point: they share one layout."""
+_HOMING = 3
+"""Each third night brings an external table home to its former folder."""
 _CLEAN = 5
 """Each fifth night is without questions."""
 _ACTS = 12
@@ -168,6 +172,8 @@ class Night:
         for number in range(self._plan.turns):
             self._turn(tables, occasions[2 * number], occasions[2 * number + 1], [] if number == 0 else tables)
         self._second_night(tables)
+        if self._plan.seed % _HOMING == 0:
+            self._bring_home([table for table in tables if table.home])
         if self._plan.rotates:
             self._rotate(tables)
 
@@ -202,6 +208,25 @@ class Night:
         self._command(_BACKFILL)
         self._command(_EXPIRE, settles=True)
 
+    def _bring_home(self, tables: list[Table]) -> None:
+        """Bring tables back to the folders that their creators named, of which jobs know the path, and write there."""
+        for table in tables:
+            words = (*_HOME, f"{self._estate.lake.database}.{table.name}")
+            points = [point for point in _CALLS[_HOME] if point in self._plan.points]
+            self._command(words, self._kill(_HOME, self._random.choice([*points, None])), may_refuse=True)
+            ending = self._command(words, may_refuse=True)
+            self.result.done["bring home", "refused" if ending.code else "done"] += 1
+            if not ending.code:
+                self._judge_home(table)
+                self._perform(VERBS["append_partition_path" if table.partitioned else "append_path"], table)
+        self._command(_BACKFILL)
+        self._command(_EXPIRE, settles=True)
+
+    def _judge_home(self, table: Table) -> None:
+        away = [folder for folder in self._estate.folders(table.name) if table.home not in (folder, folder.parent)]
+        if away and not self.result.wrong:
+            self._wrong(Wrong("not at home", f"{table.name}: {away}"))
+
     def _rotate(self, tables: list[Table]) -> None:
         """Rotate a key and retire its older version, when every session that had it has ended."""
         if "derive" in self._plan.drawn:
@@ -226,7 +251,8 @@ class Night:
         """Draw the end of a driver among the calls that its command makes; early ones more often, which all make."""
         if point not in _CALLS[words]:
             return None
-        return Kill(point, 1 + int(self._random.random() ** 2 * _CALLS[words][point] * self._plan.tables))
+        tables = 1 if words == _HOME else self._plan.tables
+        return Kill(point, 1 + int(self._random.random() ** 2 * _CALLS[words][point] * tables))
 
     def _perform(self, verb: Verb, table: Table) -> None:
         if self.result.wrong or table.name in self._estate.away:
