@@ -24,7 +24,7 @@ from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm
 from tests.services.hdfs import Hdfs
 from tests.spark.sessions import active
-from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, make_policy, rows_of
+from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, make_policy, refusal, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
 
@@ -375,6 +375,38 @@ def test_policy_that_is_not_on_hdfs_is_refused_by_its_uri(shore: Shore) -> None:
     assert done.exit_code == ConfigError.exit_code
     assert f"{shore.root}/nosuch.yaml: is not there" in done.output
     assert issubclass(ConfigError, SparkcryptError)
+
+
+def test_table_of_a_nameservice(shore: Shore, hdfs: Hdfs) -> None:
+    """What a job writes or reads by its NameNode's address is the table's, where the policy says that both are one."""
+    lake, name, address = shore.lake, shore.lake.database, hdfs.uri.removeprefix("hdfs://")
+    conf = lake.spark.sparkContext._jsc.hadoopConfiguration()
+    conf.set("dfs.nameservices", name)
+    conf.set(f"dfs.ha.namenodes.{name}", "nn1")
+    conf.set(f"dfs.namenode.rpc-address.{name}.nn1", address)
+    conf.set(f"dfs.namenode.http-address.{name}.nn1", hdfs.http)
+    proxy = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
+    conf.set(f"dfs.client.failover.proxy.provider.{name}", proxy)
+    try:
+        by_address, shore.folder = shore.folder, shore.folder.replace(hdfs.uri, f"hdfs://{name}")
+        before = shore.fill(UNPARTITIONED)
+        rule = f"  {lake.name('t')}:\n    require_encryption: true\n    tags: {{email: pii}}\n"
+        policy = lake.policy(tables=rule, more=f"aliases:\n  {hdfs.uri}: hdfs://{name}\n")
+        assert "requires encryption" in refusal(lambda: lake.spark.read.parquet(by_address).collect())
+        report = encrypt_table(lake.spark, "t", policy, adopt=True)
+        assert_by("native", report)
+        assert Catalog(lake.spark).table("t").location.startswith(f"hdfs://{name}/")
+        assert rows_of(lake.spark.table("t")) == before
+        rows, moved = lake.spark.table("t"), Catalog(lake.spark).table("t").location
+        said = refusal(lambda: rows.write.mode("append").parquet(by_address))
+        assert f"lived here until run {report.run_id}" in said
+        rows.localCheckpoint().write.mode("append").parquet(moved.replace(f"hdfs://{name}", hdfs.uri))
+        lake.spark.catalog.refreshTable("t")
+        assert rows_of(lake.spark.table("t")) == sorted(before * 2)
+        assert_encrypted(shore.local(moved, lake.root / "now"), policy, {"email": "pii"}, visible=["note 1"])
+    finally:
+        for key in ("dfs.nameservices", f"dfs.ha.namenodes.{name}"):
+            conf.unset(key)
 
 
 def test_output_on_another_file_system_is_refused(shore: Shore) -> None:
