@@ -228,6 +228,23 @@ def test_like(lake: Lake) -> None:
     assert_encrypted(lake.path("t"), policy, {"email": "pii"})
 
 
+def test_like_has_an_identity_of_its_own(lake: Lake) -> None:
+    """Files of a table that was made LIKE another are bound to a UUID of its own: people go on with both."""
+    policy = lake.policy()
+    made(lake, policy)
+    overwrite(lake)
+    lake.sql("CREATE TABLE same LIKE t")
+    lake.sql("CREATE TABLE IF NOT EXISTS same LIKE t")
+    lake.sql("INSERT INTO same SELECT * FROM t")
+    uuids = {name: Catalog(lake.spark).table(name).uuid for name in ("t", "same")}
+    assert all(uuids.values()) and uuids["t"] != uuids["same"]
+    for name, uuid in uuids.items():
+        set_tags(lake.spark, name, {"note": ["fin"]}, policy)
+        lake.sql(f"INSERT INTO {name} {ROW}")
+        assert Catalog(lake.spark).table(name).uuid == uuid
+    assert lake.spark.table("same").count() == lake.spark.table("t").count() == 2
+
+
 def test_drop_by_another_session(lake: Lake) -> None:
     """A session of this application without the policy frees the name, and one under the policy takes it."""
     policy = lake.policy()

@@ -4,6 +4,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEvent;
@@ -21,6 +22,7 @@ final class EarlierTables implements ExternalCatalogEventListener {
   private static final Map<String, EarlierTables> BY_APPLICATION = new ConcurrentHashMap<>();
 
   private final Map<String, TableRequirements> byName = Collections.synchronizedMap(new Newest<>(MOST));
+  private final Map<String, String> copied = Collections.synchronizedMap(new Newest<>(MOST));
   private final Object catalog;
 
   private EarlierTables(Object catalog) {
@@ -49,6 +51,11 @@ final class EarlierTables implements ExternalCatalogEventListener {
     byName.remove(key(database, table));
   }
 
+  /** Expects a table that CREATE TABLE LIKE makes with the UUID of its model: it gets one of its own as soon as it is there. */
+  void expectCopy(String database, String table, String uuid) {
+    copied.put(key(database, table), uuid);
+  }
+
   @Override
   public void onEvent(ExternalCatalogEvent event) {
     switch (event.getClass().getSimpleName()) {
@@ -60,7 +67,16 @@ final class EarlierTables implements ExternalCatalogEventListener {
           note(database, Calls.list(Calls.call(catalog, "listTables", database)));
         }
       }
+      case "CreateTableEvent" -> renewCopy((String) Calls.call(event, "database"), (String) Calls.call(event, "name"));
       default -> {}
+    }
+  }
+
+  private void renewCopy(String database, String name) {
+    String uuid = copied.remove(key(database, name));
+    Object table = uuid == null ? null : Calls.call(catalog, "getTable", database, name);
+    if (table != null && uuid.equals(TableEntry.properties(table).get(Names.TABLE_UUID))) {
+      Calls.call(catalog, "alterTable", TableEntry.with(table, Map.of(Names.TABLE_UUID, UUID.randomUUID().toString())));
     }
   }
 

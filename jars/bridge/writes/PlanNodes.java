@@ -68,7 +68,7 @@ final class PlanNodes {
       case CREATE, HIVE_CREATE -> create(node);
       case CREATE_EMPTY, HIVE_CREATE_EMPTY -> createEmpty(node);
       case CREATE_LIKE -> {
-        succeeding.refuseLike(node);
+        succeeding.judgeLike(node);
         yield createLike(node);
       }
       case RENAME -> {

@@ -90,12 +90,22 @@ final class SucceedingTables {
     }
   }
 
-  /** Refuses a table that is made like one which lacks tags that the earlier table of its name had. */
-  void refuseLike(LogicalPlan command) {
+  /**
+   * Refuses a table that is made like one which lacks tags that the earlier table of its name had; any other gets a UUID of its
+   * own, since Spark copies that of its model, and files are bound to it.
+   */
+  void judgeLike(LogicalPlan command) {
     Object like = Calls.call(command, "sourceTable");
     Object name = Calls.call(command, "targetTable");
-    if (!tables.exists(name) && tables.exists(like)) {
-      refuseLacking(tables.fresh(like), database(name), (String) Calls.call(name, "table"), "the model of");
+    if (tables.exists(name) || !tables.exists(like)) {
+      return;
+    }
+    Object model = tables.fresh(like);
+    String table = (String) Calls.call(name, "table");
+    refuseLacking(model, database(name), table, "the model of");
+    String uuid = TableEntry.properties(model).get(Names.TABLE_UUID);
+    if (uuid != null) {
+      earlier.expectCopy(database(name), table, uuid);
     }
   }
 
