@@ -1,7 +1,6 @@
 """Attacks by who may write to the state directory and has no key: planted records make no run, expiry or rollback act.
 
-Each record is whole, chains to the one before and has a right checksum, in the version of today's release and in that
-of 0.1.0; only a MAC is what the attacker cannot make.
+Each record is whole, chains to the one before and has a right checksum; only a MAC is what the attacker cannot make.
 """
 
 from __future__ import annotations
@@ -57,19 +56,17 @@ class Victim:
         files = sorted(self.folder(self.run_id).glob("*.json"))
         return [(record["kind"], record["fields"]) for record in map(json.loads, (file.read_bytes() for file in files))]
 
-    def plant(self, version: int, records: Iterable[tuple[str, dict[str, Any]]], run_id: str = LATER) -> None:
+    def plant(self, records: Iterable[tuple[str, dict[str, Any]]], run_id: str = LATER) -> None:
         """Write further records of a run without any key."""
         names = self.store.list(f"runs/{self.table_id}/{run_id}/")
         last, number = (self.store.read(names[-1]) or b"" if names else b""), len(names)
         for kind, fields in records:
             number += 1
             body = {
-                "version": version, "number": number, "time": "2099-12-31T23:59:59+00:00", "kind": kind,
+                "version": 2, "number": number, "time": "2099-12-31T23:59:59+00:00", "kind": kind,
                 "run_id": run_id, "fencing_token": 1, "fields": fields, "supersedes": None,
-                "previous": hashlib.sha256(last).hexdigest(),
+                "previous": hashlib.sha256(last).hexdigest(), "table_id": self.table_id, "mac": "0" * 64,
             }  # fmt: skip
-            if version > 1:
-                body |= {"table_id": self.table_id, "mac": "0" * 64}
             last = encode_record({**body, "checksum": hashlib.sha256(encode_record(body)).hexdigest()})
             assert self.store.create(f"runs/{self.table_id}/{run_id}/{number:06d}.json", last)
 
@@ -113,33 +110,30 @@ def listed(folder: Path) -> list[Any]:
     return [["", [[file.as_uri().replace("///", "/"), file.stat().st_size, 0] for file in files]]]
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_planted_run_does_not_delete_a_live_folder(victim: Victim, version: int) -> None:
+def test_a_planted_run_does_not_delete_a_live_folder(victim: Victim) -> None:
     """An unfinished run whose staging folder is a live partition: the next run passes it over and says so."""
     live = victim.places()["p=1"]
     began = {**dict(victim.records())["unit_listed"], "unit": "p=1", "staged": str(live)}
-    victim.plant(version, [victim.records()[0], ("unit_listed", began)])
+    victim.plant([victim.records()[0], ("unit_listed", began)])
     report = encrypt_table(victim.lake.spark, "t", victim.policy)
     assert live.is_dir() and victim.is_unharmed()
     assert any(LATER in warning for warning in report.warnings)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_planted_carry_over_brings_no_file_into_the_table(victim: Victim, version: int) -> None:
+def test_a_planted_carry_over_brings_no_file_into_the_table(victim: Victim) -> None:
     """A record that a plaintext file was staged to be carried over does not put it beside the table's files."""
     live = victim.places()["p=1"]
     carrying = {
         "unit": "p=1", "from": str(victim.foreign), "to": str(live), "files": [], "staged": str(victim.foreign),
         "made": listed(victim.foreign), "evidence": {"digests": {}, "changes": []}, "rows": 1, "engine": "native",
     }  # fmt: skip
-    victim.plant(version, [*without(victim.records(), "run_finished"), ("unit_carrying", carrying)])
+    victim.plant([*without(victim.records(), "run_finished"), ("unit_carrying", carrying)])
     with contextlib.suppress(SparkcryptError):
         encrypt_table(victim.lake.spark, "t", victim.policy)
     assert victim.is_unharmed()
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_carry_over_planted_into_a_real_run_is_refused(victim: Victim, version: int) -> None:
+def test_a_carry_over_planted_into_a_real_run_is_refused(victim: Victim) -> None:
     """The same at the end of a run's own journal, where a late file makes expire carry over."""
     live, old = victim.places()["p=1"], victim.lake.path("t") / "p=1"
     shutil.copy(next(old.glob("part-*")), old / "part-late.parquet")
@@ -147,7 +141,7 @@ def test_a_carry_over_planted_into_a_real_run_is_refused(victim: Victim, version
         "unit": "p=1", "from": str(old), "to": str(live), "files": [], "staged": str(victim.foreign),
         "made": listed(victim.foreign), "evidence": {"digests": {}, "changes": []}, "rows": 1, "engine": "native",
     }  # fmt: skip
-    victim.plant(version, [("unit_carrying", carrying)], victim.run_id)
+    victim.plant([("unit_carrying", carrying)], victim.run_id)
     with contextlib.suppress(SparkcryptError):
         expire_run(victim.lake.spark, "t", victim.policy)
     assert victim.is_unharmed() and old.is_dir()
@@ -169,32 +163,29 @@ def foreign_rows(victim: Victim) -> Change:
     return changed
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_planted_run_is_not_rolled_back(victim: Victim, version: int) -> None:
+def test_a_planted_run_is_not_rolled_back(victim: Victim) -> None:
     """A rollback of a run that never was does not point the table to the attacker's rows."""
     change = foreign_rows(victim)
-    victim.plant(version, [(kind, change(kind, fields)) for kind, fields in victim.records()])
+    victim.plant([(kind, change(kind, fields)) for kind, fields in victim.records()])
     with pytest.raises(SparkcryptError, match=LATER):
         rollback_run(victim.lake.spark, "t", victim.policy, LATER)
     assert victim.is_unharmed()
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_an_edited_run_is_not_rolled_back(victim: Victim, version: int) -> None:
+def test_an_edited_run_is_not_rolled_back(victim: Victim) -> None:
     """Nor does that of a real run whose records were written anew."""
     change, records = foreign_rows(victim), victim.records()
     shutil.rmtree(victim.folder(victim.run_id))
-    victim.plant(version, [(kind, change(kind, fields)) for kind, fields in records], victim.run_id)
+    victim.plant([(kind, change(kind, fields)) for kind, fields in records], victim.run_id)
     with pytest.raises(SparkcryptError, match=victim.run_id):
         rollback_run(victim.lake.spark, "t", victim.policy, victim.run_id)
     assert victim.is_unharmed()
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_expire_deletes_no_foreign_folder(victim: Victim, version: int) -> None:
+def test_expire_deletes_no_foreign_folder(victim: Victim) -> None:
     """Expire passes over a planted run whose old files are somebody else's, and does the real one."""
     change = foreign_rows(victim)
-    victim.plant(version, [(kind, change(kind, fields)) for kind, fields in victim.records()])
+    victim.plant([(kind, change(kind, fields)) for kind, fields in victim.records()])
     done = expire_run(victim.lake.spark, "t", victim.policy)
     assert done.run_ids == (victim.run_id,) and any(LATER in reason for reason in done.unread)
     assert not any(Path(victim.lake.path("t")).rglob("*.parquet"))
@@ -269,8 +260,7 @@ def test_a_damaged_record_blocks_only_its_own_run(victim: Victim) -> None:
     assert victim.is_unharmed()
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_run_planted_before_the_first_keeps_none_from_being_made(lake: Lake, version: int) -> None:
+def test_a_run_planted_before_the_first_keeps_none_from_being_made(lake: Lake) -> None:
     """A table that never had a run: what somebody planted of one is refused, and the first run does all."""
     fill(lake, PARTITIONED["using"])
     policy = lake.policy()
@@ -286,7 +276,7 @@ def test_a_run_planted_before_the_first_keeps_none_from_being_made(lake: Lake, v
         "options": options,
     }  # fmt: skip
     outcome = {"unit": "p=1", "old_location": str(foreign), "new_location": str(lake.path("t") / "p=1")}
-    victim.plant(version, [("run_started", start), ("unit_swapped", {"unit": "p=1", "outcome": outcome})])
+    victim.plant([("run_started", start), ("unit_swapped", {"unit": "p=1", "outcome": outcome})])
     report = encrypt_table(lake.spark, "t", policy)
     assert (report.outcome, len(report.units), report.run_id == LATER) == ("done", 2, False)
     assert any(LATER in warning for warning in report.warnings)

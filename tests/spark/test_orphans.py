@@ -189,7 +189,7 @@ def test_folder_in_use_or_of_a_live_run_is_no_orphan(lake: Lake, monkeypatch: py
 
 
 def test_expire_leaves_no_empty_folder_of_a_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the table are only the folders in use; an empty one, which earlier releases left, is nobody's rows."""
+    """Beside the table are only the folders in use; an empty one is nobody's rows."""
     policy, before = tagged(lake, PARTITIONED["using"])
     for column in ("email", "note", "id"):
         set_tags(lake.spark, "t", {column: ["pii"]}, policy)

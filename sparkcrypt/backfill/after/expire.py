@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from sparkcrypt.backfill.old_files.problems import CUT_OFF, GONE, UNDONE
 from sparkcrypt.backfill.old_files.reconcile import old_locations, refuse_late_commit
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.target.in_use import Places
-from sparkcrypt.backfill.target.unit import is_staged, staging_folder
+from sparkcrypt.backfill.target.unit import is_staged
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.paths import comparable_path
@@ -248,11 +247,10 @@ def _find_waste(
     waste, disposal = Waste(refused=refused), runs.disposal(journal.run.run_id)
     statuses = status_of_units(journal.records)  # read again, since files may have been reconciled
     for unit in (unit for unit in standing.of(journal) if unit.name not in refused):
-        old = _find_old_folder(runs, unit)
-        if old is not None:
+        if disposal.is_there(unit.old):
             if not dry_run and runs.files.exists(unit.old):
                 refuse_late_commit(runs.files, unit.name, statuses[unit.name])
-            waste.old[old] = (unit.name, statuses[unit.name])
+            waste.old[unit.old] = (unit.name, statuses[unit.name])
         waste.old.update((left, (unit.name, statuses[unit.name])) for left in _list_emptied_folders(runs, unit))
     for name, status in statuses.items():
         new = status.new_location if status.step == "unit_rolled_back" else ""
@@ -272,14 +270,6 @@ def _find_waste(
     )
     waste.abandoned.extend(folder for folder in left if places.user_of(folder) is None)
     return waste
-
-
-def _find_old_folder(runs: PastRuns, unit: SwappedUnit) -> str | None:
-    """Return the folder of a unit's old files, also if release 0.1.0 had set it aside; None if it no longer exists."""
-    if runs.disposal(unit.journal.run.run_id).is_there(unit.old):
-        return unit.old
-    trash = _name_trash_folder(unit.journal, runs.target.base, unit.name)
-    return trash if runs.files.exists(trash) else None
 
 
 def _list_emptied_folders(runs: PastRuns, unit: SwappedUnit) -> Iterator[str]:
@@ -326,8 +316,3 @@ def _compact(runs: PastRuns) -> None:
         elif has_ended(journal) and not needed:
             archive_records(store, table_id, journal.run.run_id, journal.records, mac)
     pack_audit(store, table_id, mac)
-
-
-def _name_trash_folder(journal: Journal, base: str, unit: str) -> str:
-    """Return the folder to which release 0.1.0 renamed a unit's old folder before deleting it."""
-    return f"{staging_folder(base)}/trash-{journal.run.run_id}/{hashlib.sha256(unit.encode()).hexdigest()[:16]}"

@@ -87,7 +87,7 @@ def left_of_table(store: StateStore, policy: Policy, table_id: str, files: Hadoo
     named = {_comparable(folder) for folder in audit.folders}
     for run_id in Journal.runs(store, table_id, archived=False):
         try:
-            journal = Journal.open(store, table_id, run_id, mac, audit.pins.get)
+            journal = Journal.open(store, table_id, run_id, mac)
             audit.refuse_cut(journal)
         except VerificationError:
             continue

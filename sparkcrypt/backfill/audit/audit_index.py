@@ -13,8 +13,6 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.unit import base_location, is_staged
 from sparkcrypt.errors import VerificationError
 
-MIGRATE = "migrate"
-"""``what`` of the entry that names the runs of format version 1 that were checked."""
 RELOCATE = "relocate"
 """``what`` of the entry that has a unit's folders after its table was renamed."""
 _SWAPS = ("encrypt", "roll back")
@@ -29,21 +27,17 @@ class AuditIndex:
         digests: number of an entry -> SHA-256 of its bytes.
         swaps: run id and unit -> the last entry of the unit's swap or rollback.
         marks: run id -> number and digest of the journal's last record when an entry was written, oldest first.
-        pins: run id -> digest of the last record of version 1 that was checked and may be acted on.
         folders: the folders of units and files in the entries.
         relocated: run id and unit -> the entries that have its folders after its table was renamed.
         later: run id and unit -> the entries about files of late commits: reconciled, or decided by the operator.
-        has_version_2: the numbers of the entries that were written by a release that authenticates journals.
     """
 
     digests: dict[int, str] = field(default_factory=dict)
     swaps: dict[tuple[str, str], AuditEntry] = field(default_factory=dict)
     marks: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
-    pins: dict[str, str] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
     relocated: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
     later: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
-    has_version_2: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, store: StateStore, table_id: str, check_mac: CheckMac) -> AuditIndex:
@@ -87,12 +81,8 @@ class AuditIndex:
             self.later.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
         if fields["what"] == RELOCATE:
             self.relocated.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
-        if fields["what"] == MIGRATE:
-            self.has_version_2.add(entry.number)
-            self.pins.update({str(pinned_run): str(pin) for pinned_run, pin in (fields.get("runs") or {}).items()})
         mark = fields.get("journal")
         if isinstance(mark, Mapping):
-            self.has_version_2.add(entry.number)
             self.marks.setdefault(run_id, []).append((int(mark["number"]), str(mark["digest"])))
         self.folders.update(_folders(unit, fields.get("changes") or ()))
 
@@ -100,14 +90,12 @@ class AuditIndex:
 def verify_journals(store: StateStore, table_id: str, mac: TableMac) -> None:
     """Check that the journal, or the archive, of each run in a table's audit is authentic and whole.
 
-    Runs of version 1, which have no MAC, are ignored unless the audit names their last record.
-
     Raises:
         VerificationError: a journal is missing, or was cut, edited, or replaced by an older copy.
     """
     index = AuditIndex.of(store, table_id, mac.check)
-    for run_id in sorted({*index.marks, *index.pins}):
-        index.refuse_cut(Journal.open(store, table_id, run_id, mac, index.pins.get))
+    for run_id in sorted(index.marks):
+        index.refuse_cut(Journal.open(store, table_id, run_id, mac))
 
 
 def _folders(unit: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 The state directory is not trusted.  A journal is acted on only if
 
-- each record has the audit's MAC, or is of version 1 and pinned by an audit entry (``migrate``),
+- each record has the audit's MAC,
 - every record after which an audit entry was written is present, so that no more can be missing at its end than a
   crash might have prevented from being written,
 - each path in it is inside the folders in which the table's runs work.
@@ -112,7 +112,7 @@ class TableTrust:
                 acted on.
         """
         audit = self.audit()  # before the journal, whose records are written before the entries that name them
-        journal = Journal.open(self.store, self.table_id, run_id, self.mac(), audit.pins.get)
+        journal = Journal.open(self.store, self.table_id, run_id, self.mac())
         audit.refuse_cut(journal)
         refuse_outside(journal.records, self.places(journal))
         return journal
@@ -125,24 +125,21 @@ class TableTrust:
     def find_unfinished(self) -> str | None:
         """Return the id of the latest run that has not ended and can be continued; None if there is none.
 
-        A run whose records are damaged or not trusted is noted in ``unread`` and skipped.  Runs that were opened
-        unchecked are not settled: their records may be forged.
+        A run whose records are damaged or not trusted is noted in ``unread`` and skipped.
         """
         names = self.store.list(f"runs/{self.table_id}/")
         if not names or is_settled(self.store, self.table_id, names, self.mac().check):
             return None
-        all_checked = True
         for run_id in reversed(Journal.runs(self.store, self.table_id, archived=False)):
             try:
                 if not Journal.has_ended(self.store, self.table_id, run_id, self.mac()):
-                    journal = self._open_for_later(run_id)
-                    all_checked = all_checked and journal.authenticated
+                    journal = self.journal(run_id)
                     if not has_ended(journal):
                         self._refuse_earlier_keys(journal)
                         return run_id
             except VerificationError as error:
                 self.unread[run_id] = str(error)
-        if all_checked and not self.unread:
+        if not self.unread:
             settle(self.store, self.table_id, names, self.mac())
         return None
 
@@ -164,13 +161,6 @@ class TableTrust:
                 f"has {entry_text} of it, which does not say so; nothing was changed; see `sparkcrypt audit verify`"
             )
 
-    def _open_for_later(self, run_id: str) -> Journal:
-        """Open the journal of an unfinished run; one of version 1 is opened unchecked if it can still be migrated."""
-        if self.audit().has_version_2:
-            return self.journal(run_id)
-        unchecked = Journal.open(self.store, self.table_id, run_id)
-        return unchecked if unchecked.records[0].version == 1 else self.journal(run_id)
-
     def _refuse_earlier_keys(self, journal: Journal) -> None:
         """Refuse to continue a run that has a record under an earlier MAC key of the audit.
 
@@ -180,7 +170,7 @@ class TableTrust:
             VerificationError: a record is under an earlier MAC key.
         """
         for record in journal.records:
-            if journal.authenticated and 0 < record.generation < self.mac().newest:
+            if record.generation < self.mac().newest:
                 raise VerificationError(
                     f"{record.name}: is under a MAC key that the audit has given up since, so the run is not continued"
                 )

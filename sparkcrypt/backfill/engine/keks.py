@@ -33,11 +33,9 @@ from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationErr
 from sparkcrypt.keys.datakeys import KEK_ID_BYTES, RewrappedKek, WrappedKek
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.service import KeyService, Rewrapping
-from sparkcrypt.policy.former_services import is_form_of, split_former
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 VERSION = 3
-_WITHOUT_SERVICE = 2
 MAX_AGE = timedelta(days=90)
 _CLOCKS_DIFFER = timedelta(days=1)
 _PURPOSE = b"sparkcrypt table KEK\n"
@@ -212,20 +210,11 @@ class _Keks:
             kek = WrappedKek(self.master_key, str(body.get("kek_id")), str(body.get("wrapped_kek")))
             version, rewrapped = body.get("master_key_version"), body.get("rewrapped") is True
             expected = self._body(number, kek, version, made_at, rewrapped=rewrapped)
-            if body.get("version") == _WITHOUT_SERVICE and self._has_wrapped(kek):
-                expected = {**expected, "version": _WITHOUT_SERVICE}
-                expected.pop("key_service")
         except VerificationError:
             return None
         if body != expected or not isinstance(made_at, int) or not self._is_young(made_at):
             return None
         return _Record(kek, version, made_at, rewrapped) if self._authenticates(expected, claimed_mac) else None
-
-    def _has_wrapped(self, kek: WrappedKek) -> bool:
-        """Return whether a wrapped KEK has the form of this key service, and of no former one."""
-        own, former = split_former(self.config)
-        others = [entry.config.type for entry in former if entry.has(self.master_key)]
-        return is_form_of(own.type, kek.wrapped_kek) and not any(is_form_of(kind, kek.wrapped_kek) for kind in others)
 
     def _make(self, service: KeyService, number: int, version: int | None) -> None:
         wrapped = service.wrap(self.master_key, os.urandom(self.bits // 8))

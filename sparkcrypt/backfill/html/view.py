@@ -189,7 +189,7 @@ def _list_awaiting(report: Values) -> list[Values]:
 
 
 def _plaintext(report: Values) -> tuple[Figure, ...]:
-    """Return the amount of plaintext that waits for expiry; empty if an earlier release's report does not have it."""
+    """Return the amount of plaintext that waits for expiry; empty if the report has none."""
     found = _list_awaiting(report)
     if not found:
         return ()

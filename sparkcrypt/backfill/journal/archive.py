@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sparkcrypt.backfill.journal.record import VERSION, Record
+from sparkcrypt.backfill.journal.record import Record
 from sparkcrypt.backfill.state.mac import CheckMac, TableMac
 from sparkcrypt.backfill.state.sealed_record import open_sealed, seal_record
 from sparkcrypt.backfill.state.store import StateStore, decode_record
@@ -100,7 +100,6 @@ def _restore_record(name: str, run_id: str, fields: Mapping[str, Any]) -> Record
         previous="",
         supersedes=None,
         checksum="",
-        version=VERSION,
         **fields,
     )
 

@@ -49,8 +49,8 @@ class Attempt:
     def proof(self) -> Proven | None:
         """The proof of its files that can be used without reading them again; None if there is none.
 
-        A record with the audit's MAC was written by a driver that had verified the files.  A record without a MAC, as
-        release 0.1.0 wrote them, could be forged by anyone who can write to the state directory.
+        A record with the audit's MAC was written by a driver that had verified the files; one whose MAC was not checked
+        could be forged by anyone who can write to the state directory.
         """
         proven = [record for record in self.records if record.kind == "unit_verified"]
         last = self.records[-1].kind if self.records else ""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 from sparkcrypt.backfill.journal.archive import read_archive
 from sparkcrypt.backfill.journal.record import (
     DAMAGED,
-    FIRST_VERSION,
     Record,
     digest_of,
     is_torn,
@@ -19,9 +18,6 @@ from sparkcrypt.backfill.journal.record import (
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import VerificationError
-
-Pins: TypeAlias = Callable[[str], str | None]
-"""Run id -> digest of the last record of version 1 that the table's audit names for it."""
 
 
 class JournalChain:
@@ -95,22 +91,6 @@ class JournalChain:
         }
         return self._name(number, self._attempt), make_record(body, self.mac)
 
-    def refuse_unpinned(self, pinned: Pins | None) -> None:
-        """Refuse records of version 1, which have no MAC, unless the audit names the last of them.
-
-        Raises:
-            VerificationError: the audit does not name it.
-        """
-        first = [record for record in self.records if record.version == FIRST_VERSION]
-        if not first or self.mac is None:
-            return
-        if pinned is None or pinned(self._run_id) != first[-1].digest:
-            raise VerificationError(
-                f"{first[-1].name}: is of version {FIRST_VERSION}, which bears no MAC, and the table's audit does not "
-                "name it, so an earlier release wrote it and it was not checked yet, or someone else did; nothing is "
-                "done on its word; `sparkcrypt backfill migrate` checks what an earlier release wrote"
-            )
-
     def _problem(self, record: Record) -> str | None:
         before = self.records[-1] if self.records else record
         if record.run_id != self._run_id:
@@ -123,8 +103,8 @@ class JournalChain:
             return "does not follow from the torn record whose number it takes"
         if record.fencing_token < before.fencing_token:
             return "was written by a driver that had been fenced off"
-        if record.version < before.version or record.generation < before.generation:
-            return "is of a version, or under a MAC key, that a record before it had given up"
+        if record.generation < before.generation:
+            return "is under a MAC key that a record before it had given up"
         return None
 
     def _name(self, number: int, attempt: int) -> str:

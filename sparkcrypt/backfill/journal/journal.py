@@ -26,7 +26,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.backfill.journal.archive import list_archived_runs, read_archive
-from sparkcrypt.backfill.journal.chain import JournalChain, Pins
+from sparkcrypt.backfill.journal.chain import JournalChain
 from sparkcrypt.backfill.journal.entries import Entry
 from sparkcrypt.backfill.journal.record import (
     DAMAGED,
@@ -43,7 +43,7 @@ from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 
-__all__ = ["KINDS", "RUN_KINDS", "UNIT_KINDS", "VERSION", "Journal", "Pins", "Record", "RunRecord"]
+__all__ = ["KINDS", "RUN_KINDS", "UNIT_KINDS", "VERSION", "Journal", "Record", "RunRecord"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Journal:
 
     @property
     def authenticated(self) -> bool:
-        """Whether each record has the audit's MAC or is pinned by the audit; if not, the journal may only be shown."""
+        """Whether each record has the audit's MAC; if not, the journal may only be shown."""
         return self._chain.mac is not None
 
     @property
@@ -125,9 +125,7 @@ class Journal:
         return journal
 
     @classmethod
-    def open(
-        cls, store: StateStore, table_id: str, run_id: str, mac: TableMac | None = None, pinned: Pins | None = None
-    ) -> Journal:
+    def open(cls, store: StateStore, table_id: str, run_id: str, mac: TableMac | None = None) -> Journal:
         """Read the journal of a run and check every record.
 
         Args:
@@ -135,8 +133,6 @@ class Journal:
             table_id: the table's id.
             run_id: the run's id.
             mac: the MAC of the table's audit; without it the journal may be shown, but not acted on.
-            pinned: returns the digest that the audit has for the last record of version 1 of a run; without it records
-                of version 1 are refused if ``mac`` is given.
 
         Raises:
             VerificationError: a record is missing, damaged, not authentic, not in the chain, or of an unknown version
@@ -148,7 +144,6 @@ class Journal:
         chain.load(store)
         if not chain.records or chain.records[0].kind != "run_started":
             raise VerificationError(f"{chain.folder}: the journal's first record is not whole or not there; {DAMAGED}")
-        chain.refuse_unpinned(pinned)
         return cls(store, _run_record(chain.records[0], table_id), chain)
 
     @staticmethod
@@ -202,8 +197,8 @@ class Journal:
     def has_ended(store: StateStore, table_id: str, run_id: str, mac: TableMac | None = None) -> bool:
         """Return whether a run has a ``run_finished`` record, reading back from its newest record.
 
-        If ``mac`` is given, only a record under its newest key counts.  One of version 1, or under an earlier key, ends
-        a run only if the whole journal is authentic, which `open` checks.
+        If ``mac`` is given, only a record under its newest key counts.  One under an earlier key ends a run only if the
+        whole journal is authentic, which `open` checks.
 
         Raises:
             VerificationError: a record that was read is damaged, of another run, or not authentic.

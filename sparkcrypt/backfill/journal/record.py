@@ -1,10 +1,9 @@
-"""The bytes of a journal record, in both versions, and their checks.
+"""The bytes of a journal record, and their checks.
 
-Version 2 is one line of canonical JSON: ``version``, ``table_id``, ``number``, ``time`` (UTC), ``kind``, ``run_id``,
+A record is one line of canonical JSON: ``version``, ``table_id``, ``number``, ``time`` (UTC), ``kind``, ``run_id``,
 ``fencing_token``, ``fields``, ``previous`` (SHA-256 of the bytes of the record before), ``supersedes`` (SHA-256 of the
 torn record whose number it takes, else null), ``mac`` (of the table's audit, over a purpose and the canonical JSON of
-all these; null if the writer had no MAC key) and ``checksum`` (SHA-256 of the record without it).  Version 1 has
-neither ``table_id`` nor ``mac``.
+all these; null if the writer had no MAC key) and ``checksum`` (SHA-256 of the record without it).
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from sparkcrypt.backfill.state.store import decode_record, encode_decoded, encod
 from sparkcrypt.errors import VerificationError
 
 VERSION = 2
-FIRST_VERSION = 1
 UNIT_KINDS = (
     *("unit_listed", "unit_staged", "unit_verified", "unit_swapping", "unit_swapped", "unit_moved", "unit_failed"),
     *("unit_carrying", "unit_carried", "unit_resolved", "unit_relocated", "unit_rolling_back", "unit_rolled_back"),
@@ -56,7 +54,6 @@ class Record:
     previous: str
     supersedes: str | None
     checksum: str
-    version: int
     digest: str
     generation: int = 0
 
@@ -78,7 +75,7 @@ class Record:
 
 
 def make_record(body: Mapping[str, Any], mac: Mac | None) -> bytes:
-    """Return the bytes of a record of the newest version.
+    """Return the bytes of a record.
 
     Args:
         body: ``table_id``, ``number``, ``kind``, ``run_id``, ``fencing_token``, ``fields``, ``previous`` and
@@ -104,17 +101,14 @@ def parse_record(name: str, content: bytes, table_id: str, check_mac: CheckMac |
     """
     body = decode_record(name, content)
     version, checksum = body.get("version"), body.pop("checksum", None)
-    if version not in (FIRST_VERSION, VERSION) or isinstance(version, bool):
-        raise VerificationError(
-            f"{name}: has version {version!r}; allowed: {FIRST_VERSION} and {VERSION}; use the release that wrote it"
-        )
+    if version != VERSION:
+        raise VerificationError(f"{name}: has version {version!r}; allowed: {VERSION}; use the release that wrote it")
     if checksum != digest_of(encode_decoded(body)):
         raise VerificationError(f"{name}: its checksum is wrong; {DAMAGED}")
-    generation = 0
-    if version != FIRST_VERSION:
-        generation = _generation(name, body, check_mac)
-        if body.pop("table_id", None) != table_id:
-            raise VerificationError(f"{name}: belongs to another table than {table_id}; {DAMAGED}")
+    generation = _generation(name, body, check_mac)
+    del body["version"]
+    if body.pop("table_id", None) != table_id:
+        raise VerificationError(f"{name}: belongs to another table than {table_id}; {DAMAGED}")
     try:
         record = Record(name=name, checksum=checksum, digest=digest_of(content), generation=generation, **body)
     except TypeError as error:

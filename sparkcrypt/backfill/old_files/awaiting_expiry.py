@@ -79,7 +79,7 @@ def count_awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, 
 
 
 def swap_time(journal: Journal, status: UnitStatus) -> str:
-    """Return when a unit was swapped; for a record of release 0.1.0, which lacks it, when its run last wrote."""
+    """Return when a unit was swapped, or when its run last wrote if its record does not say that."""
     return status.outcome.finished or journal.records[-1].time
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.audit.journal_migration import Migrated, migrate_journals
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.old_files.problems import Problems, problems_of_target
@@ -125,7 +124,7 @@ def past_runs(
     Raises:
         ConfigError: no run of the table is known.
         PlanError: the table has the UUID of another.
-        RunConflictError: a run holds the table, or a run of an earlier release was interrupted in the middle of a swap.
+        RunConflictError: a run holds the table.
     """
     configure(spark, policy)
     found = Catalog(spark).table(table)
@@ -142,7 +141,6 @@ def past_runs(
     with acquire(store, target.table_id, run_id=what, owner=owner) as lock:
         lock.keep_alive()
         trust.mac(renew=True)
-        migrate_journals(trust, target.name)
         runs = PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress or Silent(), trust, others)
         for journal in runs.list_readable():
             if not journal.archived and has_moved(journal, target.base):
@@ -163,25 +161,3 @@ def trust_of(spark: SparkSession, target: Target, policy: Policy, store: StateSt
     """
     locations = partial(locations_of, spark, target)
     return TableTrust(store, target.table_id, policy, target.base, locations, InUse(spark, target, others).is_free)
-
-
-def migrate_target(spark: SparkSession, target: Target, policy: Policy) -> Migrated:
-    """Migrate the journals of an earlier release, also those of runs that were interrupted in the middle of a swap.
-
-    Args:
-        spark: a classic session that is configured with the policy.
-        target: a table or a folder.
-        policy: the policy under which the runs were made.
-
-    Raises:
-        PlanError: the table has the UUID of another.
-        RunConflictError: a run holds the target.
-        VerificationError: its audit is damaged.
-    """
-    if target.table is not None:
-        refuse_shared_identity(spark, target.table)
-    store = open_state_directory(spark, policy.run_state, outside=target.base)
-    trust = trust_of(spark, target, policy, store, OtherTables(spark, policy.aliases))
-    with acquire(store, target.table_id, run_id="migrate", owner=acting_user()) as lock:
-        lock.keep_alive()
-        return migrate_journals(trust, target.name, accept_begun=True)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.audit.journal_migration import authenticate_table
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.journal import Journal
@@ -88,7 +87,7 @@ def look_after(
     store = trust.store
     if _has_no_old_files(store, target.table_id) and not _has_stray_files(spark, target, trust, others):
         return LookedAfter()
-    authenticate_table(trust, target.name)
+    trust.mac(renew=True)
     runs = PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress, trust, others)
     carried, failed, notes = 0, list[FailedUnit](), list[str]()
     journals = runs.list_readable()

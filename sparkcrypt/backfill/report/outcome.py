@@ -74,7 +74,7 @@ class UnitOutcome:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> UnitOutcome:
-        """Return the outcome from the values in a journal; those of an earlier release may lack the latest fields.
+        """Return the outcome from the values in a journal.
 
         Raises:
             VerificationError: no release writes such values.

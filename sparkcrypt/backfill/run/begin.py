@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sparkcrypt.backfill.audit.journal_migration import may_continue
+from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
 from sparkcrypt.backfill.journal.journal import Journal, check_same_policy, new_run_id
@@ -102,7 +102,7 @@ def begin_run(job: TableJob, run_id: str, lock: RunLock, so_far: SoFar) -> Begun
             cut off, which `--resume never` does not settle.
     """
     options = job.options
-    if not may_continue(job.trust, job.target.name, run_id):
+    if not _may_continue(job.trust, run_id):
         return Begun(new_run_id() if run_id in job.trust.unread else run_id, options)
     journal = job.trust.journal(run_id)
     elsewhere = options.where is not None and options.resume == "auto" and journal.run.where != options.where
@@ -114,6 +114,14 @@ def begin_run(job: TableJob, run_id: str, lock: RunLock, so_far: SoFar) -> Begun
         so_far.warnings += tuple(problem.message for problem in recovered.problems)
         return Begun(new_run_id(), options)
     return Begun(run_id, so_far.options, journal, recovered)
+
+
+def _may_continue(trust: TableTrust, run_id: str) -> bool:
+    """Return whether a run is the unfinished one, also by the newest MAC key, which may be made for it."""
+    if trust.find_unfinished() != run_id:
+        return False
+    trust.mac(renew=True)
+    return trust.find_unfinished() == run_id
 
 
 def _take_over(job: TableJob, journal: Journal, lock: RunLock, so_far: SoFar) -> Recovered:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparkcrypt.backfill.audit.journal_migration import authenticate_table
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.index.carry_names import carry_index, explain_stale
 from sparkcrypt.backfill.journal.entries import RunFinished, RunPaused
@@ -99,7 +98,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
         _settle_history(job, options, surveyed.units, tagged_only=True)
         return _Ended(_report_run(job, begun, so_far, RunResult(begun.run_id, "nothing to do", surveyed.units)))
     journal = so_far.journal = begun.journal or Journal.start(
-        job.store, job.run_record(begun.run_id, options, lock), authenticate_table(job.trust, job.target.name)
+        job.store, job.run_record(begun.run_id, options, lock), job.trust.mac(renew=True)
     )
     with job.context(journal, lock) as context:
         rewriter = rewriter_of(context, options, resumed=begun.journal is not None)

@@ -37,11 +37,10 @@ def describe_freshness(found: Freshness | None) -> str:
     """Return the freshness of a store as text."""
     if found is None:
         return "freshness unknown: there is no sidecar, or its key is denied; queries do not use this store then"
-    written = "" if found.written_at is None else f", written {found.written_at}"
     counts = f"{count_of(found.indexed, 'file')} as indexed"
     if not found.is_fresh:
         counts += f", {found.changed:,} changed, {found.new:,} new, {found.gone:,} gone; `index refresh` follows them"
-    return f"generation {found.generation}{written}; {counts}"
+    return f"generation {found.generation}, written {found.written_at}; {counts}"
 
 
 _UNKNOWN = {

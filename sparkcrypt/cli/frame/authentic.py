@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from sparkcrypt.backfill.audit.audit import authentic_entries
-from sparkcrypt.backfill.audit.audit_index import AuditIndex
 from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.record import FIRST_VERSION
 from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError, KeyServiceError, KeyServiceUnavailableError, VerificationError
@@ -23,7 +21,6 @@ class Authenticity:
     def __init__(self, store: StateStore, policy: Policy) -> None:
         self._store, self._policy = store, policy
         self._macs: dict[str, TableMac | None] = {}
-        self._audits: dict[str, AuditIndex] = {}
         self._asks = True
         self.reasons: dict[str, None] = {}
 
@@ -43,14 +40,7 @@ class Authenticity:
         Raises:
             VerificationError: it is damaged, or the MAC could be checked and it is not authentic.
         """
-        mac, shown = self.mac(table_id), None
-        if mac is not None:
-            shown = Journal.open(self._store, table_id, run_id)
-            if shown.records[0].version != FIRST_VERSION or self._audit(table_id, mac).has_version_2:
-                pins = self._audit(table_id, mac).pins if shown.records[0].version == FIRST_VERSION else {}
-                return Journal.open(self._store, table_id, run_id, mac, pins.get)
-            self.reasons["an earlier release wrote records, which `sparkcrypt backfill migrate` checks"] = None
-        return shown or Journal.open(self._store, table_id, run_id)
+        return Journal.open(self._store, table_id, run_id, self.mac(table_id))
 
     def entries(self, table_id: str) -> frozenset[int]:
         """Return the numbers of a table's audit entries that are authentic, up to the first that is not."""
@@ -61,11 +51,6 @@ class Authenticity:
         except VerificationError as error:
             self.reasons[str(error)] = None
         return frozenset(found)
-
-    def _audit(self, table_id: str, mac: TableMac) -> AuditIndex:
-        if table_id not in self._audits:
-            self._audits[table_id] = AuditIndex.of(self._store, table_id, mac.check)
-        return self._audits[table_id]
 
     def _open_mac(self, table_id: str) -> TableMac | None:
         """Open a table's MAC keys; return None if that fails, and stop trying once the key service is unavailable."""

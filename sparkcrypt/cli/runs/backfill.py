@@ -34,7 +34,6 @@ from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.cli.runs.expire import expire
-from sparkcrypt.cli.runs.migrate import migrate
 from sparkcrypt.cli.runs.orphans import orphans
 from sparkcrypt.cli.runs.past_runs import list_, rollback, show_run, status
 from sparkcrypt.cli.runs.problems import resolve
@@ -113,7 +112,7 @@ def backfill(context: click.Context, /, **option_values: Any) -> None:
         raise click.UsageError(f"options go after {context.invoked_subcommand}", context)
 
 
-for _command in (list_, show_run, status, resolve, rollback, expire, orphans, migrate):
+for _command in (list_, show_run, status, resolve, rollback, expire, orphans):
     backfill.add_command(_command)
 
 

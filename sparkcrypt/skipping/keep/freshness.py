@@ -15,7 +15,7 @@ class Freshness:
 
     Attributes:
         generation: the store's generation.
-        written_at: when the store was written (ISO 8601, UTC); None if an earlier release wrote it.
+        written_at: when the store was written (ISO 8601, UTC);
         indexed: files with an indexed path, modification time and length.
         changed: files with an indexed path and another time or length; queries open them.
         new: files with other paths; queries open them.
@@ -23,7 +23,7 @@ class Freshness:
     """
 
     generation: int
-    written_at: str | None
+    written_at: str
     indexed: int
     changed: int
     new: int

@@ -76,22 +76,22 @@ class Sidecar:
         table_uuid: the table's UUID; None for a bare folder.
         generation: counts the store's writes, from 1 on.
         files: name of each file of the store -> its length in bytes and its file-unique in hexadecimal.
-        objects: name of each object -> its facts.  If ``sizes`` is not empty, objects with a row come first, in the
-            order of ``files`` and of their rows, then those without one.
+        objects: name of each object -> its facts.  Those with a row come first, in the order of ``files`` and of
+            their rows, then those without one.
         given: partition column -> its value in every object, if no folder name contains it.
         digest_key: the key of the footers' digests.
-        written_at: when it was written (ISO 8601, UTC), by its writer's clock; None if an earlier release wrote it.
-        sizes: name of each file -> its size; empty if an earlier release wrote it.
+        written_at: when it was written (ISO 8601, UTC), by its writer's clock.
+        sizes: name of each file -> its size.
     """
 
     table_uuid: str | None
     generation: int
     files: Mapping[str, tuple[int, str]]
     objects: Mapping[str, ObjectFacts]
+    written_at: str
+    sizes: Mapping[str, PartSize]
     digest_key: bytes = field(default_factory=new_digest_key, repr=False)
     given: Mapping[str, str] = field(default_factory=dict)
-    written_at: str | None = None
-    sizes: Mapping[str, PartSize] = field(default_factory=dict)
 
     def footer_digest(self, tail: bytes) -> str:
         """Return the digest of a file's tail: the footer and the eight bytes after it."""
@@ -214,18 +214,18 @@ def _sidecar(table_uuid: str | None, generation: int, document: Mapping[str, Any
         files = {str(name): (int(length), str(unique)) for name, (length, unique) in document["files"].items()}
         objects = {str(name): ObjectFacts(*facts) for name, facts in document["objects"].items()}
         digest_key = base64.b64decode(document["digest_key"], validate=True)
-        values = {str(column): str(value) for column, value in document.get("given", {}).items()}
-        written_at = None if document.get("written_at") is None else str(document["written_at"])
-        sizes = {str(name): PartSize(*map(_count, size)) for name, size in document.get("sizes", {}).items()}
+        values = {str(column): str(value) for column, value in document["given"].items()}
+        written_at = str(document["written_at"])
+        sizes = {str(name): PartSize(*map(_count, size)) for name, size in document["sizes"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{SIDECAR}: holds other fields than version {_VERSION}; expected its own") from error
     if any(type(facts.length) is not int for facts in objects.values()):
         raise FormatError(f"{SIDECAR}: holds a length that is no number; expected numbers")
     if any("/" in name or name.startswith((".", "_")) for name in files):
         raise FormatError(f"{SIDECAR}: names a file outside of the store's folder; expected names")
-    if sizes and (sizes.keys() != files.keys() or sum(size.rows for size in sizes.values()) > len(objects)):
+    if sizes.keys() != files.keys() or sum(size.rows for size in sizes.values()) > len(objects):
         raise FormatError(f"{SIDECAR}: tells the sizes of other files and objects than it names; expected of its own")
-    return Sidecar(table_uuid, generation, files, objects, digest_key, values, written_at, sizes)
+    return Sidecar(table_uuid, generation, files, objects, written_at, sizes, digest_key, values)
 
 
 def _count(number: Any) -> int:

@@ -79,7 +79,7 @@ class PartIdentity:
         name: the file's name.
         length: the file's length in bytes.
         unique: the file's file-unique in hexadecimal.
-        objects: `digest_names` of the objects of its rows; None if the sidecar does not contain their order.
+        objects: `digest_names` of the objects of its rows.
     """
 
     table_uuid: str | None
@@ -87,7 +87,7 @@ class PartIdentity:
     name: str
     length: int
     unique: str
-    objects: str | None
+    objects: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def list_parts(sidecar: Sidecar) -> tuple[PartIdentity, ...]:
             name,
             length,
             unique,
-            digest_names(islice(names, sidecar.sizes[name].rows)) if sidecar.sizes else None,
+            digest_names(islice(names, sidecar.sizes[name].rows)),
         )
         for name, (length, unique) in sidecar.files.items()
     )
@@ -209,7 +209,7 @@ def open_part(
     )
     if found.size != part.length:
         raise VerificationError(f"{folder.uri}/{name}: has {found.size} bytes, and had {part.length}; {_AGAIN}")
-    if part.objects is not None and digest_names(found.objects) != part.objects:
+    if digest_names(found.objects) != part.objects:
         raise _other_objects(folder)
     return replace(found, indexes=tuple([_check_index(held, found, expected) for held in found.indexes]))
 
@@ -217,19 +217,16 @@ def open_part(
 def _read_part(
     folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected, sidecar: Sidecar, part: PartIdentity
 ) -> Store:
-    budget = part_budget() if sidecar.sizes else Budget()
-    return _merge_known(folder, [open_part(folder, part, retrieve_key, expected, budget)], sidecar)
+    return _merge_known(folder, [open_part(folder, part, retrieve_key, expected, part_budget())], sidecar)
 
 
 def _read_parts(
     folder: StoreFolder, shape: Store, identities: Sequence[PartIdentity], read: Callable[[PartIdentity], Store]
 ) -> Iterator[Store]:
-    objects: set[str] = set()
     for identity in identities:
         store = read(identity)
-        if with_rows(store, ()) != shape or not objects.isdisjoint(store.objects):
+        if with_rows(store, ()) != shape:
             raise VerificationError(f"{folder.uri}/{identity.name}: does not go with the other files of it; {_AGAIN}")
-        objects.update(store.objects)
         yield store
 
 

@@ -150,10 +150,10 @@ class StoreWriter:
             self._identity.generation,
             {part.name: part.facts for part in self._parts},
             in_order | self._facts,
-            digest_key,
-            fixed_values,
             utc_text(datetime.now(timezone.utc)),
             {part.name: part.size for part in self._parts},
+            digest_key,
+            fixed_values,
         )
         sealed = seal_sidecar(sidecar, self._keys.make_footer_key())
         with _naming(self._folder):

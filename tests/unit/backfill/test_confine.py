@@ -16,7 +16,7 @@ STAGED = "hdfs://nn/warehouse/db/.sparkcrypt/t/run-1/p=0"
 
 def record(**fields: Any) -> Record:
     """A record with these fields."""
-    return Record("runs/t/r/000002.json", 2, "", "unit_listed", "r", 1, fields, "", None, "", 2, "")
+    return Record("runs/t/r/000002.json", 2, "", "unit_listed", "r", 1, fields, "", None, "", "")
 
 
 def refused(named: tuple[str, ...] = (), **fields: Any) -> bool:

@@ -113,9 +113,3 @@ def test_an_entry_that_is_read_again_is_equal(entry: Any, fields: dict[str, Any]
 def test_every_kind_has_an_entry() -> None:
     """But the two that say nothing of their own: the first record is the run's, and a resumption has no fields."""
     assert {entry.kind for entry, _ in WRITTEN} == set(KINDS) - {"run_started", "run_resumed"}
-
-
-def test_what_an_earlier_release_left_out_has_a_default() -> None:
-    """Release 0.1.0 proved with Spark's engine alone, and told nothing about its work."""
-    proven = UnitVerified.from_dict({"unit": "p=1", "staged": "/s", "rows": 5, "evidence": EVIDENCE}).proven
-    assert (proven.engine, proven.codec, proven.notes) == ("spark", None, ())

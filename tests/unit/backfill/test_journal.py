@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.backfill.journal.chain import JournalChain
-from sparkcrypt.backfill.journal.journal import KINDS, Journal, Pins, check_same_policy, new_run_id
+from sparkcrypt.backfill.journal.journal import KINDS, Journal, check_same_policy, new_run_id
 from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
@@ -412,21 +412,20 @@ def authentic() -> MemoryStore:
     return store
 
 
-def opened(store: Any, mac: TableMac = MAC, pinned: Pins | None = None) -> Journal:
+def opened(store: Any, mac: TableMac = MAC) -> Journal:
     """Open the run's journal as who acts on it."""
-    return Journal.open(store, TABLE, RUN, mac, pinned)
+    return Journal.open(store, TABLE, RUN, mac)
 
 
-def planted(store: MemoryStore, version: int, kind: str, **fields: Any) -> str:
+def planted(store: MemoryStore, kind: str, *, version: int = 2, **fields: Any) -> str:
     """Add a record as anybody can who may write to the state directory and has no key; return its name."""
     names = sorted(name for name in store.records if name.startswith(FOLDER))
     last = store.records[names[-1]] if names else b""
     body = {
         "version": version, "number": len(names) + 1, "time": "2026-01-01T00:00:00+00:00", "kind": kind, "run_id": RUN,
         "fencing_token": 1, "fields": fields, "previous": hashlib.sha256(last).hexdigest(), "supersedes": None,
+        "table_id": TABLE, "mac": "0" * 64,
     }  # fmt: skip
-    if version == 2:
-        body |= {"table_id": TABLE, "mac": "0" * 64}
     name = f"{FOLDER}{len(names) + 1:06d}.json"
     store.create(name, encode_record({**body, "checksum": hashlib.sha256(encode_record(body)).hexdigest()}))
     return name
@@ -443,23 +442,22 @@ def test_records_under_a_mac_are_authenticated() -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_planted_record_is_refused(version: int) -> None:
-    """A record that chains and has a right checksum, of either version, is nothing to whoever checks MACs."""
+    """A record that chains and has a right checksum, of any version, is nothing to whoever checks MACs."""
     store = authentic()
-    name = planted(store, version, "unit_listed", unit="p=2", staged="/live")
+    name = planted(store, "unit_listed", version=version, unit="p=2", staged="/live")
     with pytest.raises(VerificationError, match=re.escape(name)):
         opened(store)
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_planted_run_is_refused(version: int) -> None:
+def test_a_planted_run_is_refused() -> None:
     """A whole journal that someone without the key wrote is refused, and is no unfinished run."""
     store = MemoryStore({})
     start = {name: value for name, value in asdict(run_record()).items() if name not in ("run_id", "fencing_token")}
-    planted(store, version, "run_started", **start)
+    planted(store, "run_started", **start)
     assert len(reopened(store).records) == 1
     with pytest.raises(VerificationError, match="000001"):
         opened(store)
-    assert Journal.find_unfinished(store, TABLE, MAC) == (RUN if version == 1 else None)
+    assert Journal.find_unfinished(store, TABLE, MAC) is None
 
 
 def test_a_record_without_a_mac_is_refused_under_one(store: LocalStateStore, journal: Journal) -> None:
@@ -498,24 +496,6 @@ def test_another_keys_mac_is_refused_and_a_weaker_key_does_not_come_back() -> No
     earlier.append("unit_listed", unit="p=3")
     with pytest.raises(VerificationError, match="had given up"):
         opened(store, both)
-
-
-def test_records_of_version_1_need_their_pin() -> None:
-    """A journal of version 1 is acted upon only where the audit names its last record; it goes on in version 2."""
-    store = MemoryStore({})
-    start = {name: value for name, value in asdict(run_record()).items() if name not in ("run_id", "fencing_token")}
-    planted(store, 1, "run_started", **start)
-    last = planted(store, 1, "unit_listed", unit="p=1")
-    digest = hashlib.sha256(store.records[last]).hexdigest()
-    for pin in (None, "0" * 64, reopened(store).records[0].digest):
-        with pytest.raises(VerificationError, match="backfill migrate"):
-            opened(store, pinned=lambda _, pin=pin: pin)  # type: ignore[misc]  # mypy knows no bound defaults
-    journal = opened(store, pinned={RUN: digest}.get)
-    journal.append("run_finished", outcome="done")
-    assert [record.version for record in opened(store, pinned={RUN: digest}.get).records] == [1, 1, 2]
-    planted(store, 1, "run_resumed")
-    with pytest.raises(VerificationError, match="had given up"):
-        opened(store, pinned={RUN: digest}.get)
 
 
 def test_a_damaged_run_hides_no_unfinished_one() -> None:

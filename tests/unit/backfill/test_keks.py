@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.engine.keks import _PURPOSE as PURPOSE
 from sparkcrypt.backfill.engine.keks import rewrapped_keks, table_keks
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
@@ -229,24 +228,6 @@ def test_a_kek_of_another_key_service_is_not_used(store: LocalStateStore, servic
     waiting = KeyServiceConfig.from_dict({**moved.to_dict(), "timeout_seconds": 3})
     assert made(store, service, "a", mac=mac, config=waiting) == second
     assert made(store, service, "a", mac=mac) == first
-
-
-def test_records_that_name_no_key_service_go_by_their_form(
-    store: LocalStateStore, service: KeyService, tmp_path: Path
-) -> None:
-    """They are of releases that knew no former key services; one of the same form makes them useless."""
-    mac = mac_of()
-    first = made(store, service, "a", mac=mac)
-    (record,) = records(tmp_path)
-    body = {**json.loads(record.read_text()), "version": 2}
-    for name in ("mac", "key_service"):
-        body.pop(name)
-    record.write_bytes(encode_record({**body, "mac": mac(PURPOSE + encode_record(body))}))
-    assert made(store, service, "a", mac=mac) == first
-    vault = {"type": "vault", "former": [{"type": "local", "path": "/keys", "keys": ["a"]}]}
-    same = {"type": "local", "path": "/keys", "former": [{"type": "local", "path": "/keys", "keys": ["a"]}]}
-    for document in (vault, {"type": "vault"}, same):
-        assert made(store, service, "a", mac=mac, config=KeyServiceConfig.from_dict(document)) != first
 
 
 @pytest.mark.parametrize("mac", [None, mac_of()])

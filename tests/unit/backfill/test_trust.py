@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.audit.audit import AuditWriter
-from sparkcrypt.backfill.audit.journal_migration import migrate_journals
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_status import status_of_units
-from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
@@ -175,13 +173,14 @@ START = {name: value for name, value in asdict(run_record()).items() if name not
 
 
 def plant(store: LocalStateStore, *said: tuple[str, dict[str, Any]]) -> str:
-    """Add records of version 1 to the run, as anybody can who has no key; return the name of the last."""
+    """Add records to the run, as anybody can who has no key; return the name of the last."""
     names = list(store.list(f"runs/{TABLE}/{RUN}/"))
     last = store.read(names[-1]) or b"" if names else b""
     for number, (kind, fields) in enumerate(said, len(names) + 1):
         body = {
-            "version": 1, "number": number, "time": "", "kind": kind, "run_id": RUN, "fencing_token": 1,
+            "version": 2, "number": number, "time": "", "kind": kind, "run_id": RUN, "fencing_token": 1,
             "fields": fields, "previous": hashlib.sha256(last).hexdigest(), "supersedes": None,
+            "table_id": TABLE, "mac": "0" * 64,
         }  # fmt: skip
         last = encode_record({**body, "checksum": hashlib.sha256(encode_record(body)).hexdigest()})
         names.append(f"runs/{TABLE}/{RUN}/{number:06d}.json")
@@ -193,7 +192,7 @@ def plant(store: LocalStateStore, *said: tuple[str, dict[str, Any]]) -> str:
 def test_an_end_without_a_mac_ends_no_run(
     store: LocalStateStore, service: KeyService, tmp_path: Path, audited: bool
 ) -> None:
-    """A planted end of version 1 is noted, settles nothing, and the run is found again once it is gone."""
+    """A planted end is noted, settles nothing, and the run is found again once it is gone."""
     trust = trust_of(store, tmp_path)
     if audited:
         swapped(store, trust)
@@ -235,27 +234,6 @@ def test_a_weaker_key_ends_no_run(store: LocalStateStore, service: KeyService, t
     assert "had given up" in trust.unread[RUN]
 
 
-def test_runs_of_version_1_are_settled_once_they_are_pinned(
-    store: LocalStateStore, service: KeyService, tmp_path: Path
-) -> None:
-    """Before their migration nothing authenticates that they ended, so no marker says it; afterwards one does."""
-    trust_of(store, tmp_path).mac(renew=True)
-    plant(store, ("run_started", START), ("run_finished", {"outcome": "done"}))
-    trust = trust_of(store, tmp_path)
-    assert trust.find_unfinished() is None and not trust.unread and not store.list("settled/")
-    assert list(migrate_journals(trust, "db.t").runs) == [RUN]
-    assert trust.find_unfinished() is None and not trust.unread and len(store.list("settled/")) == 1
-
-
-def test_tables_of_version_2_are_not_migrated(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
-    """No entry is written where there is nothing of version 1, and none of version 1 is let in later."""
-    trust = trust_of(store, tmp_path)
-    swapped(store, trust)
-    assert migrate_journals(trust, "db.t").runs == {}
-    assert len(store.list(f"audit/{TABLE}/0")) == 1
-    assert open_mac(store, TABLE, service, MasterKeys("footer")).key_ids == ("footer",)
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -269,14 +247,13 @@ def test_tables_of_version_2_are_not_migrated(store: LocalStateStore, service: K
         {"evidence": {"changes": [{"sources": 5}]}},
     ],
 )
-def test_a_planted_record_of_version_1_that_says_nothing_stops_nobody(
+def test_a_planted_run_that_says_nothing_stops_nobody(
     store: LocalStateStore, service: KeyService, tmp_path: Path, fields: dict[str, Any]
 ) -> None:
-    """What has the form of a record and not its members is refused at the cut, and the next run begins."""
+    """What has the form of a record and not its members is noted, and the next run begins."""
+    trust_of(store, tmp_path).mac(renew=True)
     plant(store, ("run_started", START), ("unit_swapped", {"unit": "p=0", **fields}))
     trust = trust_of(store, tmp_path)
-    done = migrate_journals(trust, "db.t")
-    assert (done.runs, list(done.refused)) == ({}, [RUN])
     assert trust.find_unfinished() is None and RUN in trust.unread
 
 

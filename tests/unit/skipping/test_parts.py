@@ -25,7 +25,7 @@ from sparkcrypt.skipping.query.opened_stores import OpenedStores
 from sparkcrypt.skipping.query.skip_files import skip_files
 from sparkcrypt.skipping.trusted import trust, write
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
-from sparkcrypt.skipping.trusted.sidecar import SIDECAR, Sidecar, open_sidecar, seal_sidecar
+from sparkcrypt.skipping.trusted.sidecar import SIDECAR, PartSize, Sidecar, open_sidecar, seal_sidecar
 from sparkcrypt.skipping.trusted.store_keys import StoreIdentity
 from sparkcrypt.skipping.trusted.trust import Expected, open_parts, open_store
 from sparkcrypt.skipping.trusted.write import open_writer
@@ -126,19 +126,6 @@ def test_only_parts_of_listed_files_are_asked(table: Table) -> None:
         asked["files"][0][place], before = other, asked["files"][0][place]
         assert judge(table, asked)["rows"] == [-1, 1]
         asked["files"][0][place] = before
-
-
-def test_sidecar_of_an_earlier_release_is_read_whole(table: StoredTable) -> None:
-    """Without sizes nothing tells that a store is large: it is read within what is read at once."""
-    table.seal(replace(table.sidecar, sizes={}))
-    answer = judge(table, request_of(table, ["=", "id", 15]))
-    assert answer["parts"] == []
-    assert skip_files(request_of(table, ["=", "id", 15]), service_of(policy(table)), OpenedStores(most_bytes=1))[
-        "skipped"
-    ] == [0, 2, 3, 4, 5, 6]
-    table.write("7.parquet", 70, uuid=UUID, key="pii")
-    assert table.refresh(UUID).read == 1
-    assert [size.rows for size in table.sidecar.sizes.values()] == [2, 2, 2, 2]
 
 
 def test_each_reader_has_the_indexes_of_his_keys(table: Table, tmp_path: Path) -> None:
@@ -273,9 +260,10 @@ def test_parts_that_tell_of_one_object_twice_are_no_store(table: StoredTable, mo
         writer.finish(digest_key=before.sidecar.digest_key, fixed_values={})
     with pytest.raises(FormatError, match="the sizes of other files and objects"):
         open_parts(table.folder, table.keys, Expected(UUID, ("footer",), None))
-    table.seal(replace(before.sidecar, generation=2, files=_facts_of(table), sizes={}))
+    sizes = dict.fromkeys(_facts_of(table), PartSize(1, 1, 1))
+    table.seal(replace(before.sidecar, generation=2, files=_facts_of(table), sizes=sizes))
     opened = open_parts(table.folder, table.keys, Expected(UUID, ("footer",), None))
-    with pytest.raises(VerificationError, match="does not go with the other files"):
+    with pytest.raises(VerificationError, match="not those of its sidecar"):
         list(opened.parts())
 
 

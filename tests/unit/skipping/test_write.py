@@ -467,7 +467,7 @@ def test_a_store_under_another_footer_key_is_not_used(good: Path, keys: Keys) ->
 @pytest.mark.parametrize(
     ("objects", "sizes", "said"),
     [
-        (NAMES[:2], {}, "not those of its sidecar"),
+        (NAMES[:2], {}, "the sizes of other files and objects"),
         (NAMES[:2], None, "the sizes of other files and objects"),
         (NAMES[::-1], None, "not those of its sidecar"),
         ((*NAMES[:2], "/t/x#1"), None, "not those of its sidecar"),
@@ -477,7 +477,7 @@ def test_a_store_under_another_footer_key_is_not_used(good: Path, keys: Keys) ->
 def test_a_sidecar_of_other_objects_is_not_used(
     good: Path, keys: Keys, objects: tuple[str, ...], sizes: dict[str, PartSize] | None, said: str
 ) -> None:
-    """Each row's object must be known to the sidecar, in the order of the rows, with the sizes of its files or none."""
+    """Each row's object must be known to the sidecar, in the order of the rows, with the sizes of its files."""
     sidecar = open_sidecar((good / SIDECAR).read_bytes(), keys, ("footer",).__contains__)
     facts = {name: FACTS[NAMES[0]] for name in objects}
     other = replace(sidecar, objects=facts, sizes=sidecar.sizes if sizes is None else sizes)
