@@ -68,7 +68,7 @@ def test_late_rows_are_written_under_their_own_key(lake: Lake, policy: Policy) -
 
 def test_late_rows_are_refused_where_the_policy_says_nothing(lake: Lake, policy: Policy) -> None:
     """Without the line, and for a month that is past nothing, a key that is not there is an error as ever."""
-    key_service(policy).delete("contact-2026-10")
+    key_service(policy).delete_key("contact-2026-10")
     policy = lake.changed("create_keys: true, ", "")
     lake.jvm.org.apache.parquet.crypto.keytools.KeyToolkit.removeCacheEntriesForAllTokens()
     assert "'contact-2026-10'" in refusal(lambda: lake.sql(f"INSERT INTO t {ROW.format(DAY)}"))

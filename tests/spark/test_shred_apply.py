@@ -293,7 +293,7 @@ def test_service_without_the_verb_is_told_how(lake: Lake, monkeypatch: pytest.Mo
         shred(lake, policy, "t")
     assert facts_of(policy) == KeyFacts()
     for key_id in (OLD, NEXT):
-        key_service(policy).delete(key_id)
+        key_service(policy).delete_key(key_id)
     report = shred(lake, policy, "t")
     assert (report.outcome, report.shredded[0].promise) == ("done", "the key service had the key no more")
     assert list(facts_of(policy).tombstones) == [OLD, NEXT]

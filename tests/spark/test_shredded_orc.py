@@ -125,7 +125,7 @@ def test_dark_files_are_verified_and_counted(lake: Lake, policy: Policy) -> None
     assert OLD not in counted.tables[0].key_ids
     with pytest.raises(KeyNotFoundError, match=f"'{OLD}' was shredded by .*: over; a shredded key"):
         rotate_key(lake.spark, policy, OLD, tables=["o"])
-    key_service(policy).delete(NEW)
+    key_service(policy).delete_key(NEW)
     missing = verify_table(lake.spark, "o", policy)
     assert (missing.ok, [difference.kind for difference in missing.drift]) == (False, ["unreadable"])
 

@@ -69,7 +69,7 @@ def test_readers_are_told_when_and_why(lake: Lake, policy: Policy) -> None:
     assert (checked.ok, checked.drift, checked.authenticated) == (True, (), "partial")
     told = [note for note in checked.notes if note.startswith("column email cannot be read in some files: key")]
     assert [OLD in told[0], NEXT in told[1], len(told)] == [True, True, 2]
-    key_service(policy).delete(NEW)
+    key_service(policy).delete_key(NEW)
     missing = verify_table(lake.spark, "t", policy)
     assert (missing.ok, [difference.kind for difference in missing.drift]) == (False, ["unreadable"])
 
@@ -177,7 +177,7 @@ def test_keys_of_dark_files_are_checked_and_retired(lake: Lake, policy: Policy) 
 def test_missing_key_is_not_taken_for_a_shredded_one(lake: Lake, policy: Policy) -> None:
     """Without a tombstone, or where the key is there again, a unit whose key cannot be opened stays quarantined."""
     before = bytes_of(lake)
-    key_service(policy).delete(NEW)
+    key_service(policy).delete_key(NEW)
     key_service(policy).create(NEXT)  # by hand, beside every rule
     done = rotate_key(lake.spark, policy, "pii", tables=["t"])
     (table,) = done.tables
@@ -196,7 +196,7 @@ def test_missing_key_is_not_taken_for_a_shredded_one(lake: Lake, policy: Policy)
 
 def test_tombstone_that_is_not_authentic_makes_nothing_dark(lake: Lake, policy: Policy) -> None:
     """The record for readers says nothing to a run; an audit of keys that was cut ends what would go by it."""
-    key_service(policy).delete(NEW)
+    key_service(policy).delete_key(NEW)
     store = state_of(policy)
     told = store.read(tombstone_name(key_digest(OLD))) or b""
     store.create(tombstone_name(key_digest(NEW)), told.replace(OLD.encode(), NEW.encode()))
@@ -353,7 +353,7 @@ def test_purge_that_no_journal_tells_of_is_proven_anew(lake: Lake, policy: Polic
 
 def test_purge_touches_nothing_without_a_tombstone(lake: Lake, policy: Policy) -> None:
     """A column whose key is only missing, or there again, is never replaced; nor a required or a nested one."""
-    key_service(policy).delete(NEW)
+    key_service(policy).delete_key(NEW)
     key_service(policy).create(NEXT)  # by hand, beside every rule
     before = bytes_of(lake)
     done = backfill(lake.spark, policy, tables=["t"], options=purging())

@@ -219,7 +219,7 @@ DAMAGE: dict[str, tuple[Callable[[Lake, Policy], object], str]] = {
         "is no file of a store that sparkcrypt wrote for this table",
     ),
     "an index whose key is shredded": (
-        lambda _, policy: key_service(policy).delete("pii"),
+        lambda _, policy: key_service(policy).delete_key("pii"),
         "the index of email cannot be carried over",
     ),
 }

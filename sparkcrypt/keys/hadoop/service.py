@@ -19,7 +19,7 @@ from sparkcrypt.errors import KeyNotFoundError, KeyServiceError, KeyServiceUnava
 from sparkcrypt.keys.hadoop.http import KmsHttp
 from sparkcrypt.keys.hadoop.options import NAMES, hadoop_options, read_credential
 from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDescription
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -151,13 +151,22 @@ class HadoopKeyService:
         self._http.ask("POST", f"key/{self._name(key_id)}", f"rotate key {key_id!r}", body={})
         return self.describe(key_id)
 
-    def delete(self, key_id: str) -> None:
-        """Remove a key with every version: what it wrapped can never be unwrapped again.
+    def delete_key(self, key_id: str) -> KeyDeletion:
+        """Remove a key with every version.
 
         Raises:
             KeyNotFoundError: there is no such key.
+            KeyAccessDeniedError: this credential may not delete keys.
         """
+        self.describe(key_id)
         self._http.ask("DELETE", f"key/{self._name(key_id)}", f"delete key {key_id!r}")
+        return KeyDeletion(
+            key_id,
+            None,
+            f"Hadoop KMS at {self._options.address} deleted it with every version; other instances over the same key "
+            "store may use it until their caches end (hadoop.kms.cache.timeout.ms), and backups of the key store may "
+            "still hold it",
+        )
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
         """Describe every key whose name stands for a key id.

@@ -191,22 +191,14 @@ class LocalKeyService:
                 self._directory.write(key)
             return _describe_key(key)
 
-    def delete(self, key_id: str) -> None:
-        """Remove a key with every version: what it wrapped can never be unwrapped again.
+    def delete_key(self, key_id: str) -> KeyDeletion:
+        """Remove a key's file with every version: what it wrapped can never be unwrapped again.
 
         Raises:
             KeyNotFoundError: there is no such key.
         """
         with self._existing():
             self._directory.remove(key_id)
-
-    def delete_key(self, key_id: str) -> KeyDeletion:
-        """Remove a key's file with every version.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
-        self.delete(key_id)
         return KeyDeletion(
             key_id,
             None,

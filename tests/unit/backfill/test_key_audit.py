@@ -103,7 +103,7 @@ def test_hold_on_a_key_that_is_not_there_is_refused(policy: Policy, root: Path) 
     with pytest.raises(KeyNotFoundError, match="'contact-2025-1' is not in"):
         hold(policy, root, key_id="contact-2025-1")
     bury(policy, root)
-    LocalKeyService(policy.key_service).delete(KEY)
+    LocalKeyService(policy.key_service).delete_key(KEY)
     with pytest.raises(KeyNotFoundError, match=r"was shredded by .*; there is nothing left to hold"):
         hold(policy, root)
     assert facts_of(policy, root).holds == {}
@@ -296,13 +296,13 @@ def test_keys_are_shredded_by_an_authentic_tombstone_of_what_is_gone(policy: Pol
         return ShreddedKeys(store, policy).select((KEY, other, "none"))
 
     assert selected() == ShreddedKeys(store, policy).list_all() == frozenset()
-    service.delete(KEY)
+    service.delete_key(KEY)
     with key_audit(store, policy, "shred") as audit:
         audit.begin(KEY, "over", "probe", [])
     assert selected() == frozenset()
     bury(policy, root)
     assert selected() == ShreddedKeys(store, policy).list_all() == {KEY}
-    service.delete(other)
+    service.delete_key(other)
     mark = store.read(tombstone_name(key_digest(KEY))) or b""
     store.create(tombstone_name(key_digest(other)), mark.replace(KEY.encode(), other.encode()))
     kept = ShreddedKeys(store, policy)
@@ -314,7 +314,7 @@ def test_keys_are_shredded_by_an_authentic_tombstone_of_what_is_gone(policy: Pol
     service.create(KEY)
     assert selected() == frozenset()
     assert kept.select((KEY,)) == {KEY}
-    service.delete(KEY)
+    service.delete_key(KEY)
     (root / "audit/keys/00000003.json").unlink()
     with pytest.raises(VerificationError, match="is missing"):
         selected()
@@ -326,7 +326,7 @@ def test_who_may_not_look_is_told_of_no_shredded_key(
 ) -> None:
     """Without the right to open audits, or to see whether the key is gone, it stays a key that cannot be opened."""
     bury(policy, root)
-    LocalKeyService(policy.key_service).delete(KEY)
+    LocalKeyService(policy.key_service).delete_key(KEY)
     assert ShreddedKeys(LocalStateStore(root), policy).select((KEY,)) == {KEY}
 
     def deny(*_: object) -> None:

@@ -229,7 +229,7 @@ def test_shredded_key_is_neither_made_nor_imported_again(policy: Path, keys: Key
         audit.begin("pii", "case 4711", "probe", [])
         audit.bury("pii", "case 4711", "2026-12-01T00:00:00Z", [], "told")
     assert run("keys", "create", "pii", "--policy", policy).code == 0  # it is there, so nothing is made
-    LocalKeyService(loaded.key_service).delete("pii")
+    LocalKeyService(loaded.key_service).delete_key("pii")
     refused = run("keys", "create", "other", "pii", "--policy", policy)
     assert (refused.code, "was shredded by" in refused.errors, "case 4711" in refused.errors) == (69, True, True)
     assert [key.key_id for key in keys.list_keys()] == ["footer"]

@@ -61,7 +61,7 @@ def know_begun_shredding(store: LocalStateStore, policy: Path, keys: KeyService)
 def test_known_key_is_not_made_anew(policy: Path, keys: KeyService, tmp_path: Path, know: Know) -> None:
     """A key that something is under is lost: a new one of its id would open nothing, so that has to be accepted."""
     know(LocalStateStore(tmp_path / "state"), policy, keys)
-    LocalKeyService(load_policy(policy).key_service).delete("pii")
+    LocalKeyService(load_policy(policy).key_service).delete_key("pii")
     refused = run("keys", "create", "new", "pii", "--policy", policy)
     assert (refused.code, "key 'pii'" in refused.errors, "Restore it" in refused.errors) == (69, True, True)
     assert [key.key_id for key in keys.list_keys()] == ["footer"]

@@ -139,7 +139,7 @@ def shred(policy: Path, key_id: str, reason: str) -> None:
     with key_audit(LocalStateStore(policy.parent / "state"), loaded, "shred apply") as audit:
         audit.begin(key_id, reason, "probe", [])
         audit.bury(key_id, reason, "2026-12-01T00:00:00Z", [], "told")
-    LocalKeyService(loaded.key_service).delete(key_id)
+    LocalKeyService(loaded.key_service).delete_key(key_id)
 
 
 def test_the_report_is_written(tmp_path: Path, policy: Path, keys: KeyService) -> None:

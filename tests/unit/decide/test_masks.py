@@ -119,7 +119,7 @@ def test_a_refused_key_says_whose_it_is(policy: Policy) -> None:
     service = LocalKeyService(policy.key_service)
     service.create("pii")
     _, key_metadata = DataKeyMaker(service, data_key_bits=256).make("pii", is_footer_key=False)
-    service.delete("pii")
+    service.delete_key("pii")
     asked = {"op": "open_key", "policy": policy.canonical(), "key_metadata": base64.b64encode(key_metadata).decode()}
     told = {"owner": "column email", "table": "db.t", "principal": "alice", "path": "/t/f"}
     with pytest.raises(

@@ -95,7 +95,7 @@ def test_keys_that_are_gone_are_replaced_by_those_of_late_data(routing: Policy) 
     assert route_late_keys(routing, service, asked, now=NOW) == late
     service.create("contact-2025-01")
     assert route_late_keys(routing, service, asked, now=NOW) == {"call-2025-01": "late-call"}
-    service.delete("contact-2025-01")
+    service.delete_key("contact-2025-01")
     before = datetime(2026, 3, 7, 23, 59, tzinfo=timezone.utc)
     assert route_late_keys(routing, service, asked, now=before) == {}
     assert policy_from_canonical(routing.canonical()) == routing

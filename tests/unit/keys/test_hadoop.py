@@ -43,7 +43,8 @@ def test_deleted_key_is_gone(open_hadoop: OpenHadoop) -> None:
     service: Any = open_hadoop()
     service.create("pii")
     wrapped = service.wrap("pii", KEY)
-    service.delete("pii")
+    told = service.delete_key("pii")
+    assert (told.key_id, told.final_at) == ("pii", None) and "hadoop.kms.cache.timeout.ms" in told.promise
     with pytest.raises(KeyNotFoundError):
         service.unwrap("pii", wrapped)
     service.create("pii")

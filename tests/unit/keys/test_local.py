@@ -132,7 +132,7 @@ def test_deleted_key_is_gone(keys: Path) -> None:
     service = local(keys)
     service.create("pii")
     wrapped = service.wrap("pii", KEY)
-    service.delete("pii")
+    service.delete_key("pii")
     with pytest.raises(KeyNotFoundError):
         service.unwrap("pii", wrapped)
     service.create("pii")
@@ -140,7 +140,7 @@ def test_deleted_key_is_gone(keys: Path) -> None:
         service.unwrap("pii", wrapped)
 
 
-@pytest.mark.parametrize("change", ["rotate", "delete"])
+@pytest.mark.parametrize("change", ["rotate", "delete_key"])
 def test_changing_an_absent_key_makes_nothing(keys: Path, change: str) -> None:
     """Rotating or deleting a key that is not there says so and makes neither key nor directory."""
     with pytest.raises(KeyNotFoundError, match="not there on this machine"):
