@@ -40,7 +40,6 @@ class UnitSurvey:
     Attributes:
         unit: the unit, not listed.
         amount: its files.
-        newest_ms: the modification time of the newest file, in milliseconds since the epoch.
         drift: every difference from the plan; empty if there is no work.
         actions: action -> the files that need it.
         coverage: tag -> its files, and those that match the plan.
@@ -52,7 +51,6 @@ class UnitSurvey:
 
     unit: Unit
     amount: Amount
-    newest_ms: int
     drift: tuple[Drift, ...]
     actions: Mapping[FileAction, Amount] = field(default_factory=dict)
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
@@ -133,7 +131,6 @@ def survey_unit(
     return UnitSurvey(
         unit=replace(scanned.unit, folders=()),
         amount=Amount(len(scanned.unit.files), scanned.unit.total_bytes),
-        newest_ms=max((file.modified_ms for file in scanned.unit.files), default=0),
         drift=scanned.drift,
         actions={action: Amount(count, lengths[action]) for action, count in actions.items()},
         coverage=coverage,

@@ -163,7 +163,7 @@ class _Pass:
         """Return tables in the policy's order of their tags if a budget may leave some of them for a later pass."""
         options = self._options
         limited = options.max_bytes is not None or options.max_seconds is not None
-        if not limited or options.run.priority[:1] != ("tag",):
+        if not limited:
             return chosen
         return sorted(chosen, key=lambda candidate: self._rank(candidate.table))
 

@@ -91,7 +91,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
         refuse_swap(job, options, begun.run_id)
     surveyed = survey_units(job, options)
     so_far.surveys, so_far.warnings = surveyed.units, (*so_far.warnings, *surveyed.warnings)
-    drifted = order_units(surveyed.drifted, options.priority, job.target.plan, job.policy)
+    drifted = order_units(surveyed.drifted, job.target.plan, job.policy)
     if options.move_old:
         refuse_other_file_systems(tuple(survey.unit for survey in drifted), job.target.base)
     if begun.journal is None and not drifted:

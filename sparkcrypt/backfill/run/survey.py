@@ -26,7 +26,7 @@ from sparkcrypt.backfill.target.unit import former_home
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.requested_rotation import rotation_of
 from sparkcrypt.backfill.work.schedule import FailedUnit
-from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
+from sparkcrypt.errors import SparkcryptError, VerificationError
 
 _RUNS = 3
 """The number of newest runs that count, since machines, engines and files change."""
@@ -53,17 +53,15 @@ def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
     """Survey every unit; unless the run keeps going or is dry, raise an error for a unit that it must not rewrite.
 
     Raises:
-        PlanError: under ``strict``, no partition was chosen, which may be due to a misspelt value.
         SparkcryptError: a unit must not be rewritten, and the run neither keeps going nor is dry.
     """
     cache = FooterCache(job.store, job.target.table_id, name=job.target.name, keeps=not options.dry_run)
     surveys, units = list[UnitSurvey](), job.target.units(options.where)
     warnings: tuple[str, ...] = ()
     if not units and options.where is not None:
-        text = f"{job.target.name}: --where {options.where!r} chooses no partition; SHOW PARTITIONS lists what is there"
-        if options.strict:
-            raise PlanError(text)
-        warnings = (text,)
+        warnings = (
+            f"{job.target.name}: --where {options.where!r} chooses no partition; SHOW PARTITIONS lists what is there",
+        )
     rewrap = options.rewrap and not _gives_new_names(job, options)
     scanner = Scanner(
         job.target,

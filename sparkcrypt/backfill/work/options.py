@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sparkcrypt.backfill.engine.names import ENGINES, Engine
-from sparkcrypt.backfill.work.priority import PRIORITIES, Priority
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
 
@@ -30,10 +29,8 @@ class RunOptions:
             brings the files back.
         keep_going: quarantine a unit that fails, and continue with the others; otherwise its error ends the run.
         parallelism: how many units are processed concurrently.
-        priority: the order in which units are processed.
         rewrap: if only master keys differ, rewrap the data keys and leave the data unchanged; anyone who had the old
             key and kept a footer can still read the data.
-        strict: raise an error if the predicate chooses no partition.
         rotate_key: a master key whose rotation is the run's only purpose: see `sparkcrypt.backfill.drift.rotation`.
             Without ``rewrap``, files under it get new data keys.
         rotate_to: the lowest version of it that may wrap.
@@ -54,9 +51,7 @@ class RunOptions:
     move_old: bool = False
     keep_going: bool = False
     parallelism: int = 1
-    priority: tuple[Priority, ...] = ("tag",)
     rewrap: bool = False
-    strict: bool = False
     rotate_key: str | None = None
     rotate_to: int | None = None
     rotate_from: str | None = None
@@ -90,9 +85,6 @@ class RunOptions:
             )
         if self.parallelism < 1:
             raise ConfigError(f"parallelism {self.parallelism} is not possible; allowed: 1 and more units at a time")
-        unknown = [name for name in self.priority if name not in PRIORITIES]
-        if unknown:
-            raise ConfigError(f"priority {unknown[0]!r} is not known; allowed: {', '.join(PRIORITIES)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options that the journal records; all but the consent stay the same when the run is continued."""
@@ -126,11 +118,11 @@ class RunOptions:
             where=began["where"],
             output=began["output"],
             exclusive=began["exclusive"],
-            move_old=began.get("move_old", False),
-            rewrap=began.get("rewrap", False),
+            move_old=began["move_old"],
+            rewrap=began["rewrap"],
             rotate_key=began.get("rotate_key"),
             rotate_to=began.get("rotate_to"),
             rotate_from=began.get("rotate_from"),
-            purge=began.get("purge", False),
+            purge=began["purge"],
             home=began.get("home", False),
         )

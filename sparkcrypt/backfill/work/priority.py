@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable
 
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 
-Priority = Literal["tag", "size", "age"]
-PRIORITIES: tuple[Priority, ...] = ("tag", "size", "age")
 
-
-def order_units(
-    units: Iterable[UnitSurvey], priorities: Sequence[Priority], plan: EncryptionPlan, policy: Policy
-) -> list[UnitSurvey]:
-    """Return units in the order in which to process them; units of equal priority keep their order.
+def order_units(units: Iterable[UnitSurvey], plan: EncryptionPlan, policy: Policy) -> list[UnitSurvey]:
+    """Return the units of one table by the policy's order of the tags that drift; equal ones keep their order.
 
     Units with a file that the run will refuse, such as one that cannot be read, come last.
-
-    Args:
-        units: the units of one table.
-        priorities: ``tag``, by the policy's order of the tags that drift; ``size``, the largest unit first; ``age``,
-            the unit whose newest file is oldest first.  Earlier priorities take precedence.
-        plan: the table's plan.
-        policy: the policy whose order of tags is used.
     """
     order = _places(policy)
     tags = {column.leaf.dotted: order.get(column.tag or "", len(order)) for column in plan.columns}
-    ranks: dict[Priority, Callable[[UnitSurvey], Any]] = {
-        "tag": lambda unit: min((_rank(drift.column, tags) for drift in unit.drift), default=len(order)),
-        "size": lambda unit: -unit.total_bytes,
-        "age": lambda unit: unit.newest_ms,
-    }
-    # Units that will be refused come last, so that they take no budget from those that can be done.
-    return sorted(
-        units, key=lambda unit: ("quarantine" in unit.actions, *(ranks[priority](unit) for priority in priorities))
-    )
+
+    def rank(unit: UnitSurvey) -> tuple[bool, int]:
+        # Units that will be refused come last, so that they take no budget from those that can be done.
+        first = min((_rank(drift.column, tags) for drift in unit.drift), default=len(order))
+        return "quarantine" in unit.actions, first
+
+    return sorted(units, key=rank)
 
 
 def table_rank(plan: EncryptionPlan, policy: Policy) -> int:

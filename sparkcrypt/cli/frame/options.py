@@ -47,7 +47,6 @@ avro_option = click.option(
     "--avro-schema", "avro_schema", metavar="FILE", help="An .avsc file whose tags (confluent:tags) are used as well."
 )
 where_option = click.option("--where", metavar="PREDICATE", help="Only these partitions; partition columns only.")
-strict_option = click.option("--strict", is_flag=True, help="A --where that chooses no partition is an error.")
 allow_decrypt_option = click.option(
     "--allow-decrypt",
     is_flag=True,

@@ -27,7 +27,6 @@ from sparkcrypt.cli.frame.options import (
     report_option,
     resume_option,
     spark_options,
-    strict_option,
     where_option,
 )
 from sparkcrypt.cli.frame.output import show
@@ -43,15 +42,6 @@ if TYPE_CHECKING:
     from sparkcrypt.backfill.many.report import PassReport
 
 _APP = "sparkcrypt backfill"
-PRIORITIES = ("tag", "size", "age")
-
-
-def _priorities(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in value.split(","))
-    unknown = [entry for entry in found if entry not in PRIORITIES]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is not one of {', '.join(PRIORITIES)}", context, option)
-    return found
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -64,18 +54,9 @@ def _priorities(context: click.Context, option: click.Parameter, value: str) -> 
 @exclusive_option
 @click.option("--policy", metavar="FILE", help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml.")
 @where_option
-@strict_option
 @click.option("--changed", is_flag=True, help="Only tables whose tags, policy or files changed since the last pass.")
 @click.option("--dry-run", is_flag=True, help="Show the drift and what would be done; exits with 2 on drift.")
 @budget_options
-@click.option(
-    "--priority",
-    default="tag",
-    show_default=True,
-    metavar="tag|size|age,…",
-    callback=_priorities,
-    help="What is done first within a table: by the policy's order of tags, the largest, the oldest.",
-)
 @engine_option("See `sparkcrypt encrypt`.")
 @accept_option
 @adopt_option

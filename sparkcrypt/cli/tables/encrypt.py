@@ -27,7 +27,6 @@ from sparkcrypt.cli.frame.options import (
     require_either,
     resume_option,
     spark_options,
-    strict_option,
     table_option,
     where_option,
 )
@@ -45,7 +44,6 @@ from sparkcrypt.plan import EncryptionPlan
 @avro_option
 @engine_option("native rewrites files page by page; spark reads and writes their rows anew.")
 @where_option
-@strict_option
 @adopt_option
 @allow_decrypt_option
 @purge_option
@@ -67,7 +65,6 @@ def encrypt(
     avro_schema: str | None,
     engine: str,
     where: str | None,
-    strict: bool,
     adopt: bool,
     allow_decrypt: bool,
     purge: bool,
@@ -112,7 +109,6 @@ def encrypt(
         options = RunOptions(
             engine=engine,  # type: ignore[arg-type]  # encrypt_table refuses unknown engines
             where=where,
-            strict=strict,
             output=output,
             exclusive=exclusive,
             dry_run=dry_run,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from sparkcrypt.backfill.drift.difference import Drift
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.target.unit import Unit
-from sparkcrypt.backfill.work.priority import Priority, order_units, table_rank
+from sparkcrypt.backfill.work.priority import order_units, table_rank
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy import Policy, policy_from_document
 from sparkcrypt.schema import schema_from_spark
@@ -39,36 +37,25 @@ def plan(columns: dict[str, str | None]) -> EncryptionPlan:
     return build_plan(schema_from_spark({"type": "struct", "fields": fields}), tagged, policy())
 
 
-def survey(name: str, total: int, newest: int, *columns: str | None) -> UnitSurvey:
+def survey(name: str, total: int, *columns: str | None) -> UnitSurvey:
     """Return a unit of one file whose columns drift."""
     drift = tuple(Drift("missing", f"{name}/f", column, "") for column in columns)
-    return UnitSurvey(Unit(name, f"/t/{name}", None, name, {}), Amount(1, total), newest, drift)
+    return UnitSurvey(Unit(name, f"/t/{name}", None, name, {}), Amount(1, total), drift)
 
 
 UNITS = [
-    survey("a", 5, 30, "email"),
-    survey("b", 9, 20, "pay", "email"),
-    survey("c", 7, 10, "email"),
-    survey("d", 9, 40, "pay"),
-    survey("e", 1, 50, "id"),
-    survey("f", 2, 60, None),
+    survey("a", 5, "email"),
+    survey("b", 9, "pay", "email"),
+    survey("c", 7, "email"),
+    survey("d", 9, "pay"),
+    survey("e", 1, "id"),
+    survey("f", 2, None),
 ]
 
 
-@pytest.mark.parametrize(
-    ("priorities", "order"),
-    [
-        (("tag",), "fbdace"),
-        (("size",), "bdcafe"),
-        (("age",), "cbadef"),
-        (("tag", "size"), "fbdcae"),
-        (("size", "age"), "bdcafe"),
-        (("tag", "age"), "fbdcae"),
-    ],
-)
-def test_units_come_by_what_was_asked(priorities: tuple[Priority, ...], order: str) -> None:
-    """The first word counts most; equals keep their order; a drift of the whole file concerns its first tag."""
-    assert "".join(unit.name for unit in order_units(UNITS, priorities, plan(COLUMNS), policy())) == order
+def test_units_come_by_the_policys_order_of_tags() -> None:
+    """Equals keep their order; a drift of the whole file concerns its first tag."""
+    assert "".join(unit.name for unit in order_units(UNITS, plan(COLUMNS), policy())) == "fbdace"
 
 
 def test_tables_come_by_their_first_tag_that_encrypts() -> None:

@@ -113,8 +113,8 @@ def test_what_is_still_encrypted_is_not_called_untagged() -> None:
         name="db.t", plan=build_plan(schema, (), policy_from_text(POLICY, where="", base="/"))
     )
     unit = Unit("db.t", "/t", None, "", {})
-    kept = UnitSurvey(unit, Amount(1, 9), 0, (Drift("extra", "/t/f", "email", "encrypted with 'pii'"),))
-    clear = UnitSurvey(unit, Amount(1, 9), 0, ())
+    kept = UnitSurvey(unit, Amount(1, 9), (Drift("extra", "/t/f", "email", "encrypted with 'pii'"),))
+    clear = UnitSurvey(unit, Amount(1, 9), ())
     for survey, outcome, untagged in ((kept, "incomplete", False), (clear, "nothing to do", True)):
         made = RunResult("run", outcome, [survey]).report(target, "native", 1.0)  # type: ignore[arg-type]
         assert (made.untagged, made.outcome) == (untagged, "untagged" if untagged else outcome)

@@ -17,7 +17,7 @@ from sparkcrypt.errors import RunConflictError, SourceChangedError, Verification
 
 def survey(name: str, total_bytes: int = 10) -> UnitSurvey:
     """Return a unit of so many bytes."""
-    return UnitSurvey(Unit(name, f"/t/{name}", None, "", {}), Amount(1, total_bytes), 0, ())
+    return UnitSurvey(Unit(name, f"/t/{name}", None, "", {}), Amount(1, total_bytes), ())
 
 
 def done(unit: UnitSurvey) -> UnitOutcome:
