@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sparkcrypt import configure
+from sparkcrypt import configure, encrypt_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.many.check_keys import check_keys
 from sparkcrypt.backfill.many.key_status import key_statuses
@@ -16,8 +17,11 @@ from sparkcrypt.backfill.many.retire import retire_versions
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.local.keystore import KeyDirectory
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.rotations import files_of, keks_of, make_tables, rotate, write
+from tests.spark.sessions import run_command
 from tests.spark.support import Lake, data_files, key_service, refusal, with_keys
+from tests.spark.tables import PARTITIONED, fill
 
 pytestmark = pytest.mark.spark
 
@@ -91,3 +95,18 @@ def test_what_cannot_be_looked_at_is_named_and_keeps_versions(lake: Lake) -> Non
     assert done.coverage is not None
     assert done.coverage.left_out == [lake.name("plain")]
     assert (done.state, done.described.versions) == ("set aside", 2)
+
+
+def test_status_counts_what_a_first_run_has_encrypted(lake: Lake) -> None:
+    """Right after the first run the catalog says what is under a key; the records alone name what they do not count."""
+    fill(lake, PARTITIONED["using"])
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+    command = ["keys", "status", "pii", "--policy", str(lake.root / "policy-0" / "policy.yaml")]
+    told = json.loads(run_command(lake, *command, "--json").stdout)
+    (key,) = told["keys"]
+    assert (key["files"], [use["table"] for use in key["tables"]]) == (4, [lake.name("t")])
+    recorded = run_command(lake, *command, "--recorded")
+    assert f"files of {lake.name('t')} are not counted" in recorded.stdout
+    assert "not counted" not in run_command(lake, *command).stdout

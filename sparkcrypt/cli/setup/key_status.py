@@ -53,6 +53,7 @@ def key_status(key_ids: tuple[str, ...], recorded: bool, policy: str, as_json: b
     now = datetime.now(timezone.utc)
     rows = [status.to_dict(now) for status in chosen]
     lines = [align_table([_row(row) for row in rows], head=_HEAD) if chosen else "no keys", *_notes(chosen)]
+    lines += [f"warning: {text}" for status in chosen if recorded for text in _name_uncounted(status)]
     lines += [] if coverage is None else ["", *coverage.to_lines(), *map(_by_record, coverage.by_record)]
     document = {"keys": rows, "coverage": None if coverage is None else coverage.to_dict()}
     show(document, "\n".join(lines), as_json=as_json)
@@ -112,6 +113,17 @@ def check_keys(
     lines += [f"skipped: {table}: {reason}" for table, reason in found.passed_over.items()]
     show(found.to_dict(), "\n".join(lines), as_json=as_json)
     context.exit(found.exit_code)
+
+
+def _name_uncounted(status: KeyStatus) -> list[str]:
+    """Return a warning about tables that are known to use a key, and of which no footer with it was read since."""
+    tables = sorted(table for table, calls in status.tables.items() if not calls)
+    if not tables:
+        return []
+    return [
+        f"key {status.key_id!r}: files of {', '.join(tables)} are not counted: nobody has read their footers since a "
+        "run wrote them; without --recorded they are read"
+    ]
 
 
 def _by_record(place: RecordedPlace) -> str:
