@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt import encrypt_table, load_policy, verify_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.report.progress import Silent
@@ -16,8 +16,9 @@ from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.state.lock import acquire
 from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
 from sparkcrypt.backfill.target.new_files import NewFiles
-from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock, after_record, after_swap, between_renames, kill
 from tests.spark.support import Lake, assert_plaintext, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
@@ -134,6 +135,28 @@ def test_file_that_slips_in_at_the_swap_undoes_it(
     assert_plaintext(lake.path("t"))
     lake.spark.catalog.refreshTable("t")
     assert lake.spark.table("t").count() > len(before)
+
+
+def test_corrected_policy_goes_on_where_a_key_was_never_there(lake: Lake, clock: Clock) -> None:
+    """A run that named a missing key encrypted nothing: the right policy closes it; any other change stays refused."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    lake.changed("pii: {key: pii}", "pii: {key: pi}")
+    mistaken = load_policy(next(lake.root.glob("policy-*/policy.yaml")))
+    with pytest.raises(KeyNotFoundError):
+        encrypt_table(lake.spark, "t", mistaken)
+    with pytest.raises(KeyNotFoundError):
+        encrypt_table(lake.spark, "t", mistaken)  # the same run, which cannot be finished
+    right = lake.changed("pii: {key: pi}", "pii: {key: pii}")
+    assert right.digest() == policy.digest()
+    report = encrypt_table(lake.spark, "t", right)
+    assert report.outcome == "done"
+    (warning,) = (text for text in report.warnings if "was closed, and another begun" in text)
+    assert "'pi'" in warning
+    assert rows_of(lake.spark.table("t")) == before
+    set_tags(lake.spark, "t", {"note": ["fin"]}, right)
+    kill(lake, right, clock, after_record("unit_staged"))
+    with pytest.raises(RunConflictError, match=r"began under policy"):
+        encrypt_table(lake.spark, "t", lake.changed("fin: {key: fin}", "fin: {key: pii}"))
 
 
 def test_changed_policy_is_a_conflict(lake: Lake, clock: Clock) -> None:

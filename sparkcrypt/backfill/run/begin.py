@@ -16,10 +16,13 @@ from sparkcrypt.backfill.state.lock import RunLock
 from sparkcrypt.backfill.work.build_rewriter import rewriter_of
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.recover import Recovered, recover
-from sparkcrypt.errors import PlanError, RunConflictError, VerificationError
+from sparkcrypt.errors import KeyNotFoundError, PlanError, RunConflictError, VerificationError
 from sparkcrypt.policy.model import normalized_table
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import shared_text
+
+_BEFORE_STAGING = ("run_started", "run_resumed", "unit_listed", "unit_failed", "run_paused")
+"""Kinds of records of a run that has staged no file."""
 
 
 @dataclass(slots=True)
@@ -106,12 +109,18 @@ def begin_run(job: TableJob, run_id: str, lock: RunLock, so_far: SoFar) -> Begun
         return Begun(new_run_id() if run_id in job.trust.unread else run_id, options)
     journal = job.trust.journal(run_id)
     elsewhere = options.where is not None and options.resume == "auto" and journal.run.where != options.where
-    recovered = _take_over(job, journal, lock, so_far)
-    if elsewhere:
+    lacked = _find_lacking_key(job, journal)
+    recovered = _take_over(job, journal, lock, so_far, abandons=options.resume == "never" or lacked is not None)
+    if elsewhere and lacked is None:
         return Begun(new_run_id(), options, last_words=(_let_wait(journal, recovered),))
-    if options.resume == "never":
+    if lacked is not None and (recovered.names or recovered.cut_off):
+        check_same_policy(journal, job.policy.digest())
+    if options.resume == "never" or lacked is not None:
         journal.write(RunFinished("abandoned"))
-        so_far.warnings += tuple(problem.message for problem in recovered.problems)
+        so_far.warnings += (
+            *(problem.message for problem in recovered.problems),
+            *([] if lacked is None else [f"run {run_id} was closed, and another begun: {lacked}"]),
+        )
         return Begun(new_run_id(), options)
     return Begun(run_id, so_far.options, journal, recovered)
 
@@ -124,9 +133,23 @@ def _may_continue(trust: TableTrust, run_id: str) -> bool:
     return trust.find_unfinished() == run_id
 
 
-def _take_over(job: TableJob, journal: Journal, lock: RunLock, so_far: SoFar) -> Recovered:
+def _find_lacking_key(job: TableJob, journal: Journal) -> str | None:
+    """Return why a run under another policy could never have been finished: a key that its policy names was not there.
+
+    Returns:
+        None if it is to be continued, or has staged a file.
+    """
+    if job.options.resume != "auto" or journal.run.policy_digest == job.policy.digest():
+        return None
+    if any(record.kind not in _BEFORE_STAGING for record in journal.records):
+        return None
+    errors = (str(record.fields["error"]) for record in journal.records if record.kind == "unit_failed")
+    error = next((error for error in errors if error.startswith(f"{KeyNotFoundError.__name__}: ")), None)
+    return None if error is None else f"it had encrypted no file, since under its policy {error}"
+
+
+def _take_over(job: TableJob, journal: Journal, lock: RunLock, so_far: SoFar, *, abandons: bool) -> Recovered:
     """Continue the journal of an unfinished run, and bring its units to a clean state."""
-    abandons = job.options.resume == "never"
     if not abandons:
         check_same_policy(journal, job.policy.digest())
     journal.resume(lock.token)
