@@ -21,9 +21,10 @@ from sparkcrypt.backfill.html.page import report_html
 from sparkcrypt.backfill.many.chosen_tables import Choice
 from sparkcrypt.backfill.many.expire import expire_many
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
+from sparkcrypt.backfill.many.plan import plan_target
 from sparkcrypt.backfill.state.store import open_state_store
 from sparkcrypt.backfill.target.disposal import Disposal
-from sparkcrypt.backfill.target.target import target_folder_id
+from sparkcrypt.backfill.target.target import catalog_target, target_folder_id
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.cli.runs.expire import expire
 from sparkcrypt.cli.tables.audit import verify
@@ -124,6 +125,35 @@ def test_table_made_anew_and_lost_state_leave_nothing_unknown(lake: Lake, monkey
     assert all(orphan.deleted for orphan in found(lake, policy, delete=True).values())
     assert not list(lake.path("t").rglob("*.parquet"))
     assert ids(lake) == sorted(row.id for row in before)
+
+
+@pytest.mark.parametrize("create", [UNPARTITIONED["using"], PARTITIONED["using"]])
+def test_old_files_are_told_at_once_where_the_state_is_lost(lake: Lake, create: str) -> None:
+    """Passes, plans and this command name plaintext of which no record is left, and delete nothing of it yet."""
+    policy, before = tagged(lake, create)
+    (unit, *_) = encrypt_table(lake.spark, "t", policy, move_old=True).units
+    old = Path(str(unit["old_location"]).removeprefix("file:"))
+    assert the_pass(lake, policy).exit_code == 0
+    state, backup = Path(policy.run_state.removeprefix("file:")), lake.root / "backup"
+    state.rename(backup)
+    run = old if "PARTITIONED" not in create else old.parent
+    for _ in range(2):
+        told = the_pass(lake, policy)
+        assert told.exit_code == 74
+        assert [str(run) in unit["message"] for unit in told.tables[0].quarantined] == [True]
+    target = catalog_target(lake.spark, Catalog(lake.spark).table("t"), policy, None)
+    planned = plan_target(lake.spark, target, policy)
+    assert (planned.exit_code, [str(run) in text for text in planned.stray]) == (74, [True])
+    listed = found(lake, policy, delete=True)
+    assert [(orphan.kind, orphan.deleted, "restore it" in str(orphan.why_kept)) for orphan in listed.values()] == [
+        ("old", False, True)
+    ]
+    assert list(run.rglob("*.parquet"))
+    assert ids(lake) == sorted(row.id for row in before)
+    shutil.rmtree(state)
+    backup.rename(state)
+    assert the_pass(lake, policy).exit_code == 0
+    assert found(lake, policy) == {}
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["state kept", "state lost"])

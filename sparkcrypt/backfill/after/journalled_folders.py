@@ -33,6 +33,7 @@ class Leftover:
         base: the original folder of its table, beside which runs put their files.
         why_kept: why it is not deleted; None if it may be.
         since_ms: when the run last wrote to its journal, in milliseconds since the epoch; 0 if that is not known.
+        run_id: the run, if only the names of folders tell of it; empty otherwise.
     """
 
     folder: str
@@ -40,6 +41,7 @@ class Leftover:
     base: str
     why_kept: str | None = None
     since_ms: int = 0
+    run_id: str = ""
 
 
 def leftovers_of_journals(

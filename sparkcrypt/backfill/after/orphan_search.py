@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.after.journalled_folders import Leftover, left_of_table, leftovers_of_journals
 from sparkcrypt.backfill.index.gone_tables import find_gone_stores, holds_stores
+from sparkcrypt.backfill.journal.journal import list_run_ids
 from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.beside import describe_foreign
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
@@ -46,6 +47,7 @@ class Orphan:
         contents: path below the folder, length and modification time of each file; a folder's length is -1.
         why_kept: why it is not deleted; None if it may be.
         deleted: whether it was deleted.
+        of_unknown_run: whether the state directory has nothing of the run that left it, as after its loss.
     """
 
     folder: str
@@ -57,6 +59,7 @@ class Orphan:
     contents: frozenset[tuple[str, int, int]] = field(default=frozenset(), repr=False)
     why_kept: str | None = None
     deleted: bool = False
+    of_unknown_run: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -88,6 +91,7 @@ class OrphanSearch:
         tables = [table for name in self._catalog.databases() for table in self._catalog.all_of(name)]
         self._tables = [table for table in tables if table.kind != "VIEW" and table.location]
         bases = {table.uuid: base_location(table.location) for table in self._tables if table.uuid}
+        self._run_ids = list_run_ids(self.store)
         self._known, self._left = leftovers_of_journals(self.store, policy, self.files, bases)
 
     def find_all(self, databases: tuple[str, ...], path: str | None) -> Iterator[Orphan]:
@@ -153,7 +157,8 @@ class OrphanSearch:
         known = self._left.get(place)
         if known is None:
             why = self._tell_unswapped(folder.path) if kind == "old" else None
-            known = Leftover(folder.path, kind, base_location(folder.path), why)
+            run_id = run_of_folder(folder.path) or ""
+            known = Leftover(folder.path, kind, base_location(folder.path), why, run_id=run_id)
         yield self._describe_orphan(folder.path, known)
 
     def _find_left_behind(self, roots: list[str], databases: set[str], path: str | None) -> Iterator[Orphan]:
@@ -171,7 +176,8 @@ class OrphanSearch:
 
     def _find_moved(self, folder: str, location: str, base: str) -> Iterator[Orphan]:
         """Yield the default folder of a unit that a run moved, if nothing uses it and files are in it."""
-        yield from self._find_outside(Leftover(folder, "old", base, self._tell_unreplaced(folder, location)))
+        why, run_id = self._tell_unreplaced(folder, location), run_of_folder(location) or ""
+        yield from self._find_outside(Leftover(folder, "old", base, why, run_id=run_id))
 
     def _find_outside(self, leftover: Leftover) -> Iterator[Orphan]:
         if self._places.user_of(leftover.folder) is None and self.files.exists(leftover.folder):
@@ -233,7 +239,8 @@ class OrphanSearch:
             why = describe_foreign(folder, find_beside(entries))
         total = sum(file.length for file in files)
         newest = max(newest, known.since_ms, _began_ms(folder) or 0)
-        return Orphan(folder, known.kind, len(files), total, newest, known.base, contents, why)
+        unknown = bool(known.run_id) and known.run_id not in self._run_ids
+        return Orphan(folder, known.kind, len(files), total, newest, known.base, contents, why, of_unknown_run=unknown)
 
     def list_contents(self, folder: str) -> frozenset[tuple[str, int, int]]:
         """Return the contents of a folder as `Orphan.contents`; they do not change when the folder is renamed."""

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 LEAST_SECONDS = 24 * 3600
 """The minimum age of listed orphans: folders that runs of another state directory are staging look the same."""
 
+_YOUNG = (
+    "something in it changed since --older-than; this state directory does not know its run: restore it from a backup, "
+    "or correct run_state; if there is none, give the command again later"
+)
+
 
 def find_orphans(
     spark: SparkSession,
@@ -44,7 +49,8 @@ def find_orphans(
         policy: the policy whose state directory contains the live runs.
         databases: the databases beside whose tables to search; all of them by default.
         path: search below this folder instead.
-        older_than_seconds: list only folders in which nothing has changed for this time.
+        older_than_seconds: list only folders in which nothing has changed for this time, except old files of a run
+            that the state directory does not know, which are listed at once, and kept until then.
         delete: delete old files, and audit each deletion.  Files that a run staged are never deleted, since they may be
             the only copy of the rows of a dropped external table.
 
@@ -61,7 +67,12 @@ def find_orphans(
         )
     search = OrphanSearch(spark, policy)
     before_ms = int((time.time() - older_than_seconds) * 1000)
-    found = [orphan for orphan in search.find_all(databases, path) if orphan.newest_ms < before_ms]
+    found = []
+    for orphan in search.find_all(databases, path):
+        if orphan.newest_ms < before_ms:
+            found.append(orphan)
+        elif orphan.kind == "old" and orphan.of_unknown_run and orphan.files:
+            found.append(replace(orphan, why_kept=orphan.why_kept or _YOUNG))
     return _delete(search, found, ORPHANS) if delete else found
 
 

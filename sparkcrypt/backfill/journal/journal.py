@@ -276,6 +276,12 @@ def new_run_id(clock: Callable[[], float] = time.time) -> str:
     return f"{start:%Y%m%dT%H%M%S}Z-{milliseconds:03x}{secrets.randbelow(0x1000):03x}"
 
 
+def list_run_ids(store: StateStore) -> frozenset[str]:
+    """Return the ids of the runs that a state directory knows, of any table."""
+    names = (name for kind in ("runs/", "archive/") for name in store.list(kind))
+    return frozenset(name.split("/")[2].removesuffix(".json") for name in names)
+
+
 def check_same_policy(journal: Journal, digest: str) -> None:
     """Check that a run is continued under the policy with which it began.
 

@@ -11,13 +11,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sparkcrypt.backfill.audit.trust import TableTrust
-from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.journal import Journal, list_run_ids
 from sparkcrypt.backfill.journal.run_status import has_expired
 from sparkcrypt.backfill.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.backfill.old_files.changes import expired_folders
 from sparkcrypt.backfill.old_files.compare_with_audit import places_of_unread, record_decision
 from sparkcrypt.backfill.old_files.past_run import PastRuns
 from sparkcrypt.backfill.old_files.problems import STRAY, Problem
+from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.in_use import InUse
 from sparkcrypt.backfill.target.record import path_below
 from sparkcrypt.backfill.target.target import Target
@@ -35,6 +36,7 @@ from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import data_files
 from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.text import count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,40 @@ def list_stray_files(files: HadoopFiles, target: Target, in_use: InUse, trust: T
     found = find_stray_files(files, target, in_use, journals, set(list_awaited(journals.values())))
     strays = ((stray, undecided_files(trust, stray)) for stray in found)
     return [FailedUnit(stray.unit, "OpenProblem", stray.describe(came)) for stray, came in strays if came]
+
+
+def list_unknown_old(files: HadoopFiles, target: Target, in_use: InUse, store: StateStore) -> list[FailedUnit]:
+    """Return a table's folders of old files of runs that the state directory does not know, as if it had been lost.
+
+    Raises:
+        SparkcryptError: a folder cannot be listed.
+    """
+    if target.table is None:
+        return []
+    staged = (base_location(place) for place in in_use.units(seconds_old=10.0).values() if is_staged(place))
+    bases = {comparable_path(base): base for base in (target.base, *staged)}
+    own, found = set(Journal.runs(store, target.table_id)), list[tuple[str, str]]()
+    for top in map(staging_folder, bases.values()):
+        for child in files.children(top) if files.exists(top) else ():
+            run_id = run_of_folder(child.path)
+            if child.name.startswith("old-") and run_id is not None and run_id not in own:
+                found.append((child.path, run_id))
+    known = list_run_ids(store) if found else frozenset()
+    unknown = [(folder, run_id) for folder, run_id in found if run_id not in known]
+    return [
+        FailedUnit(target.name, "ConfigError", _describe_unknown(folder, run_id, count))
+        for folder, run_id in unknown
+        if (count := len(files.data_files(folder))) and in_use.look().user_of(folder) is None
+    ]
+
+
+def _describe_unknown(folder: str, run_id: str, count: int) -> str:
+    return (
+        f"{folder}: {count_of(count, 'file')} that run {run_id} had replaced, perhaps in plaintext, and nothing of "
+        "that run is in this state directory: it was lost, or is not the one of that run. Restore it from a backup, or "
+        "correct run_state; if there is none, `sparkcrypt backfill orphans` lists such folders, and deletes them once "
+        "nothing in them has changed for a week; nothing was deleted"
+    )
 
 
 def look_into_homes(runs: PastRuns, journals: Iterable[Journal]) -> tuple[list[FailedUnit], list[str]]:

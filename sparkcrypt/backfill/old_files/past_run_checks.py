@@ -14,7 +14,12 @@ from sparkcrypt.backfill.old_files.awaiting_expiry import count_awaiting_expiry
 from sparkcrypt.backfill.old_files.check_replacements import report_lost
 from sparkcrypt.backfill.old_files.compare_with_audit import compare_unread
 from sparkcrypt.backfill.old_files.compare_with_journal import compare_run, problems_of
-from sparkcrypt.backfill.old_files.former_homes import find_stray_files, list_stray_files, look_into_homes
+from sparkcrypt.backfill.old_files.former_homes import (
+    find_stray_files,
+    list_stray_files,
+    list_unknown_old,
+    look_into_homes,
+)
 from sparkcrypt.backfill.old_files.grace import move_out_of_reach
 from sparkcrypt.backfill.old_files.past_run import PastRuns, trust_of
 from sparkcrypt.backfill.old_files.problems import BACK, CUT_OFF, Problem, problems_of_target
@@ -145,12 +150,16 @@ class OldFiles:
         self._looked = look_after(
             self._spark, self._target, self._policy, self._trust, lock, self._progress, self._others, but=but
         )
+        spark, target, trust = self._spark, self._target, self._trust
+        unknown = list_unknown_old(HadoopFiles(spark), target, InUse(spark, target, self._others), trust.store)
+        self._looked = replace(self._looked, failed=(*self._looked.failed, *unknown))
 
     def look_without_lock(self) -> None:
-        """Find what a run would report of former homes, for a dry run, which opens no problem."""
-        in_use = InUse(self._spark, self._target, self._others)
-        strays = list_stray_files(HadoopFiles(self._spark), self._target, in_use, self._trust)
-        self._looked = LookedAfter(failed=tuple(strays))
+        """Find what a run would report of former homes and unknown runs, for a dry run, which opens no problem."""
+        in_use, files = InUse(self._spark, self._target, self._others), HadoopFiles(self._spark)
+        strays = list_stray_files(files, self._target, in_use, self._trust)
+        unknown = list_unknown_old(files, self._target, in_use, self._trust.store)
+        self._looked = LookedAfter(failed=(*strays, *unknown))
 
     @property
     def failed(self) -> tuple[FailedUnit, ...]:

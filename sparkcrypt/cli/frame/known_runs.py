@@ -108,7 +108,8 @@ def known_runs(store: StateStore, table: str | None = None, authenticity: Authen
         near = [name for name in known if normalized_table(name).endswith(f".{normalized_table(table)}")]
         hint = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(
-            f"no run of {table} is known in this state directory; {hint}known tables: {', '.join(known) or 'none'}"
+            f"no run of {table} is known in this state directory; {hint}known tables: {', '.join(known) or 'none'}; "
+            f"if the state directory of its runs was lost, `sparkcrypt plan --table {table}` names what they left"
         )
     return [run for run in runs if run.table_id in ids]
 
