@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.audit.manifest import ManifestCheck, check_manifest, read_manifest
+from sparkcrypt.backfill.audit.manifest import Digests, ManifestCheck, check_manifest, read_manifest
 from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
 from sparkcrypt.backfill.drift.dark import find_dark
 from sparkcrypt.backfill.drift.difference import Drift, drift_of_summary
@@ -210,12 +210,13 @@ def _mark_listed(manifest: ManifestCheck | None, lacking: Iterable[LackingFile])
 
 def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | None) -> ManifestCheck:
     files, store = HadoopFiles(spark), open_state_directory(spark, policy.run_state, outside=target.base)
-    listed = read_manifest(store, target.table_id, open_key_service(policy.key_service), policy)
+    service = open_key_service(policy.key_service)
+    manifest = read_manifest(store, target.table_id, service, policy)
     units = [list_unit(files, unit) for unit in target.units(where)]
     if where is None:  # add partitions that the manifest lists and that were dropped since
         known = {unit.partition_path for unit in units}
-        units += [Unit(name, target.base, None, name, {}) for name in listed if name not in known]
-    return check_manifest(files, listed, units)
+        units += [Unit(name, target.base, None, name, {}) for name in manifest.listed if name not in known]
+    return check_manifest(Digests(files, service), manifest, units)
 
 
 def _authenticate(

@@ -19,8 +19,9 @@ from sparkcrypt.backfill.old_files.compare_with_journal import note_resolution, 
 from sparkcrypt.backfill.old_files.cut_off import resolve_cut_off
 from sparkcrypt.backfill.old_files.former_homes import resolve_stray
 from sparkcrypt.backfill.old_files.grace import take_out
+from sparkcrypt.backfill.old_files.listed_files import resolve_listed
 from sparkcrypt.backfill.old_files.past_run import PastRuns, past_runs
-from sparkcrypt.backfill.old_files.problems import BACK, BY_SQL, CUT_OFF, GONE, KEPT, STRAY, Problem
+from sparkcrypt.backfill.old_files.problems import BACK, BY_SQL, CUT_OFF, GONE, KEPT, OF_LIST, STRAY, Problem
 from sparkcrypt.backfill.old_files.reconcile import find_home, old_locations, refuse_replaced
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
@@ -97,6 +98,9 @@ def resolve_problem(
         _refuse_unfinished(runs, found)
         if found.kind == STRAY:
             resolve_stray(runs, found, keep, reason.strip())
+            return Resolved(found, keep, reason.strip(), None)
+        if found.kind in OF_LIST:
+            resolve_listed(runs, found, keep, reason.strip())
             return Resolved(found, keep, reason.strip(), None)
         if found.run_id in runs.trust.unread or found.run_id not in runs.ids():
             resolve_unread(runs, found, keep, reason.strip())

@@ -136,6 +136,23 @@ def files_of(
         return {folder.relative: list(pool.map(read_evidence, folder.files)) for folder in folders}
 
 
+def list_evidence(
+    files: HadoopFiles, folders: Iterable[Folder], summaries: Mapping[str, FileSummary], secret: DigestSecret
+) -> dict[str, Any]:
+    """Return the evidence of files that no run has made, as JSON values for an audit.
+
+    Raises:
+        FormatError: a file is neither a Parquet nor an ORC file.
+    """
+    found = files_of(files, folders, summaries, secret)
+    changes = [
+        {"folder": folder, "sources": [], "targets": [file.to_dict() for file in listed]}
+        for folder, listed in found.items()
+    ]
+    formats = {summary.format for summary in summaries.values()}
+    return {"digests": _describe_digests(formats.pop() if formats else "parquet", secret), "changes": changes}
+
+
 def evidence_of(
     sources: Mapping[str, list[FileEvidence]],
     targets: Mapping[str, list[FileEvidence]],
@@ -177,7 +194,11 @@ def evidence_of(
                 **_tell_columns("purged_columns", proof.purged.get(target, {})),
             }
         )
-    return {"digests": {"of": _OF[file_format], "by": "HMAC-SHA256", "secret": secret.to_dict()}, "changes": changes}
+    return {"digests": _describe_digests(file_format, secret), "changes": changes}
+
+
+def _describe_digests(file_format: FileFormat, secret: DigestSecret) -> dict[str, Any]:
+    return {"of": _OF[file_format], "by": "HMAC-SHA256", "secret": secret.to_dict()}
 
 
 def _tell_columns(member: Member, columns: Mapping[Path, str]) -> dict[str, Any]:

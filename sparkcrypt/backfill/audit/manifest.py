@@ -2,13 +2,14 @@
 
 Nothing in a Parquet file shows that it is the newest version under its name, or that another file should be beside it.
 The audit's entries name every file that runs have put into use, with a keyed digest of its length and footer (whose
-file-unique value distinguishes versions), or of a whole ORC file; the entries and their order are authenticated.
+file-unique value distinguishes versions), or of a whole ORC file; the entries and their order are authenticated.  Where
+a writer has replaced all files of a unit since, the entry of the pass that found that names the writer's files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.backfill.audit.audit import audit_entries, journalled_head, verify_audit
@@ -16,24 +17,115 @@ from sparkcrypt.backfill.audit.evidence import DigestSecret
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.record import by_place
-from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.backfill.target.unit import SourceFile, Unit
 from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
-_SETS = ("encrypt", "roll back")
+REPLACED = "replaced"
+"""``what`` of the entry that a unit's files were replaced by a writer, or dropped; it lists those that are there."""
+GONE, BACK = "new files are gone", "old files are in use again"
+LISTED_GONE, REPLAYED = "listed files are gone", "earlier files are there again"
+"""Kinds of problems: of a run's new and old files, and of units whose files may not replace those of the list."""
+_SETS = ("encrypt", "roll back", REPLACED)
 """Kinds of entries that list all of a unit's files; other kinds add files."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """One file in the audit, and the secret key of its digest."""
+    """One file in the audit; ``secret`` is the record of the secret key of its digest."""
 
     path: str
     length: int
     digest: str
-    secret: DigestSecret
+    secret: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Manifest:
+    """The files that an audit lists, of each unit by its partition path, empty for a table without partitions.
+
+    Attributes:
+        listed: partition path -> path below the unit -> file.
+        earlier: partition path -> length -> the files of that length that entries name, whether still listed or not.
+        runs: partition path -> the last run that put files of the unit into use.
+        secret: the record of the secret of the last digests that a pass has made; empty if none has made any.
+    """
+
+    listed: dict[str, dict[str, ManifestFile]] = field(default_factory=dict)
+    earlier: dict[str, dict[int, list[ManifestFile]]] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+    secret: Mapping[str, str] = field(default_factory=dict)
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        """Take one entry of the audit, after all earlier ones."""
+        unit, changes = entry.get("unit") or {}, entry.get("changes") or ()
+        name = str(unit.get("unit", ""))
+        partition = name if "=" in name and "/" not in name.partition("=")[0] else ""
+        secret = (entry.get("digests") or {}).get("secret", {})
+        old, new = (_list_files(changes, side, secret) for side in ("sources", "targets"))
+        for file in (*old.values(), *new.values()):
+            self.earlier.setdefault(partition, {}).setdefault(file.length, []).append(file)
+        listed = self.listed.get(partition, {})
+        if entry["what"] == REPLACED:
+            self.secret = secret or self.secret
+        elif new:
+            self.runs[partition] = str(entry["why"]["run_id"])
+        if entry["what"] in _SETS or _is_decided(unit, (LISTED_GONE, REPLAYED), "new"):
+            self.listed[partition] = {**(_find_lost(listed, old) if entry["what"] == "encrypt" else {}), **new}
+        elif _is_decided(unit, (GONE,), "new"):
+            there = {(str(place), int(length)) for place, length in unit["listing"]["new"]}
+            self.listed[partition] = {place: file for place, file in listed.items() if (place, file.length) in there}
+        elif _is_decided(unit, (BACK,), "old"):
+            self.listed[partition] = {}
+            self._forgive(partition, frozenset(map(str, unit.get("came", ()))))
+        elif new:
+            self.listed.setdefault(partition, {}).update(new)
+
+    def _forgive(self, partition: str, places: frozenset[str]) -> None:
+        """Forget earlier files that a person has taken for the table's, by the ends of their paths."""
+        earlier = self.earlier.get(partition, {})
+        for length, files in earlier.items():
+            earlier[length] = [file for file in files if not any(file.path.endswith(f"/{place}") for place in places)]
+
+
+class Digests:
+    """The digests of files under the secrets of entries; each secret is opened when it is first needed."""
+
+    def __init__(self, files: HadoopFiles, service: KeyService) -> None:
+        self._files, self._service = files, service
+        self._secrets: dict[str, DigestSecret] = {}
+        self._made: dict[tuple[str, str], str | None] = {}
+
+    def are_equal(self, file: SourceFile, known: ManifestFile) -> bool:
+        """Tell whether a file is the one that an entry names.
+
+        Raises:
+            KeyServiceError: the secret cannot be opened.
+        """
+        return file.length == known.length and self._make(file.path, known.secret) == known.digest
+
+    def open_secret(self, record: Mapping[str, str]) -> DigestSecret:
+        """Return the secret of which an entry has the record.
+
+        Raises:
+            KeyServiceError: it cannot be unwrapped.
+        """
+        wrapped, key_id = record["wrapped"], record["key_id"]
+        if wrapped not in self._secrets:
+            self._secrets[wrapped] = DigestSecret(key_id, wrapped, self._service.unwrap(key_id, wrapped))
+        return self._secrets[wrapped]
+
+    def _make(self, path: str, record: Mapping[str, str]) -> str | None:
+        made = (path, record["wrapped"])
+        if made not in self._made:
+            try:
+                with self._files.open(path) as stream:
+                    self._made[made] = self.open_secret(record).of_file(stream)
+            except FormatError:
+                self._made[made] = None
+        return self._made[made]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +159,8 @@ class ManifestCheck:
         }
 
 
-def read_manifest(
-    store: StateStore, table_id: str, service: KeyService, policy: Policy
-) -> dict[str, dict[str, ManifestFile]]:
-    """Verify a table's audit and return its files: partition path -> relative path below the partition -> file.
+def read_manifest(store: StateStore, table_id: str, service: KeyService, policy: Policy) -> Manifest:
+    """Verify a table's audit and return the files that it lists.
 
     The paths are relative, since a table that was renamed, or moved with all of its files, keeps them.
 
@@ -85,28 +175,17 @@ def read_manifest(
         raise ConfigError("there is no audit of this table in the policy's state directory; a run makes it")
     mac = open_mac(store, table_id, service, MasterKeys.of(policy))
     verify_audit(store, table_id, check_mac=mac.check, expected=[expected] if expected else [])
-    secrets: dict[str, DigestSecret] = {}
-    manifest: dict[str, dict[str, ManifestFile]] = {}
-    for audit_entry in audit_entries(store, table_id):
-        entry = audit_entry.entry
-        unit = str((entry.get("unit") or {}).get("unit", ""))
-        partition = unit if "=" in unit and "/" not in unit.partition("=")[0] else ""
-        if entry["what"] in _SETS:
-            manifest[partition] = {}
-        changes = entry.get("changes") or ()
-        if changes:
-            secret = _secret(entry["digests"]["secret"], service, secrets)
-            manifest.setdefault(partition, {}).update(_list_files(changes, secret))
+    manifest = Manifest()
+    for entry in audit_entries(store, table_id):
+        manifest.take(entry.entry)
     return manifest
 
 
-def check_manifest(
-    files: HadoopFiles, manifest: Mapping[str, Mapping[str, ManifestFile]], units: Iterable[Unit]
-) -> ManifestCheck:
+def check_manifest(digests: Digests, manifest: Manifest, units: Iterable[Unit]) -> ManifestCheck:
     """Compare the current files of units with the manifest; the files of units that no run swapped are unlisted.
 
     Args:
-        files: the file system.
+        digests: of the files.
         manifest: from `read_manifest`.
         units: the units to check; a partition of the manifest that no longer exists is a unit without files.
     """
@@ -115,38 +194,35 @@ def check_manifest(
     unlisted: list[str] = []
     count = 0
     for unit in units:
-        listed_files = dict(manifest.get(unit.partition_path, {}))
+        listed_files = dict(manifest.listed.get(unit.partition_path, {}))
         count += len(listed_files)
         for place, file in by_place(unit.location, unit.folders).items():
             listed = listed_files.pop(place, None)
             if listed is None:
                 unlisted.append(file.path)
-            elif listed.length != file.length or _digest(files, file.path, listed.secret) != listed.digest:
+            elif not digests.are_equal(file, listed):
                 changed.append(file.path)
         missing.extend(lost.path for lost in listed_files.values())
     return ManifestCheck(count, tuple(missing), tuple(changed), tuple(unlisted))
 
 
-def _list_files(changes: Iterable[Mapping[str, Any]], secret: DigestSecret) -> dict[str, ManifestFile]:
+def _find_lost(listed: Mapping[str, ManifestFile], sources: Mapping[str, ManifestFile]) -> dict[str, ManifestFile]:
+    """Return the listed files that a run did not find while it found others of them: nobody has replaced the unit."""
+    found = {(place, file.length) for place, file in sources.items()}
+    lost = {place: file for place, file in listed.items() if (place, file.length) not in found}
+    return {} if len(lost) == len(listed) else lost
+
+
+def _is_decided(unit: Mapping[str, Any], kinds: tuple[str, ...], keep: str) -> bool:
+    """Tell whether an entry is a person's decision on a problem of one of these kinds."""
+    return unit.get("kind") in kinds and unit.get("keep") == keep
+
+
+def _list_files(changes: Iterable[Mapping[str, Any]], side: str, secret: Mapping[str, str]) -> dict[str, ManifestFile]:
     return {
         f"{change['folder']}/{str(file['path']).rpartition('/')[2]}".lstrip("/"): ManifestFile(
             str(file["path"]), int(file["bytes"]), str(file["digest"]), secret
         )
         for change in changes
-        for file in change["targets"]
+        for file in change[side]
     }
-
-
-def _digest(files: HadoopFiles, path: str, secret: DigestSecret) -> str | None:
-    try:
-        with files.open(path) as stream:
-            return secret.of_file(stream)
-    except FormatError:
-        return None
-
-
-def _secret(record: Mapping[str, str], service: KeyService, known: dict[str, DigestSecret]) -> DigestSecret:
-    wrapped, key_id = record["wrapped"], record["key_id"]
-    if wrapped not in known:
-        known[wrapped] = DigestSecret(key_id, wrapped, service.unwrap(key_id, wrapped))
-    return known[wrapped]

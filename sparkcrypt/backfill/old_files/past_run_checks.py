@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.audit.trust import TableTrust
+from sparkcrypt.backfill.drift.scan import ScannedUnit
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.run_status import has_ended, has_expired, is_paused
@@ -21,8 +22,9 @@ from sparkcrypt.backfill.old_files.former_homes import (
     look_into_homes,
 )
 from sparkcrypt.backfill.old_files.grace import move_out_of_reach
+from sparkcrypt.backfill.old_files.listed_files import ListedFiles
 from sparkcrypt.backfill.old_files.past_run import PastRuns, trust_of
-from sparkcrypt.backfill.old_files.problems import BACK, CUT_OFF, Problem, problems_of_target
+from sparkcrypt.backfill.old_files.problems import BACK, CUT_OFF, REPLAYED, Problem, problems_of_target
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.state.actor import acting_user
@@ -30,6 +32,7 @@ from sparkcrypt.backfill.state.lock import RunLock, acquire
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.target import CatalogTarget, Target
+from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.backfill.work.follow_rename import settle_places
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import VerificationError
@@ -144,15 +147,49 @@ class OldFiles:
         self._spark, self._target, self._policy, self._trust = spark, target, policy, trust
         self._progress, self._others = progress, others
         self._looked = LookedAfter()
+        self._listed: ListedFiles | None = None
 
     def look_after(self, lock: RunLock, *, but: str | None) -> None:
         """Check them before a run begins or is continued; see the function `look_after`."""
         self._looked = look_after(
             self._spark, self._target, self._policy, self._trust, lock, self._progress, self._others, but=but
         )
-        spark, target, trust = self._spark, self._target, self._trust
+        spark, target, policy, trust = self._spark, self._target, self._policy, self._trust
         unknown = list_unknown_old(HadoopFiles(spark), target, InUse(spark, target, self._others), trust.store)
         self._looked = replace(self._looked, failed=(*self._looked.failed, *unknown))
+        self._listed = None
+        if target.table is not None and target.plan.encrypted:
+            files, store = HadoopFiles(spark), trust.store
+            runs = PastRuns(spark, target, policy, store, lock, files, self._progress, trust, self._others)
+            try:
+                self._listed = ListedFiles(runs, self._looked.problems)
+            except VerificationError as error:
+                note = f"{target.name}: its files were not compared with the audit's list of them: {error}"
+                self._looked = replace(self._looked, notes=(*self._looked.notes, note))
+
+    def compare(self, scanned: ScannedUnit) -> None:
+        """Compare a unit that is surveyed with the audit's list of its files."""
+        if self._listed is not None:
+            self._listed.compare(scanned)
+
+    def refuse_replayed(self, unit: Unit) -> None:
+        """Refuse to rewrite a unit with a file that has another's place in the audit's list; see `ListedFiles`.
+
+        Raises:
+            VerificationError: there is such a file.
+        """
+        if self._listed is not None:
+            self._listed.refuse_replayed(unit)
+
+    def settle_listed(self, *, whole: bool) -> None:
+        """Record which units writers have replaced, and open problems of others; see `ListedFiles`.
+
+        Args:
+            whole: every unit of the table was compared.
+        """
+        if self._listed is not None:
+            opened = self._listed.settle(whole=whole)
+            self._looked = replace(self._looked, problems=(*self._looked.problems, *opened))
 
     def look_without_lock(self) -> None:
         """Find what a run would report of former homes and unknown runs, for a dry run, which opens no problem."""
@@ -174,7 +211,9 @@ class OldFiles:
         Raises:
             VerificationError: there is such a unit, and the run does not keep going.
         """
-        undecided = {problem.unit: problem for problem in self._looked.problems if problem.kind in (BACK, CUT_OFF)}
+        undecided = {
+            problem.unit: problem for problem in self._looked.problems if problem.kind in (BACK, CUT_OFF, REPLAYED)
+        }
         failed = [undecided[unit.name].as_failed() for unit in units if unit.name in undecided]
         if failed and not keep_going:
             raise VerificationError(failed[0].message)

@@ -17,6 +17,10 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.backfill.audit.manifest import BACK as BACK
+from sparkcrypt.backfill.audit.manifest import GONE as GONE
+from sparkcrypt.backfill.audit.manifest import LISTED_GONE
+from sparkcrypt.backfill.audit.manifest import REPLAYED as REPLAYED
 from sparkcrypt.backfill.state.actor import acting_user
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.sealed_record import open_sealed, seal_record
@@ -33,13 +37,12 @@ VERSION = 1
 _PURPOSE = b"sparkcrypt problem\n"
 KEPT = ("new", "old")
 WRITER_AT_WORK = "a writer at work"
-BACK = "old files are in use again"
 UNDONE = "came to a swap that was undone"
 EMPTIED = "came to an emptied folder"
 CUT_OFF = "a swap was cut off"
-GONE = "new files are gone"
 STRAY = "came to a former home"
-BY_SQL = (UNDONE, EMPTIED, STRAY)
+OF_LIST = (LISTED_GONE, REPLAYED)
+BY_SQL = (UNDONE, EMPTIED, STRAY, *OF_LIST)
 """Kinds of problems for which the operator must correct the table's rows by SQL, and then keep the new files."""
 _NAME = re.compile(r"(?P<problem>[0-9a-f]{12})(?P<resolved>-resolved)?\.json")
 
@@ -268,6 +271,8 @@ def _with_step(problem: Problem) -> str:
         what = (
             "new says that the table is right without these files, and leaves them; once they are gone it closes itself"
         )
+    elif problem.kind in OF_LIST:
+        what = "new says that the unit is right as it is then, and `verify --manifest` goes by that"
     elif problem.kind in BY_SQL:
         what = "new says that the table is right as it is then"
     elif problem.kind == CUT_OFF:

@@ -89,7 +89,8 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
     job.old_files.look_after(lock, but=None if begun.journal is None else begun.run_id)
     if begun.journal is None:
         refuse_swap(job, options, begun.run_id)
-    surveyed = survey_units(job, options)
+    surveyed = survey_units(job, options, job.old_files.compare)
+    job.old_files.settle_listed(whole=options.where is None)
     so_far.surveys, so_far.warnings = surveyed.units, (*so_far.warnings, *surveyed.warnings)
     drifted = order_units(surveyed.drifted, job.target.plan, job.policy)
     if options.move_old:
@@ -108,7 +109,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
         drifted_again = not rewriter.swap.copies and any(survey.name in ours for survey in drifted)
         with _show_progress(job, todo):
             todo, undecided = job.old_files.leave_out_undecided(todo, keep_going=options.keep_going)
-            work = UnitWork(rewriter, job.reader, options)
+            work = UnitWork(rewriter, job.reader, options, job.old_files.refuse_replayed)
             progressed = work_through(
                 todo,
                 work.process,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from sparkcrypt.backfill.drift.cache import FooterCache
@@ -49,8 +49,12 @@ class Surveyed:
         return [survey for survey in self.units if (survey.is_away if self.home else survey.drift)]
 
 
-def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
+def survey_units(
+    job: TableJob, options: RunOptions, compare: Callable[[ScannedUnit], None] = lambda _: None
+) -> Surveyed:
     """Survey every unit; unless the run keeps going or is dry, raise an error for a unit that it must not rewrite.
+
+    ``compare`` is called with each unit while its files are known.
 
     Raises:
         SparkcryptError: a unit must not be rewritten, and the run neither keeps going nor is dry.
@@ -74,6 +78,7 @@ def survey_units(job: TableJob, options: RunOptions) -> Surveyed:
     )
     scanned_units = scanner.scan(units)
     for scanned in _add_ways_home(job, options, scanned_units) if options.home else scanned_units:
+        compare(scanned)
         if scanned.drift and not (options.keep_going or options.dry_run):
             _refuse(job, scanned, options)
         surveys.append(survey_unit(scanned, job.target.plan, rewrap=rewrap, copies=options.output is not None))

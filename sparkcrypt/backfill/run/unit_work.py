@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sparkcrypt.backfill.drift.difference import Drift, drift_in_short
@@ -37,11 +37,13 @@ class UnitWork:
         rewriter: takes one unit through its steps.
         reader: reads the footers of its files again, since the survey may be old and come from a cache.
         options: the run's options.
+        refuse_replayed: refuses a unit with a file that has another's place in the audit's list.
     """
 
     rewriter: UnitRewriter
     reader: FooterReader
     options: RunOptions
+    refuse_replayed: Callable[[Unit], None]
 
     def locate(self, surveys: Sequence[UnitSurvey]) -> list[UnitSurvey]:
         """Return units with their present locations in the metastore, without those that were dropped.
@@ -83,6 +85,7 @@ class UnitWork:
         try:
             if home is not None:
                 refuse_home(run.files, run.in_use.look(afresh=True), survey.name, home)
+            self.refuse_replayed(scanned.unit)
             notes = _note_adopted(self._find_adoptable(scanned))
             return self.rewriter.process(scanned, notes=(*notes, *self._note_left(scanned.unit)))
         except (SourceChangedError, *ENDS_THE_RUN):

@@ -74,7 +74,9 @@ def verify(
     what stands in clear of encrypted columns must be null.
 
     With --manifest the files are also held against the list that the table's audit keeps of what runs have written.
-    Whoever overwrites a partition after a run makes its files differ from that list too; run a backfill after him.
+    Whoever overwrites or drops a partition after a run makes its files differ from that list too; the next backfill
+    records that, if none of the listed files is left and every other one authenticates. Deleted and replayed files stay
+    differences until `sparkcrypt backfill resolve`.
 
     Examples:
       sparkcrypt verify --table sales.customers --policy policy.yaml
