@@ -139,6 +139,13 @@ def test_deleted_and_replayed_files_are_never_recorded(lake: Lake, expired: bool
     put(folder(lake, 0), now)
     run_pass(lake, policy)
     assert is_listed(lake, policy)
+    lake.sql(f"INSERT INTO t VALUES (9, '{SECRET}-9', 1.0, 0)")
+    run_pass(lake, policy)
+    added = contents(folder(lake, 0)).keys() - now.keys()
+    put(folder(lake, 0), {name: contents(folder(lake, 0))[name] for name in added})
+    for _ in range(2):
+        assert run_pass(lake, policy).outcome == "incomplete"
+        assert not is_listed(lake, policy)
     # A deleted file; all of a folder; a copy of another partition's file in the place of a partition's own.
     data_files(folder(lake, 1))[0].unlink()
     put(folder(lake, 2), {})
@@ -148,7 +155,7 @@ def test_deleted_and_replayed_files_are_never_recorded(lake: Lake, expired: bool
         found = verify_table(lake.spark, "t", policy, manifest=True)
         assert found.manifest is not None
         gone = {Path(path).parent.name for path in found.manifest.missing}
-        assert gone == {"p=1", "p=2", "p=3"}
+        assert gone == {"p=0", "p=1", "p=2", "p=3"}
 
 
 def test_run_over_replayed_or_thinned_files_makes_no_list_of_them(lake: Lake) -> None:

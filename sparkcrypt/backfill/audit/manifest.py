@@ -51,12 +51,14 @@ class Manifest:
         earlier: partition path -> length -> the files of that length that entries name, whether still listed or not.
         runs: partition path -> the last run that put files of the unit into use.
         secret: the record of the secret of the last digests that a pass has made; empty if none has made any.
+        beside: partition path -> path below the unit -> length, of files that passes saw beside all listed ones.
     """
 
     listed: dict[str, dict[str, ManifestFile]] = field(default_factory=dict)
     earlier: dict[str, dict[int, list[ManifestFile]]] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     secret: Mapping[str, str] = field(default_factory=dict)
+    beside: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """Take one entry of the audit, after all earlier ones."""
@@ -73,10 +75,10 @@ class Manifest:
         elif new:
             self.runs[partition] = str(entry["why"]["run_id"])
         if entry["what"] in _SETS or _is_decided(unit, (LISTED_GONE, REPLAYED), "new"):
+            self.beside.pop(partition, None)
             self.listed[partition] = {**(_find_lost(listed, old) if entry["what"] == "encrypt" else {}), **new}
         elif _is_decided(unit, (GONE,), "new"):
-            there = {(str(place), int(length)) for place, length in unit["listing"]["new"]}
-            self.listed[partition] = {place: file for place, file in listed.items() if (place, file.length) in there}
+            self.listed[partition] = _leave_out_gone(listed, unit)
         elif _is_decided(unit, (BACK,), "old"):
             self.listed[partition] = {}
             self._forgive(partition, frozenset(map(str, unit.get("came", ()))))
@@ -211,6 +213,15 @@ def _find_lost(listed: Mapping[str, ManifestFile], sources: Mapping[str, Manifes
     found = {(place, file.length) for place, file in sources.items()}
     lost = {place: file for place, file in listed.items() if (place, file.length) not in found}
     return {} if len(lost) == len(listed) else lost
+
+
+def _leave_out_gone(listed: Mapping[str, ManifestFile], unit: Mapping[str, Any]) -> dict[str, ManifestFile]:
+    """Return the listed files without those of which a person has said that they should be gone."""
+    there = (unit.get("listing") or {}).get("new")
+    if there is None:  # the journal of their run was not trusted
+        return {place: file for place, file in listed.items() if place not in unit["gone"]}
+    kept = {(str(place), int(length)) for place, length in there}
+    return {place: file for place, file in listed.items() if (place, file.length) in kept}
 
 
 def _is_decided(unit: Mapping[str, Any], kinds: tuple[str, ...], keep: str) -> bool:

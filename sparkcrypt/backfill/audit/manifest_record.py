@@ -3,7 +3,8 @@
     listed/<table id>/<number of the entry>.json     version, table_id, number, entry (its SHA-256), units, mac
 
 It has the MAC of the table's audit, and lists names and lengths alone.  One that is not authentic, or is not of an
-entry that the audit has, is ignored: then every entry is read.
+entry that the audit has, is ignored: then every entry is read.  It also has the files that passes saw beside all listed
+ones: they were added, and have replaced nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from sparkcrypt.backfill.audit.audit import authentic_entries
 from sparkcrypt.backfill.audit.chain import AuditChain, AuditRecords
 from sparkcrypt.backfill.audit.manifest import Manifest, ManifestFile
+from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.journal.record import digest_of
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.sealed_record import open_sealed, seal_record
@@ -21,24 +23,40 @@ _VERSION = 1
 _PURPOSE = b"sparkcrypt listed files\n"
 
 
-def read_listed(store: StateStore, table_id: str, mac: TableMac) -> Manifest:
-    """Return the names and lengths of the files that a table's audit lists, and keep them; only newer entries are read.
+def read_listed(store: StateStore, table_id: str, mac: TableMac) -> tuple[Manifest, AuditHead]:
+    """Return the files that a table's audit lists, by names and lengths, and its head; only newer entries are read.
 
     Raises:
         VerificationError: an entry was edited, dropped or moved.
     """
     records = AuditRecords.of(store, table_id, mac.check)
-    names = store.list(f"listed/{table_id}/")
-    chain, manifest, known = _find_known(store, table_id, mac, records, names)
+    chain, manifest, known = _find_known(store, table_id, mac, records)
     last = len(records.numbers)
     for number in range(known + 1, last + 1):
-        content = records.entry(number)
-        manifest.take(chain.entry(number, content)["entry"])
-        if number == last:
-            _keep(store, table_id, mac, manifest, number, digest_of(content))
-            for name in names:
-                store.delete(name)
-    return manifest
+        manifest.take(chain.entry(number, records.entry(number))["entry"])
+    head = AuditHead(last, digest_of(records.entry(last)) if last else "")
+    if known != last:
+        keep_listed(store, table_id, mac, manifest, head)
+    return manifest, head
+
+
+def keep_listed(store: StateStore, table_id: str, mac: TableMac, manifest: Manifest, head: AuditHead) -> None:
+    """Keep a manifest as of an entry of the audit, in place of what was kept before."""
+    units = {
+        partition: {
+            "run": manifest.runs.get(partition, ""),
+            "files": [[place, file.length] for place, file in sorted(files.items())],
+            "beside": sorted(map(list, manifest.beside.get(partition, {}).items())),
+        }
+        for partition, files in manifest.listed.items()
+        if files
+    }
+    members = {"version": _VERSION, "table_id": table_id, "number": head.number, "entry": head.digest, "units": units}
+    for name in store.list(f"listed/{table_id}/"):
+        store.delete(name)
+    content = seal_record(_PURPOSE, members, mac)
+    if len(content) <= MOST_BYTES:
+        store.create(f"listed/{table_id}/{head.number:08d}.json", content)
 
 
 def read_every_entry(store: StateStore, table_id: str, mac: TableMac) -> Manifest:
@@ -54,10 +72,10 @@ def read_every_entry(store: StateStore, table_id: str, mac: TableMac) -> Manifes
 
 
 def _find_known(
-    store: StateStore, table_id: str, mac: TableMac, records: AuditRecords, names: tuple[str, ...]
+    store: StateStore, table_id: str, mac: TableMac, records: AuditRecords
 ) -> tuple[AuditChain, Manifest, int]:
     """Return the manifest that was kept last, the chain after its entry, and the number of that entry."""
-    for name in reversed(sorted(names)):
+    for name in sorted(store.list(f"listed/{table_id}/"), reverse=True):
         chain, manifest = AuditChain(table_id, mac.check), Manifest()
         try:
             expected = {"version": _VERSION, "table_id": table_id}
@@ -69,20 +87,9 @@ def _find_known(
             chain.begin_after(number, content)
         except VerificationError:
             continue
-        for partition, (run_id, files) in members["units"].items():
-            manifest.runs[partition] = run_id
-            manifest.listed[partition] = {place: ManifestFile(place, length, "", {}) for place, length in files}
+        for partition, unit in members["units"].items():
+            manifest.runs[partition] = str(unit["run"])
+            manifest.listed[partition] = {place: ManifestFile(place, length, "", {}) for place, length in unit["files"]}
+            manifest.beside[partition] = {place: length for place, length in unit["beside"]}
         return chain, manifest, number
     return AuditChain(table_id, mac.check), Manifest(), 0
-
-
-def _keep(store: StateStore, table_id: str, mac: TableMac, manifest: Manifest, number: int, digest: str) -> None:
-    units = {
-        partition: [manifest.runs.get(partition, ""), [[place, file.length] for place, file in sorted(files.items())]]
-        for partition, files in manifest.listed.items()
-        if files
-    }
-    members = {"version": _VERSION, "table_id": table_id, "number": number, "entry": digest, "units": units}
-    content = seal_record(_PURPOSE, members, mac)
-    if len(content) <= MOST_BYTES:
-        store.create(f"listed/{table_id}/{number:08d}.json", content)

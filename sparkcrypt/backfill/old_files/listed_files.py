@@ -9,7 +9,7 @@ over no replayed file either: a unit's files are compared by their digests befor
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -18,7 +18,7 @@ from typing import Any
 from sparkcrypt.backfill.audit.audit import AuditWriter, make_entry
 from sparkcrypt.backfill.audit.evidence import DigestSecret, list_evidence
 from sparkcrypt.backfill.audit.manifest import LISTED_GONE, REPLACED, REPLAYED, Digests, Manifest
-from sparkcrypt.backfill.audit.manifest_record import read_every_entry, read_listed
+from sparkcrypt.backfill.audit.manifest_record import keep_listed, read_every_entry, read_listed
 from sparkcrypt.backfill.drift.difference import OF_FOLDERS
 from sparkcrypt.backfill.drift.footers import DriverFooters, Footers, own_keys, sort_footers
 from sparkcrypt.backfill.drift.scan import ScannedUnit, scan_footers
@@ -29,7 +29,7 @@ from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.unit import Unit, list_unit
 from sparkcrypt.decide.identity import check_aad_prefix
-from sparkcrypt.errors import KeyServiceUnavailableError, SparkcryptError, VerificationError
+from sparkcrypt.errors import KeyServiceError, KeyServiceUnavailableError, SparkcryptError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 
 _READERS = 8
@@ -49,10 +49,11 @@ class ListedFiles:
     def __init__(self, runs: PastRuns, problems: Iterable[Problem]) -> None:
         self._runs, self._problems, self._manifest = runs, tuple(problems), Manifest()
         if runs.store.list(f"audit/{runs.target.table_id}/"):
-            self._manifest = read_listed(runs.store, runs.target.table_id, runs.trust.mac())
+            self._manifest, self._head = read_listed(runs.store, runs.target.table_id, runs.trust.mac())
         self._seen, self._settled = set[str](), set[str]()
         self._replayed = {problem.unit for problem in self._problems if problem.kind == REPLAYED}
-        self._differing: list[tuple[Unit, bool]] = []
+        self._differing: list[tuple[Unit, frozenset[str]]] = []
+        self._has_added = False
         self._one_at_a_time = threading.Lock()
 
     def compare(self, scanned: ScannedUnit) -> None:
@@ -61,10 +62,20 @@ class ListedFiles:
         self._seen.add(unit.partition_path)
         if not listed or any(drift.kind in OF_FOLDERS for drift in scanned.drift):
             return
-        if self._find_lost(unit):
-            self._differing.append((unit, any(drift.kind == "aad_mismatch" for drift in scanned.drift)))
-        elif unit.name not in self._replayed or not self._has_another(unit):
+        lost = self._find_lost(unit)
+        if lost:
+            self._differing.append((unit, frozenset(drift.kind for drift in scanned.drift)))
+        elif unit.name not in self._replayed or self._has_another(unit) is False:
             self._settled.add(unit.name)
+        if not lost:
+            self._note_added(unit, listed)
+
+    def _note_added(self, unit: Unit, listed: Collection[str]) -> None:
+        now = by_place(unit.location, unit.folders)
+        added = {place: file.length for place, file in now.items() if place not in listed}
+        if added != self._manifest.beside.get(unit.partition_path, {}):
+            self._manifest.beside[unit.partition_path] = added
+            self._has_added = True
 
     def refuse_replayed(self, unit: Unit) -> None:
         """Refuse to rewrite a unit of which a file has the name and length of a listed one, and is another.
@@ -77,15 +88,24 @@ class ListedFiles:
                 problem = self._runs.problems().add(self._describe(unit, REPLAYED))
             raise VerificationError(problem.message)
 
-    def _has_another(self, unit: Unit) -> bool:
-        """Tell whether a file has the name and length of a listed one, and not its digest."""
+    def _has_another(self, unit: Unit) -> bool | None:
+        """Tell whether a file has the name and length of a listed one, and not its digest.
+
+        Returns:
+            None if that cannot be told, since a key of the audit's digests is gone.
+        """
         with self._one_at_a_time:
             listed = self._history.listed[unit.partition_path]
         now = by_place(unit.location, unit.folders)
         alike = [(now[place], file) for place, file in listed.items() if place in now]
         alike = [(file, known) for file, known in alike if file.length == known.length]
-        with ThreadPoolExecutor(_READERS) as pool:
-            return not all(pool.map(lambda pair: self._digests.are_equal(*pair), alike))
+        try:
+            with ThreadPoolExecutor(_READERS) as pool:
+                return not all(pool.map(lambda pair: self._digests.are_equal(*pair), alike))
+        except KeyServiceUnavailableError:
+            raise
+        except KeyServiceError:
+            return None
 
     def settle(self, *, whole: bool) -> list[Problem]:
         """Record which units were replaced or dropped; open a problem for each other that differs from the list.
@@ -100,9 +120,12 @@ class ListedFiles:
             KeyServiceUnavailableError: keys that are needed for that cannot be opened now.
         """
         opened, problems = list[Problem](), self._problems
+        if self._has_added:
+            runs = self._runs
+            keep_listed(runs.store, runs.target.table_id, runs.trust.mac(), self._manifest, self._head)
         undecided = {problem.unit for problem in problems if problem.kind not in OF_LIST}
-        for unit, moved in self._differing:
-            kind = None if unit.name in undecided else self._judge(unit, moved=moved)
+        for unit, drift in self._differing:
+            kind = None if unit.name in undecided else self._judge(unit, drift)
             if kind == REPLACED:
                 self._settled.add(unit.name)
             elif kind is not None:
@@ -130,15 +153,19 @@ class ListedFiles:
         listed = self._manifest.listed[unit.partition_path]
         return [place for place, file in listed.items() if place not in now or now[place].length != file.length]
 
-    def _judge(self, unit: Unit, *, moved: bool) -> str | None:
+    def _judge(self, unit: Unit, drift: Collection[str]) -> str | None:
         """Record a unit that was replaced, and say so; return the kind of its problem otherwise, None if not known."""
-        runs = self._runs
-        if not unit.files or len(self._find_lost(unit)) < len(self._manifest.listed[unit.partition_path]):
+        runs, added = self._runs, self._manifest.beside.get(unit.partition_path, {}).items()
+        now = {(place, file.length) for place, file in by_place(unit.location, unit.folders).items()}
+        is_left = len(self._find_lost(unit)) < len(self._manifest.listed[unit.partition_path])
+        if is_left or not unit.files or not now.isdisjoint(added):
             return None if writers_folder(runs.files, unit.location, runs.target.base) else LISTED_GONE
         try:
-            if moved or self._is_replayed(unit):
-                return REPLAYED
             footers = read_authentic(runs, unit)
+            if footers is None and not drift:
+                return None  # nothing rewrites it
+            if "aad_mismatch" in drift or self._is_replayed(unit):
+                return REPLAYED
             if footers is None:
                 return None
             evidence = list_evidence(runs.files, unit.folders, footers.summaries, self._secret)
@@ -164,7 +191,7 @@ class ListedFiles:
             )
         else:
             more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
-            beside = "others of the list are there yet" if unit.files else "nothing is there now"
+            beside = "others, or files that were beside it, are there yet" if unit.files else "nothing is there now"
             found = (
                 f"{lost[0]}{more}, which the audit lists in {unit.location}, is gone or changed, and {beside}, so no "
                 "writer can be said to have replaced the unit"
