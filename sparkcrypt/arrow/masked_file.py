@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from sparkcrypt.arrow.judge import Judge
 from sparkcrypt.arrow.masks import Denied, kept_type, restore
-from sparkcrypt.arrow.shape import leaves_of, make_nullable, paths_in_file
+from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, make_nullable, paths_in_file
 from sparkcrypt.errors import PlanError
 from sparkcrypt.schema import shown_path
 
@@ -38,7 +38,12 @@ def read_masked(
     paths = paths_in_file(judge.footer(path))
     with (
         pa.PythonFile(judge.open(path), mode="r") as source,
-        pq.ParquetFile(source, decryption_properties=judge.keys(path).properties(), pre_buffer=True) as file,
+        pq.ParquetFile(
+            source,
+            decryption_properties=judge.keys(path).properties(),
+            pre_buffer=True,
+            coerce_int96_timestamp_unit=INT96_UNIT,
+        ) as file,
     ):
         types = {field.name: make_nullable(field).type for field in file.schema_arrow if field.name in schema.names}
         kept = {name: kept_type(kind, denied.get(name, {})) for name, kind in types.items() if name not in values}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,11 @@ from sparkcrypt.tags.find_column import fold
 
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 """Key of Spark's schema JSON, with its tags, in a footer's metadata (``ParquetReadSupport.SPARK_METADATA_KEY``)."""
+
+
+INT96_UNIT = "us"
+"""The unit in which pyarrow reads INT96, as Spark does; in its own, nanoseconds, it overflows after 2262."""
+_INSTANT = pa.timestamp(INT96_UNIT, "UTC")
 
 
 def spark_json(schema: pa.Schema) -> str:
@@ -47,14 +52,43 @@ def make_nullable(field: pa.Field) -> pa.Field:
 def _nullable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([make_nullable(field) for field in kind])
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(make_nullable(kind.value_field), kind.list_size)
     if is_list(kind):
-        make = pa.large_list if pa.types.is_large_list(kind) else pa.list_
-        return make(make_nullable(kind.value_field))
+        return _list_of(kind, make_nullable(kind.value_field))
     if pa.types.is_map(kind):
         return pa.map_(_nullable_type(kind.key_type), make_nullable(kind.item_field))
     return kind
+
+
+def with_sparks_times(schema: pa.Schema, is_int96: Iterable[bool]) -> pa.Schema:
+    """Return a schema whose INT96 are points in time, and whose milliseconds are microseconds, as Spark reads them.
+
+    Args:
+        schema: of a file, in which pyarrow takes INT96 for times without a zone.
+        is_int96: for each of its leaves, whether it is INT96.
+    """
+    leaves = iter(is_int96)
+    return pa.schema([_with_sparks_times(field, leaves) for field in schema], schema.metadata)
+
+
+def _with_sparks_times(field: pa.Field, is_int96: Iterator[bool]) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_with_sparks_times(child, is_int96) for child in kind]))
+    if pa.types.is_map(kind):
+        key, item = (_with_sparks_times(child, is_int96) for child in (kind.key_field, kind.item_field))
+        return field.with_type(pa.map_(key, item))
+    if is_list(kind):
+        return field.with_type(_list_of(kind, _with_sparks_times(kind.value_field, is_int96)))
+    if next(is_int96):
+        return field.with_type(_INSTANT)
+    is_millis = pa.types.is_timestamp(kind) and kind.unit == "ms"
+    return field.with_type(pa.timestamp("us", kind.tz)) if is_millis else field
+
+
+def _list_of(kind: pa.DataType, value: pa.Field) -> pa.DataType:
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(value, kind.list_size)
+    return (pa.large_list if pa.types.is_large_list(kind) else pa.list_)(value)
 
 
 def is_list(kind: pa.DataType) -> bool:

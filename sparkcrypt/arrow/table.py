@@ -24,7 +24,7 @@ from sparkcrypt.arrow.judge import Judge
 from sparkcrypt.arrow.judged_filesystem import JudgedFiles
 from sparkcrypt.arrow.masked_file import read_masked
 from sparkcrypt.arrow.masks import Denied, kept_type
-from sparkcrypt.arrow.shape import leaves_of, spark_json
+from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, spark_json, with_sparks_times
 from sparkcrypt.decide.denied_text import refuse_named
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.native.open_places import Settings
@@ -221,10 +221,10 @@ class GuardedTable:
         self, files: Sequence[DataFile], judge: Judge, columns: Sequence[str], *, raises: bool = True
     ) -> ds.FileSystemDataset:
         filesystem = PyFileSystem(JudgedFiles(judge, raises=raises))
-        fragments = []
+        reading, fragments = ds.ParquetReadOptions(coerce_int96_timestamp_unit=INT96_UNIT), []
         for file in files:
             options = ds.ParquetFragmentScanOptions(decryption_config=judge.keys(file.path).dataset_config())
-            parquet = ds.ParquetFileFormat(default_fragment_scan_options=options)
+            parquet = ds.ParquetFileFormat(read_options=reading, default_fragment_scan_options=options)
             fragments.append(parquet.make_fragment(file.path, filesystem, self.partitions.condition(file)))
         schema = pa.schema([self.schema.field(name) for name in columns])
         return ds.FileSystemDataset(fragments, schema, ds.ParquetFileFormat(), filesystem)
@@ -295,11 +295,15 @@ def begin_events(reader: Reader, files: Sequence[DataFile]) -> ReadEvents:
 
 
 def read_schema(judge: Judge, path: str) -> pa.Schema:
-    """Judge a file, and return its schema with the file's metadata.
+    """Judge a file, and return its schema with Spark's types of times and the file's metadata.
 
     Raises:
         SparkcryptError: as `Judge.open`.
     """
     file: Any = pa.PythonFile(judge.open(path), mode="r")
     with file:
-        return pq.ParquetFile(file, decryption_properties=judge.keys(path).properties()).schema_arrow
+        found = pq.ParquetFile(
+            file, decryption_properties=judge.keys(path).properties(), coerce_int96_timestamp_unit=INT96_UNIT
+        )
+        leaves = [found.schema.column(number) for number in range(len(found.schema))]
+        return with_sparks_times(found.schema_arrow, [leaf.physical_type == "INT96" for leaf in leaves])
