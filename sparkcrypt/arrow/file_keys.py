@@ -121,6 +121,17 @@ class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
         """
         self._open(key_metadata, join_dotted(column))
 
+    def data_key(self, key_metadata: bytes, column: tuple[str, ...] | None) -> bytes:
+        """Return the data key of the footer, or of a column, whose key was opened before.
+
+        Raises:
+            KeyServiceError, FormatError: as `Reader.open`.
+        """
+        material = parse_key_material(key_metadata)
+        if material.wrapped_kek is None:
+            return self._keys[material.master_key_id, material.wrapped_dek]
+        return self._reader.open(material, FOOTER if column is None else f"column {join_dotted(column)}", self._path)
+
     def _open(self, key_metadata: bytes, column: str | None) -> None:
         material = parse_key_material(key_metadata)
         is_double = material.wrapped_kek is not None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from sparkcrypt.arrow.access_events import ReadEvents
+from sparkcrypt.arrow.decrypted_file import DecryptedFile, Decryption, has_v2_pages, plan_decryption
 from sparkcrypt.arrow.file_keys import FileKeys, Reader, encode, opened_key_service
 from sparkcrypt.arrow.shape import check_names, paths_in_file
 from sparkcrypt.decide.file import resolve_read
@@ -17,7 +19,10 @@ from sparkcrypt.errors import FormatError, StorageError
 from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import Footer, KeyRequest, message_type, read_footer
 from sparkcrypt.parquet.file.beside import Beside, beside_on, beside_path
+from sparkcrypt.parquet.file.keys import FileCiphers
+from sparkcrypt.parquet.file.source import naming, open_source
 from sparkcrypt.parquet.rewrite.rewrap import inline_footer
+from sparkcrypt.parquet.rewrite.source_chunk import column_chunks
 from sparkcrypt.regular_files import open_regular
 from sparkcrypt.schema import Path
 
@@ -139,6 +144,7 @@ class Judge:
     _keys: dict[str, FileKeys] = field(default_factory=dict)
     _judged: dict[str, End] = field(default_factory=dict)
     _inlined: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    _decrypted: dict[str, Decryption] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keys(self, path: str) -> FileKeys:
@@ -146,7 +152,7 @@ class Judge:
         with self._lock:
             return self._keys.setdefault(path, FileKeys(self.reader, path, self.events))
 
-    def open(self, path: str) -> JudgedFile:
+    def open(self, path: str) -> JudgedFile | DecryptedFile:
         """Open a file if the policy, the table's history and the file's location allow its footer.
 
         Raises:
@@ -160,15 +166,21 @@ class Judge:
             footer = self._judged.get(path)
             if footer is not None:
                 if file.ends_with(footer):
-                    if path in self._inlined:
-                        file.end_with(*self._inlined[path])
-                    return file
+                    return self._as_read(path, file)
                 file.close()
                 file = open_file(path, self.settings)  # it was rewritten since, so it is judged again
             self._judge(path, file)
+            return self._as_read(path, file)
         except BaseException:
             file.close()
             raise
+
+    def _as_read(self, path: str, file: JudgedFile) -> JudgedFile | DecryptedFile:
+        """Return a judged file in the form that pyarrow can read."""
+        if path in self._decrypted:
+            return self._decrypted[path].of(file)
+        if path in self._inlined:
+            file.end_with(*self._inlined[path])
         return file
 
     def footer(self, path: str) -> Footer:
@@ -208,12 +220,31 @@ class Judge:
         for column in footer.columns or ():
             if column.own_key and column.path in needed:
                 keys.open_column(column.key_metadata or b"", column.path)
+        self._look_into(path, file, footer, needed)
         self._inlined.pop(path, None)
         if footer.external_material:  # pyarrow reads key material only from inside a file
             self._inlined[path] = footer.offset, inline_footer(footer, opened[0])
-            file.end_with(*self._inlined[path])
         self._judged[path] = end
         return footer
+
+    def _look_into(self, path: str, file: JudgedFile, footer: Footer, needed: Collection[Path]) -> None:
+        """Record which of the columns that are read pyarrow cannot decrypt.
+
+        Args:
+            path: the file's path.
+            file: the file.
+            footer: its footer.
+            needed: the Parquet paths of the leaves that are read.
+        """
+        keys = self.keys(path)
+        ciphers = FileCiphers(path, lambda request: keys.data_key(request.key_metadata or b"", request.column))
+        leaves = {number: column for number, column in enumerate(footer.columns or ()) if column.path in needed}
+        self._decrypted.pop(path, None)
+        with naming(path), open_source(file) as source:  # type: ignore[arg-type]  # it reads, seeks and has a name
+            chunks = partial(column_chunks, source, footer, ciphers)
+            sealed = [number for number, column in leaves.items() if column.encrypted]
+            if any(has_v2_pages(chunks(number)) for number in sealed):
+                self._decrypted[path] = plan_decryption(footer, {number: list(chunks(number)) for number in sealed})
 
 
 def open_file(path: str, settings: Settings) -> JudgedFile:

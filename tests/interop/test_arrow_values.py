@@ -15,6 +15,7 @@ import pytest
 
 from sparkcrypt.arrow import GuardedTable, open_table
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
+from sparkcrypt.errors import SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import TableWriter
 from tests.spark.support import make_policy, with_keys, without_keys
@@ -52,6 +53,65 @@ def by_duckdb(source: Any, condition: str) -> list[Any]:
     with duckdb.connect() as connection:
         connection.register("source", source)
         return connection.sql(f"SELECT id FROM source WHERE {condition} ORDER BY id").fetchall()
+
+
+def in_v2_pages(count: int = 1000) -> pa.Table:
+    """Return rows with nulls, repeated and nested values, texts that repeat and texts that do not."""
+    ids = range(count)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "email": [None if number % 7 == 0 else f"mail{number}" for number in ids],
+            "city": [f"city{number % 3}" for number in ids],
+            "phones": [[f"{number}", None] if number % 2 else [] for number in ids],
+            "person": [None if number % 5 == 0 else {"name": f"n{number}", "ssn": f"s{number}"} for number in ids],
+        }
+    )
+
+
+TAGGED = {"email": ["pii"], "city": ["pii"], "phones": ["pii"], "person.ssn": ["fin"]}
+V2_KEYS = {"email": "pii", "city": "pii", "phones.list.element": "pii", "person.ssn": "fin"}
+
+
+@pytest.mark.parametrize(("mode", "algorithm"), MODES)
+def test_pages_of_version_2_are_read(tmp_path: Path, mode: str, algorithm: str) -> None:
+    """By each route, beside pages of version 1: filters, nulls for denied leaves; other keys stay closed."""
+    policy, rows = make_policy(tmp_path / "p", TAGS, footer_mode=mode, algorithm=algorithm), in_v2_pages()
+    writer, folder = TableWriter(tmp_path / "t", policy, None), tmp_path / "t"
+    options = {"row_group_size": 300, "data_page_size": 2048, "use_dictionary": ["city"]}
+    for name, version in (("a", "2.0"), ("b", "1.0"), ("c", "2.0")):
+        codec = "snappy" if name == "a" else "none"
+        writer.encrypt(written(rows, data_page_version=version, compression=codec, **options), name, V2_KEYS)
+    table = open_all(folder, policy)
+    assert table.to_table().equals(pa.concat_tables([rows] * 3))
+    found = table.to_table(["phones", "id"], pc.field("email") == "mail901")
+    assert found.to_pylist() == [{"phones": ["901", None], "id": 901}] * 3
+    assert table.count_rows(pc.field("city") == "city1") == 3 * 333
+    assert table.head(2, ["person"]).to_pylist() == [{"person": None}, {"person": {"name": "n1", "ssn": "s1"}}]
+    if SCANS_NEED_FEW_KEYS:
+        assert by_duckdb(table.dataset(["id", "email"]), "email = 'mail7' OR email = 'mail8'") == [(8,)] * 3
+    poor = lacking(policy, tmp_path, "fin")
+    assert open_all(folder, poor).to_table(["id", "email"]).num_rows == 3000
+    person = open_all(folder, poor, tags=TAGGED, on_denied="null").to_table(["person"]).slice(1, 1).to_pylist()
+    assert person == [{"person": {"name": "n1", "ssn": None}}]
+
+
+def test_a_damaged_page_of_version_2_is_an_error_by_name(tmp_path: Path) -> None:
+    """The error names column and file; DuckDB neither hangs nor gets rows."""
+    policy, rows = make_policy(tmp_path / "p", TAGS), in_v2_pages().select(["id", "email"])
+    plain = written(rows, data_page_version="2.0", use_dictionary=False, compression="none")
+    file = TableWriter(tmp_path / "t", policy, None).encrypt(plain, "a", {"email": "pii"})
+    data = bytearray(file.read_bytes())
+    data[14_000] ^= 1  # of 1000 texts, after as many numbers of eight bytes
+    file.write_bytes(data)
+    table = open_all(tmp_path / "t", policy)
+    with pytest.raises(VerificationError, match=rf"{file}.*email"):
+        table.to_table()
+    assert table.to_table(["id"]).num_rows == len(rows)
+    if SCANS_NEED_FEW_KEYS:
+        dataset = table.dataset(["id", "email"])
+        with pytest.raises((duckdb.Error, OSError, SparkcryptError)):
+            by_duckdb(dataset, "email = 'mail8'")
 
 
 def int96_rows(values: list[datetime | None]) -> pa.Table:
