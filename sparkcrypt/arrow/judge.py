@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from sparkcrypt.arrow.access_events import ReadEvents
 from sparkcrypt.arrow.decrypted_file import DecryptedFile, Decryption, has_v2_pages, plan_decryption
 from sparkcrypt.arrow.file_keys import FileKeys, Reader, encode, opened_key_service
+from sparkcrypt.arrow.old_calendar import find_old
 from sparkcrypt.arrow.shape import check_names, paths_in_file
 from sparkcrypt.decide.file import resolve_read
 from sparkcrypt.errors import FormatError, StorageError
@@ -145,12 +146,17 @@ class Judge:
     _judged: dict[str, End] = field(default_factory=dict)
     _inlined: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     _decrypted: dict[str, Decryption] = field(default_factory=dict)
+    _old: dict[str, frozenset[Path]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keys(self, path: str) -> FileKeys:
         """Return the keys of a file, which are opened when the file is."""
         with self._lock:
             return self._keys.setdefault(path, FileKeys(self.reader, path, self.events))
+
+    def old_columns(self, path: str) -> frozenset[Path]:
+        """Return the logical paths of leaves that are read from a judged file and may be in the old calendar."""
+        return self._old.get(path, frozenset())
 
     def open(self, path: str) -> JudgedFile | DecryptedFile:
         """Open a file if the policy, the table's history and the file's location allow its footer.
@@ -216,7 +222,7 @@ class Judge:
         )
         in_file = paths_in_file(footer)
         check_names(path, in_file, self.columns)
-        needed = {in_file[leaf] for leaf in self.needed(path) if leaf in in_file}
+        needed = {in_file[leaf]: leaf for leaf in self.needed(path) if leaf in in_file}
         for column in footer.columns or ():
             if column.own_key and column.path in needed:
                 keys.open_column(column.key_metadata or b"", column.path)
@@ -227,21 +233,26 @@ class Judge:
         self._judged[path] = end
         return footer
 
-    def _look_into(self, path: str, file: JudgedFile, footer: Footer, needed: Collection[Path]) -> None:
-        """Record which of the columns that are read pyarrow cannot decrypt.
+    def _look_into(self, path: str, file: JudgedFile, footer: Footer, needed: Mapping[Path, Path]) -> None:
+        """Record which of the columns that are read pyarrow cannot decrypt, and which may be in the old calendar.
 
         Args:
             path: the file's path.
             file: the file.
             footer: its footer.
-            needed: the Parquet paths of the leaves that are read.
+            needed: Parquet path -> logical path of each leaf that is read.
         """
         keys = self.keys(path)
         ciphers = FileCiphers(path, lambda request: keys.data_key(request.key_metadata or b"", request.column))
         leaves = {number: column for number, column in enumerate(footer.columns or ()) if column.path in needed}
         self._decrypted.pop(path, None)
+        if footer.metadata is None or not leaves:
+            self._old[path] = frozenset()
+            return
         with naming(path), open_source(file) as source:  # type: ignore[arg-type]  # it reads, seeks and has a name
             chunks = partial(column_chunks, source, footer, ciphers)
+            logical = {number: needed[column.path] for number, column in leaves.items()}
+            self._old[path] = find_old(footer.metadata, logical, chunks)
             sealed = [number for number, column in leaves.items() if column.encrypted]
             if any(has_v2_pages(chunks(number)) for number in sealed):
                 self._decrypted[path] = plan_decryption(footer, {number: list(chunks(number)) for number in sealed})

@@ -6,6 +6,7 @@ import logging
 from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow.fs import FileInfo, FileSystemHandler, FileType
 
 from sparkcrypt.arrow.judge import Judge
@@ -17,15 +18,19 @@ _LOG = logging.getLogger(__name__)
 class JudgedFiles(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no types
     """A handler for ``pyarrow.fs.PyFileSystem`` that opens each file through a judge.
 
+    A file whose dates and times pyarrow would not read as Spark does is opened as one without rows.
+
     Args:
         judge: opens the files.
+        schema: the columns that are read.
         raises: whether a refused file raises its error.  If not, it is opened as an empty file, which pyarrow refuses,
             and the error is logged: a Python error hangs in readers that hold the GIL while they wait, such as DuckDB.
     """
 
-    def __init__(self, judge: Judge, *, raises: bool = True) -> None:
+    def __init__(self, judge: Judge, schema: pa.Schema, *, raises: bool = True) -> None:
         super().__init__()
         self._judge = judge
+        self._schema = schema
         self._raises = raises
 
     def __eq__(self, other: object) -> bool:
@@ -57,7 +62,15 @@ class JudgedFiles(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no 
             SparkcryptError: as `Judge.open`.
         """
         try:
-            return pa.PythonFile(self._judge.open(path), mode="r")
+            file = self._judge.open(path)
+            if not self._judge.old_columns(path):
+                return pa.PythonFile(file, mode="r")
+            file.close()
+            if not self._raises:
+                raise ConfigError(f"{path}: was rewritten in the old calendar; open the dataset again")
+            empty = pa.BufferOutputStream()
+            pq.write_table(self._schema.empty_table(), empty)
+            return pa.BufferReader(empty.getvalue())
         except SparkcryptError as error:
             if self._raises:
                 raise

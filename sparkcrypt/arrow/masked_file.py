@@ -1,4 +1,4 @@
-"""Reads a file with nulls in place of its denied leaves."""
+"""Reads a single file with nulls in place of its denied leaves, and dates of the old calendar in the new one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from sparkcrypt.arrow.judge import Judge
 from sparkcrypt.arrow.masks import Denied, kept_type, restore
+from sparkcrypt.arrow.old_calendar import to_new_calendar
 from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, make_nullable, paths_in_file
 from sparkcrypt.errors import PlanError
 from sparkcrypt.schema import shown_path
@@ -22,7 +23,7 @@ def read_masked(
     values: Mapping[str, pa.Scalar],
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows with nulls for its denied leaves, whose keys are not requested.
+    """Yield a file's rows as Spark reads them, with nulls for its denied leaves, whose keys are not requested.
 
     Args:
         judge: opens the file.
@@ -49,9 +50,12 @@ def read_masked(
         kept = {name: kept_type(kind, denied.get(name, {})) for name, kind in types.items() if name not in values}
         leaves = [leaf for name, kind in kept.items() if kind is not None for leaf in leaves_of(kind, (name,))]
         names = [".".join(_find(path, paths, leaf)) for leaf in leaves]
+        old = judge.old_columns(path)
         for batch in _read(file, names, batch_rows):
+            read = [to_new_calendar(path, batch.column(name), (name,), old) for name in batch.schema.names if name]
+            found = pa.RecordBatch.from_arrays(read, names=batch.schema.names) if read else batch
             yield pa.RecordBatch.from_arrays(
-                [_column(batch, field, types, denied, values) for field in schema], schema=schema
+                [_column(found, field, types, denied, values) for field in schema], schema=schema
             )
 
 

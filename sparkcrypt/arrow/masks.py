@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -68,12 +68,19 @@ def restore(array: pa.Array, kind: pa.DataType, denied: Denied) -> pa.Array:
             else pa.nulls(len(array), field.type)
             for field in kind
         ]
-        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
-    buffers = array.buffers()[:2]  # the list's own buffers: validity and offsets
+        return with_children(array, kind, children)
     if pa.types.is_map(kind):
         items = restore(array.items, kind.item_type, below.get(VALUE, {}))
+        return with_children(array, kind, [array.keys, items])
+    return with_children(array, kind, [restore(array.values, kind.value_type, below.get(ELEMENT, {}))])
+
+
+def with_children(array: pa.Array, kind: pa.DataType, children: Sequence[pa.Array]) -> pa.Array:
+    """Return a struct, list or map with other fields, elements, or keys and items, of the types that ``kind`` has."""
+    if pa.types.is_struct(kind):
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+    if pa.types.is_map(kind):
         fields = [kind.key_field.with_nullable(False), kind.item_field]
-        values: pa.Array = pa.StructArray.from_arrays([array.keys, items], fields=fields)
-    else:
-        values = restore(array.values, kind.value_type, below.get(ELEMENT, {}))
-    return pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset, children=[values])
+        children = [pa.StructArray.from_arrays(children, fields=fields)]
+    buffers = array.buffers()[:2]  # the list's own buffers: validity and offsets
+    return pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset, children=children)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -28,7 +30,7 @@ from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, spark_json, with_spark
 from sparkcrypt.decide.denied_text import refuse_named
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.native.open_places import Settings
-from sparkcrypt.schema import Path
+from sparkcrypt.schema import Path, shown_path
 
 BATCH_ROWS = 131_072
 _OPENED_AT_A_TIME = 8
@@ -161,8 +163,8 @@ class GuardedTable:
         Raises:
             KeyAccessDeniedError, KeyNotFoundError: a column is denied; the message names column, table, key, principal
                 and file.
-            ConfigError: a column is masked, which only `scan` supports, or does not exist; or the columns are not the
-                table's first ones, and this pyarrow would request the keys of others.
+            ConfigError: a column is masked or may be in the old calendar, which only `scan` supports, or does not
+                exist; or the columns are not the table's first ones, and this pyarrow would request the keys of others.
             VerificationError, FormatError, StorageError: as `scan`.
         """
         wanted = self._check(None if columns is None else list(dict.fromkeys(columns)))
@@ -182,8 +184,13 @@ class GuardedTable:
             )
         judge = self._judge(frozenset(wanted))
         with closing(judge.events), ThreadPoolExecutor(_OPENED_AT_A_TIME) as pool:
-            for opened in pool.map(judge.open, self.files):
+            for path, opened in zip(self.files, pool.map(judge.open, self.files), strict=True):
                 opened.close()
+                for column in sorted(judge.old_columns(path)):
+                    raise ConfigError(
+                        f"{path}: column {shown_path(column)} may have dates or times in the old calendar, which a "
+                        "dataset of pyarrow does not convert; use scan(), to_table() or to_batches(), or leave it out"
+                    )
         return self._dataset(self.listed, judge, wanted, raises=False)
 
     def _check(self, columns: Sequence[str] | None) -> list[str]:
@@ -220,13 +227,13 @@ class GuardedTable:
     def _dataset(
         self, files: Sequence[DataFile], judge: Judge, columns: Sequence[str], *, raises: bool = True
     ) -> ds.FileSystemDataset:
-        filesystem = PyFileSystem(JudgedFiles(judge, raises=raises))
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        filesystem = PyFileSystem(JudgedFiles(judge, schema, raises=raises))
         reading, fragments = ds.ParquetReadOptions(coerce_int96_timestamp_unit=INT96_UNIT), []
         for file in files:
             options = ds.ParquetFragmentScanOptions(decryption_config=judge.keys(file.path).dataset_config())
             parquet = ds.ParquetFileFormat(read_options=reading, default_fragment_scan_options=options)
             fragments.append(parquet.make_fragment(file.path, filesystem, self.partitions.condition(file)))
-        schema = pa.schema([self.schema.field(name) for name in columns])
         return ds.FileSystemDataset(fragments, schema, ds.ParquetFileFormat(), filesystem)
 
     def _batches(
@@ -238,30 +245,36 @@ class GuardedTable:
         remaining = [
             by_path[fragment.path] for fragment in self._dataset(self.listed, judge, names).get_fragments(condition)
         ]
+        singly = partial(self._batches_of, judge, wanted, read, condition, batch_rows)
         with closing(judge.events):
             for key, column, why in self.denied.keys_below(read):
                 judge.events.note_masked(key, column, why)
             for is_single, files in groupby(remaining, key=lambda file: self._is_read_singly(file, read)):
+                waiting = deque(files)
                 if not is_single:
-                    scanner = self._dataset(list(files), judge, names).scanner(
+                    scanner = self._dataset(waiting, judge, names).scanner(
                         columns=wanted, filter=condition, batch_size=batch_rows
                     )
-                    yield from scanner.to_batches()  # to_reader holds the GIL, and would hang if a file is refused
-                    continue
-                for file in files:
-                    yield from self._batches_of(file, judge, wanted, read, condition, batch_rows)
+                    for found in scanner.scan_batches():  # to_reader holds the GIL, and would hang if a file is refused
+                        while waiting[0].path != found.fragment.path:
+                            if judge.old_columns((file := waiting.popleft()).path):
+                                yield from singly(file)
+                        yield found.record_batch
+                for file in waiting:
+                    if is_single or judge.old_columns(file.path):
+                        yield from singly(file)
 
     def _is_read_singly(self, file: DataFile, read: frozenset[str]) -> bool:
         return not SCANS_NEED_FEW_KEYS or not read.isdisjoint(self.denied.of_file(file))
 
     def _batches_of(
         self,
-        file: DataFile,
         judge: Judge,
         wanted: list[str],
         read: frozenset[str],
         condition: pc.Expression | None,
         batch_rows: int,
+        file: DataFile,
     ) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([field for field in self.schema if field.name in read])
         values = {field.name: self.partitions.value(file, field) for field in self.partitions.fields}

@@ -15,7 +15,7 @@ import pytest
 
 from sparkcrypt.arrow import GuardedTable, open_table
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
-from sparkcrypt.errors import SparkcryptError, VerificationError
+from sparkcrypt.errors import ConfigError, SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import TableWriter
 from tests.spark.support import make_policy, with_keys, without_keys
@@ -158,6 +158,88 @@ def test_int96_is_what_spark_reads(tmp_path: Path) -> None:
     assert poor.to_table(["seen", "l"]).slice(0, 2).to_pylist() == [{"seen": None, "l": [time]} for time in TIMES[:2]]
 
 
+def spark_file(rows: pa.Table, version: str | None, *entries: str, **options: Any) -> bytes:
+    """Return a file with what Spark of a version says of calendars."""
+    told = {"org.apache.spark.version": version} if version else {}
+    told |= dict.fromkeys((f"org.apache.spark.{entry}" for entry in entries), "")
+    plain = io.BytesIO()
+    with pq.ParquetWriter(plain, rows.schema, store_schema=False, **options) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata(told)
+    return plain.getvalue()
+
+
 OLD_DAYS = [date(1500, 3, 11), date(1582, 10, 14), date(1582, 10, 15), None]
 """Days that the old calendar calls 1 March 1500, and 4 and 15 October 1582, which follow each other there."""
 SPARKS_DAYS = [date(1500, 3, 1), date(1582, 10, 4), date(1582, 10, 15), None]
+
+
+def dates(days: list[date | None]) -> pa.Table:
+    """Return dates at the top, in a struct, a list and a map."""
+    kind = pa.date32()
+    return pa.table(
+        {
+            "id": pa.array(range(len(days)), pa.int64()),
+            "born": pa.array(days, kind),
+            "s": pa.array([{"x": day, "y": 1} for day in days], pa.struct([("x", kind), ("y", pa.int32())])),
+            "l": pa.array([[day, None] for day in days], pa.list_(kind)),
+            "m": pa.array([[(1, day)] for day in days], pa.map_(pa.int32(), kind)),
+        }
+    )
+
+
+def test_dates_of_the_old_calendar_are_those_of_spark(tmp_path: Path) -> None:
+    """The same days in the old calendar; a filter finds them, files between others keep their places."""
+    policy, folder = make_policy(tmp_path / "p", TAGS), tmp_path / "t"
+    writer, keys, days = TableWriter(folder, policy, None), {"born": "pii", "s.x": "fin"}, dates(OLD_DAYS)
+    new = dates([date(1500, 3, 1), date(2024, 1, 1)])
+    writer.encrypt(spark_file(new, "3.5.9"), "a", keys)
+    writer.encrypt(spark_file(days, "2.4.8"), "b", keys)
+    writer.encrypt(spark_file(new, None), "c", keys)
+    writer.encrypt(spark_file(days, "4.1.0", "legacyDateTime", write_statistics=False), "d", keys)
+    writer.encrypt(spark_file(dates([date(2020, 1, 1)]), "2.4.8"), "e", keys)
+    table = open_all(folder, policy)
+    expected = pa.concat_tables([new, dates(SPARKS_DAYS), new, dates(SPARKS_DAYS), dates([date(2020, 1, 1)])])
+    assert table.to_table().to_pylist() == expected.to_pylist()
+    on_day = pc.field("born") == date(1500, 3, 1)
+    assert table.to_table(["id"], on_day)["id"].to_pylist() == [0] * 4
+    assert table.count_rows(on_day) == 4 and table.to_table(["id"]).num_rows == 13
+    assert [len(batch) for batch in table.to_batches(["id"]) if len(batch)] == [2, 4, 2, 4, 1]
+    if SCANS_NEED_FEW_KEYS:
+        assert len(by_duckdb(table.dataset(["id"]), "true")) == 13
+        with pytest.raises(ConfigError, match=r"/b: column born .*old calendar.*scan\(\)"):
+            table.dataset(["id", "born"])
+    poor = open_all(folder, lacking(policy, tmp_path, "fin"), tags={"s.x": ["fin"]}, on_denied="null")
+    found = poor.to_table(["born", "s"], on_day).to_pylist()
+    assert found == [{"born": date(1500, 3, 1), "s": {"x": None, "y": 1}}] * 4
+
+
+def test_what_spark_reads_in_its_own_way_is_refused_by_name(tmp_path: Path) -> None:
+    """Times before 1900 by old writers, whose zone decides, and dates before the year 1; later ones are read."""
+    policy = make_policy(tmp_path / "p", TAGS)
+    for name, rows, options in (
+        ("int96", int96_rows(TIMES), {"use_deprecated_int96_timestamps": True}),
+        ("micros", int96_rows(TIMES).cast(_instants()), {}),
+        ("unknown", int96_rows(TIMES).cast(_instants()), {"write_statistics": False}),
+    ):
+        folder = tmp_path / name
+        writer = TableWriter(folder, policy, None)
+        writer.encrypt(spark_file(rows, "2.4.8", **options), "a", {"seen": "pii"})
+        table = open_all(folder, policy)
+        assert table.to_table(["id"]).num_rows == 4
+        for column, leaf in (("seen", "seen"), ("s", "s.x"), ("l", "l.element")):
+            for condition in (None, pc.field("id") == 0):
+                with pytest.raises(UnsupportedFileError, match=rf"{folder}/a: column {leaf} .*1900.*with Spark"):
+                    table.to_table([column], condition)
+        writer.encrypt(spark_file(rows.slice(2), "2.4.8", **options), "later", {"seen": "pii"})
+        assert open_all(folder / "later", policy).to_table(["seen"])["seen"].to_pylist() == [NOW, None]
+    before = pa.table({"born": pa.array([-800_000], pa.int32()).cast(pa.date32())})
+    TableWriter(tmp_path / "t", policy, None).encrypt(spark_file(before, "2.4.8"), "a", {"born": "pii"})
+    with pytest.raises(UnsupportedFileError, match=r"column born .*before the year 1.*with Spark"):
+        open_all(tmp_path / "t", policy).to_table()
+
+
+def _instants() -> pa.Schema:
+    return pa.schema(
+        [("id", pa.int64()), ("seen", INSTANT), ("s", pa.struct([("x", INSTANT)])), ("l", pa.list_(INSTANT))]
+    )
