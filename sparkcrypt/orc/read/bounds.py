@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkcrypt.calendars import FIRST_GREGORIAN_DAY
 from sparkcrypt.orc.file.protobuf import Message
 from sparkcrypt.orc.file.tail import PS_WRITER_VERSION, WRITER, Tail
 from sparkcrypt.orc.read.integer_runs import unzigzag
@@ -27,8 +28,6 @@ Bounds: TypeAlias = "tuple[Any, Any] | None"
 
 _COUNT, _INTEGERS, _FLOATS, _TEXTS, _BUCKETS, _DECIMALS, _DATES, _TIMES, _HAS_NULL = 1, 2, 3, 4, 5, 6, 7, 9, 10
 _LEAST, _MOST, _LEAST_PART, _MOST_PART, _LEAST_UTC, _MOST_UTC = 1, 2, 4, 5, 3, 4
-_FIRST_GREGORIAN_DAY = -141_427
-"""1582-10-15: before it, writers use different calendars."""
 _TRUE_TEXTS, _TRUE_TIMES = 1, 6
 """The first versions of ORC's Java writer with correct statistics of texts (HIVE-8732) and times (ORC-135)."""
 _JAVA = 0
@@ -110,7 +109,7 @@ def _signed_bounds(found: Message) -> Bounds:
 def _dates(statistics: Message, column: ReadColumn, writer: WriterFacts) -> Bounds:
     found = statistics.message(_DATES, "statistics of dates")
     days = None if found is None else _signed_bounds(found)
-    return None if days is None or min(days) < _FIRST_GREGORIAN_DAY else days
+    return None if days is None or min(days) < FIRST_GREGORIAN_DAY else days
 
 
 def _floats(statistics: Message, column: ReadColumn, writer: WriterFacts) -> Bounds:

@@ -11,7 +11,7 @@ from sparkcrypt.orc.file.encryption import Encryption
 from sparkcrypt.orc.file.protobuf import Message
 from sparkcrypt.orc.file.streams import read_stream_whole
 from sparkcrypt.orc.file.stripe import FOOTER_TIMEZONE, ROW_INDEX, Stream, read_stripe_footer
-from sparkcrypt.orc.file.tail import PS_VERSION, Stripe, Tail
+from sparkcrypt.orc.file.tail import CALENDAR, PS_VERSION, Stripe, Tail
 from sparkcrypt.orc.read.byte_runs import BitRuns, ByteRuns
 from sparkcrypt.orc.read.cursor import Positions, StreamBytes, StreamCursor
 from sparkcrypt.orc.read.integer_runs import IntegerRuns
@@ -22,6 +22,7 @@ from sparkcrypt.parquet.file.source import Input
 ENCODING_KIND, ENCODING_SIZE = 1, 2
 MOST_GROUPS = 1 << 22
 """The most row groups of a stripe."""
+_PROLEPTIC_GREGORIAN = 2
 _DIRECT, _DICTIONARY, _DIRECT_V2, _DICTIONARY_V2 = range(4)
 
 
@@ -61,6 +62,11 @@ class StripeStreams:
     def timezone(self) -> str:
         """The time zone of the stripe's writer; empty if the stripe has none."""
         return self._footer.message.text(FOOTER_TIMEZONE) or ""
+
+    @property
+    def is_in_old_calendar(self) -> bool:
+        """Whether dates are in the calendar of ORC's Java writer, which Spark assumes where a file does not say."""
+        return self._tail.footer.integer(CALENDAR) != _PROLEPTIC_GREGORIAN
 
     def has(self, column: ReadColumn, kind: int) -> bool:
         """Return whether a column has a stream of a kind."""

@@ -88,7 +88,7 @@ def _maker(kind: str, chance: random.Random) -> Callable[[int], object]:
         "boolean": lambda row: chance.random() < 0.3,
         "string": lambda row: "é" * chance.randrange(3) + str(chance.randrange(most)),
         "binary": lambda row: chance.randbytes(chance.randrange(6)),
-        "date": lambda row: datetime.date(1970, 1, 1) + datetime.timedelta(days=chance.randrange(-200_000, 200_000)),
+        "date": lambda row: datetime.date(1970, 1, 1) + datetime.timedelta(days=chance.randrange(-140_000, 200_000)),
         "timestamp": lambda row: step * chance.randrange(-9 * 10**9, 9 * 10**9),
         "decimal": lambda row: Decimal(chance.randrange(-(10 ** min(digits, 17)), 10**17)) / 100,
         "long decimal": lambda row: Decimal(chance.randrange(-(10**digits), 10**37)).scaleb(-3, Context(prec=60)),

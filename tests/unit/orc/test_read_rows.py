@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import math
 import random
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sparkcrypt.errors import FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.cipher import LocalKeys
 from sparkcrypt.orc.file.protobuf import Message
-from sparkcrypt.orc.file.tail import read_tail, tail_of
+from sparkcrypt.orc.file.tail import CALENDAR, read_tail, tail_of
 from sparkcrypt.orc.read.rows import GroupCount, RowsOrder, read_rows
 from sparkcrypt.orc.read.timestamps import LAST_LISTED, find_offsets
 from sparkcrypt.orc.read.types import _decimal, find_columns, read_type
@@ -173,6 +173,33 @@ def test_times_beyond_nanoseconds_are_refused() -> None:
     data = write_orc(pa.table({"c": seconds}), random.Random(1))
     with pytest.raises(UnsupportedFileError, match="column c has a time before 1677"):
         read_orc(data)
+
+
+def with_calendar(data: bytes, calendar: int) -> bytes:
+    """Return a small file whose footer names a calendar."""
+    at = len(data) - 1 - data[-1]
+    key, length, *rest = data[at:-1]
+    assert key == 8 and length < 126
+    return b"".join((data[:at], bytes([CALENDAR << 3, calendar, key, length + 2, *rest]), data[-1:]))
+
+
+def test_dates_are_in_the_calendar_that_the_file_names() -> None:
+    """Where it names none, in that of the Java writer, as for Spark; a filter has the converted days."""
+    days, data = [date(1500, 3, 11), date(1582, 10, 14), date(1582, 10, 15), None], io.BytesIO()
+    pa.orc.write_table(pa.table({"d": pa.array(days, pa.date32())}), data, compression="uncompressed")
+    converted = [date(1500, 3, 1), date(1582, 10, 4), date(1582, 10, 15), None]
+    for source, expected in (
+        (data.getvalue(), converted),
+        (with_calendar(data.getvalue(), 1), converted),
+        (with_calendar(data.getvalue(), 2), days),
+    ):
+        assert read_orc(source)["d"].to_pylist() == expected
+        for day in filter(None, expected):
+            assert read_orc(source, None, pc.field("d") == day)["d"].to_pylist() == [day]
+    early = io.BytesIO()
+    pa.orc.write_table(pa.table({"d": pa.array([-800_000], pa.int32()).cast(pa.date32())}), early)
+    with pytest.raises(UnsupportedFileError, match=r"column d has a date before the year 1 .*with Spark"):
+        read_orc(early.getvalue())
 
 
 def test_rows_before_the_damage_are_read() -> None:
