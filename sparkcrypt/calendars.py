@@ -15,7 +15,7 @@ FIRST_GREGORIAN_DAY = -141_427
 """1582-10-15, in days since 1970-01-01: from this day on the calendars agree."""
 FIRST_DAY = -719_164
 """The year 1 begins in the old calendar; Spark takes days before it by other rules."""
-_SWITCHES = np.array(
+SWITCHES = np.array(
     [
         *(FIRST_DAY, -682_945, -646_420, -609_895, -536_845, -500_320, -463_795, -390_745),
         *(-354_220, -317_695, -244_645, -208_120, -171_595, FIRST_GREGORIAN_DAY),
@@ -27,5 +27,5 @@ _DIFFERENCES = np.array([2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8, -9, -10, 0])
 
 def gregorian_days(days: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the days with the same names in the Gregorian calendar, all since 1970-01-01; `FIRST_DAY` or later."""
-    found: npt.NDArray[Any] = days + _DIFFERENCES[np.searchsorted(_SWITCHES, days, side="right") - 1]
+    found: npt.NDArray[Any] = days + _DIFFERENCES[np.searchsorted(SWITCHES, days, side="right") - 1]
     return found.astype(days.dtype)

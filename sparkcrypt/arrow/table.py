@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -28,7 +28,7 @@ from sparkcrypt.arrow.masked_file import read_masked
 from sparkcrypt.arrow.masks import Denied, kept_type
 from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, spark_json, with_sparks_times
 from sparkcrypt.decide.denied_text import refuse_named
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.native.open_places import Settings
 from sparkcrypt.schema import Path, shown_path
 
@@ -100,6 +100,7 @@ class GuardedTable:
                 ``strict_projection``.
             VerificationError: the policy, the table's history or the file's location do not allow a file.
             FormatError, StorageError: a file is damaged, or cannot be accessed.
+            PlanError: a file's values do not fit the type that the table has for their column.
             ConfigError: a column does not exist, or is named twice.
         """
         wanted, filtered = self._check(columns), columns_in(filter, self.schema)
@@ -246,7 +247,7 @@ class GuardedTable:
             by_path[fragment.path] for fragment in self._dataset(self.listed, judge, names).get_fragments(condition)
         ]
         singly = partial(self._batches_of, judge, wanted, read, condition, batch_rows)
-        with closing(judge.events):
+        with closing(judge.events), self._naming_types(names):
             for key, column, why in self.denied.keys_below(read):
                 judge.events.note_masked(key, column, why)
             for is_single, files in groupby(remaining, key=lambda file: self._is_read_singly(file, read)):
@@ -263,6 +264,18 @@ class GuardedTable:
                 for file in waiting:
                     if is_single or judge.old_columns(file.path):
                         yield from singly(file)
+
+    @contextmanager
+    def _naming_types(self, names: Sequence[str]) -> Iterator[None]:
+        """Name the table and the types of columns in an error of pyarrow about values that do not fit them."""
+        try:
+            yield
+        except pa.ArrowInvalid as error:
+            types = ", ".join(f"{name}: {self.schema.field(name).type}" for name in names)
+            raise PlanError(
+                f"{self.reader.table or table_folder(self.listed[0])}: a file does not fit the filter or the types of "
+                f"the table's first file ({types}): {error}; give `schema` with types that hold the values of all files"
+            ) from error
 
     def _is_read_singly(self, file: DataFile, read: frozenset[str]) -> bool:
         return not SCANS_NEED_FEW_KEYS or not read.isdisjoint(self.denied.of_file(file))

@@ -15,7 +15,7 @@ import pytest
 
 from sparkcrypt.arrow import GuardedTable, open_table
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
-from sparkcrypt.errors import ConfigError, SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import TableWriter
 from tests.spark.support import make_policy, with_keys, without_keys
@@ -156,6 +156,20 @@ def test_int96_is_what_spark_reads(tmp_path: Path) -> None:
             assert by_duckdb(table.dataset(["id", "seen"]), condition) == [(0,)] * 3
     poor = open_all(folder, lacking(policy, tmp_path, "pii"), tags={"seen": ["pii"]}, on_denied="null")
     assert poor.to_table(["seen", "l"]).slice(0, 2).to_pylist() == [{"seen": None, "l": [time]} for time in TIMES[:2]]
+
+
+def test_files_whose_types_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
+    """Values that the type of the table's first file does not hold: an error of this package, and no row."""
+    policy, folder = make_policy(tmp_path / "p", TAGS), tmp_path / "t"
+    writer = TableWriter(folder, policy, None)
+    for name, unit in (("a", "us"), ("b", "ns")):
+        writer.encrypt(written(pa.table({"seen": pa.array([1], pa.timestamp(unit, "UTC"))})), name, {"seen": "pii"})
+    with pytest.raises(
+        PlanError, match=r"/t: a file does not fit.*\(seen: timestamp\[us, tz=UTC\].*would lose data.*give `schema`"
+    ):
+        open_all(folder, policy).to_table()
+    given = pa.schema([("seen", pa.timestamp("ns", "UTC"))])
+    assert open_all(folder, policy, schema=given).to_table()["seen"].cast(pa.int64()).to_pylist() == [1000, 1]
 
 
 def spark_file(rows: pa.Table, version: str | None, *entries: str, **options: Any) -> bytes:
