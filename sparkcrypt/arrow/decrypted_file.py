@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.parquet import Footer
@@ -29,19 +28,27 @@ _OF_ENCRYPTION = (ColumnChunk.crypto_metadata.key, ColumnChunk.encrypted_column_
 _OF_FILE = (FileMetaData.encryption_algorithm.key, FileMetaData.footer_signing_key_metadata.key)
 
 
-def has_v2_pages(chunks: Iterable[SourceChunk]) -> bool:
-    """Tell whether a column's first page of data is of version 2; writers do not mix versions.
+def has_v2_pages(groups: Iterable[Iterable[SourceChunk]]) -> bool:
+    """Tell whether the first pages of data in encrypted chunks are of version 2; a column has pages of one version.
+
+    Args:
+        groups: the chunks of each row group.
 
     Raises:
-        FormatError, VerificationError: the chunk is damaged.
+        FormatError, VerificationError: a chunk is damaged.
     """
-    for chunk in chunks:
-        counted, pages = chunk.metadata.encoding_stats, chunk.page_source().pages()
-        kinds = (page.head.type for page in pages) if counted is None else (count.page_type for count in counted)
-        for kind in kinds:
-            if kind != PageType.DICTIONARY_PAGE:
-                return kind == PageType.DATA_PAGE_V2
+    for chunks in groups:
+        kinds = {_first_kind(chunk) for chunk in chunks if chunk.key is not None}
+        if kinds != {None}:
+            return PageType.DATA_PAGE_V2 in kinds
     return False
+
+
+def _first_kind(chunk: SourceChunk) -> int | None:
+    """Return the type of a chunk's first page of data; None if it has no such page."""
+    counted, pages = chunk.metadata.encoding_stats, chunk.page_source().pages()
+    kinds = (page.head.type for page in pages) if counted is None else (count.page_type for count in counted)
+    return next((kind for kind in kinds if kind != PageType.DICTIONARY_PAGE), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +64,27 @@ class Decryption:
         return DecryptedFile(stored, self)
 
 
-def plan_decryption(footer: Footer, columns: dict[int, list[SourceChunk]]) -> Decryption:
-    """Return how to read a file whose chunks of some columns are decrypted.
+def plan_decryption(footer: Footer, groups: Iterable[Iterable[SourceChunk]]) -> Decryption:
+    """Return how to read a file whose encrypted chunks are decrypted.
 
     Args:
         footer: the file's footer.
-        columns: number of a leaf -> its encrypted chunks, one for each row group.
+        groups: for each row group, its chunks that are read.
 
     Raises:
-        FormatError: a chunk is not inside the file's data.
+        FormatError, VerificationError: a chunk is damaged.
     """
     assert footer.metadata is not None  # noqa: S101 - the caller has read it
     metadata = Struct(footer.metadata.struct)
     for key in _OF_FILE:
         metadata.pop(key, None)
-    groups = [
-        _plain_group(group, {column: chunks[number] for column, chunks in columns.items()})
-        for number, group in enumerate(footer.metadata.row_groups)
-    ]
-    metadata[FileMetaData.row_groups.key] = List(STRUCT, groups)
+    sealed = [{chunk.key.column: chunk for chunk in chunks if chunk.key is not None} for chunks in groups]
+    plain = [_plain_group(group, chunks) for group, chunks in zip(footer.metadata.row_groups, sealed, strict=True)]
+    metadata[FileMetaData.row_groups.key] = List(STRUCT, plain)
     encoded = encode_struct(in_id_order(metadata))
     end = b"".join((encoded, len(encoded).to_bytes(4, "little"), PLAINTEXT_MAGIC))
-    return Decryption(sorted(chain(*columns.values()), key=SourceChunk.range), footer.offset, end)
+    chunks = [chunk for group in sealed for chunk in group.values()]
+    return Decryption(sorted(chunks, key=SourceChunk.range), footer.offset, end)
 
 
 def _plain_group(group: RowGroup, decrypted: dict[int, SourceChunk]) -> Struct:

@@ -23,7 +23,7 @@ from sparkcrypt.parquet.file.beside import Beside, beside_on, beside_path
 from sparkcrypt.parquet.file.keys import FileCiphers
 from sparkcrypt.parquet.file.source import naming, open_source
 from sparkcrypt.parquet.rewrite.rewrap import inline_footer
-from sparkcrypt.parquet.rewrite.source_chunk import column_chunks
+from sparkcrypt.parquet.rewrite.source_chunk import column_chunks, source_chunks
 from sparkcrypt.regular_files import open_regular
 from sparkcrypt.schema import Path
 
@@ -244,18 +244,19 @@ class Judge:
         """
         keys = self.keys(path)
         ciphers = FileCiphers(path, lambda request: keys.data_key(request.key_metadata or b"", request.column))
-        leaves = {number: column for number, column in enumerate(footer.columns or ()) if column.path in needed}
+        paths = [column.path for column in footer.columns or ()]
         self._decrypted.pop(path, None)
-        if footer.metadata is None or not leaves:
-            self._old[path] = frozenset()
+        self._old[path] = frozenset()
+        if footer.metadata is None or not needed:
             return
         with naming(path), open_source(file) as source:  # type: ignore[arg-type]  # it reads, seeks and has a name
-            chunks = partial(column_chunks, source, footer, ciphers)
-            logical = {number: needed[column.path] for number, column in leaves.items()}
-            self._old[path] = find_old(footer.metadata, logical, chunks)
-            sealed = [number for number, column in leaves.items() if column.encrypted]
-            if any(has_v2_pages(chunks(number)) for number in sealed):
-                self._decrypted[path] = plan_decryption(footer, {number: list(chunks(number)) for number in sealed})
+            leaves = {number: needed[column] for number, column in enumerate(paths) if column in needed}
+            self._old[path] = find_old(footer.metadata, leaves, partial(column_chunks, source, footer, ciphers))
+            chunks = partial(
+                source_chunks, source, footer, ciphers, [column for column in paths if column not in needed]
+            )
+            if footer.mode != "plaintext" and has_v2_pages(chunks()):
+                self._decrypted[path] = plan_decryption(footer, chunks())
 
 
 def open_file(path: str, settings: Settings) -> JudgedFile:
