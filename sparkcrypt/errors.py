@@ -87,6 +87,10 @@ class UnsupportedFileError(FormatError):
     """A file may be valid, but cannot be rewritten page by page; an engine that decodes it can rewrite it."""
 
 
+WRITE_ORC_ANEW = "write its rows under the policy with Spark to a new table or folder, and put that in its place"
+"""The advice for an ORC file that cannot be rewritten as it is: the engine of Spark rewrites Parquet alone."""
+
+
 class StorageError(SparkcryptError):
     """A file cannot be reached: the storage does not answer or refuses access; the file itself may be intact."""
 

@@ -110,7 +110,7 @@ class NativeStager:
         _raise_first([outcome for outcome in outcomes if outcome.error])
         if refused and self._target.format == "orc":
             raise UnsupportedFileError(
-                f"{refused[0].refused}; the engine of Spark rewrites Parquet alone, so this unit stays as it is"
+                f"{refused[0].refused}; this unit stays as it is, since Spark's engine rewrites no ORC"
             )
         if refused and scanned.rotation is not None:
             raise UnsupportedFileError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
+from sparkcrypt.errors import WRITE_ORC_ANEW, ConfigError, FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.codec_blocks import inflate_lz4, snappy_size, zstd_size
 
 NAMES = ("none", "zlib", "snappy", "lzo", "lz4", "zstd", "brotli")
@@ -116,7 +116,9 @@ class Compression:
         try:
             content = _INFLATE[self.codec](chunk, self.block_bytes)
         except KeyError as error:
-            raise UnsupportedFileError(f"{what}: {self.codec} is not decompressed here; allowed: {ALLOWED}") from error
+            raise UnsupportedFileError(
+                f"{what}: {self.codec} is not decompressed here; allowed: {ALLOWED}; {WRITE_ORC_ANEW}"
+            ) from error
         except (OSError, ValueError, zlib.error) as error:
             raise FormatError(
                 f"{what}: a chunk of {len(chunk)} bytes is no {self.codec}; expected such data"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.errors import WRITE_ORC_ANEW, FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.encryption import read_stream
 from sparkcrypt.orc.file.protobuf import MAX_FIELDS, Message, decode
 from sparkcrypt.orc.file.tail import Stripe, Tail
@@ -109,7 +109,7 @@ def _check_order(streams: Iterable[tuple[int, int, int]], what: str) -> None:
     areas = [kind in INDEX_KINDS for kind, _, _ in streams]
     if areas != sorted(areas, reverse=True):
         raise UnsupportedFileError(
-            f"{what} names index streams after data streams, which readers place differently; use the Spark engine"
+            f"{what} names index streams after data streams, which readers place differently; {WRITE_ORC_ANEW}"
         )
 
 

@@ -127,7 +127,7 @@ def tail_of(file: Input) -> Tail:
     end = file.read(max(0, file.size - READ_BYTES), min(file.size, READ_BYTES), "the end of the file")
     length = end[-1]
     postscript = decode(end[-1 - length : -1] if length < len(end) else b"", "the postscript")
-    if postscript.data(PS_MAGIC) != MAGIC:
+    if postscript.data(PS_MAGIC) not in (MAGIC, None):  # Hive 0.11 wrote none
         raise FormatError(f"offset {file.size - 1 - length}: expected a postscript that holds ORC")
     postscript_offset = file.size - 1 - length
     compression = _compression(postscript)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from sparkcrypt.calendars import FIRST_DAY, FIRST_GREGORIAN_DAY, gregorian_days
-from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.orc.file.stripe import DATA
 from sparkcrypt.orc.read.column import Mask, PresentColumn, count_valid, make_flat, pack_valid, spread
 from sparkcrypt.orc.read.cursor import Positions
@@ -73,19 +73,17 @@ class IntegerColumn(PresentColumn):
         self._integers.seek(positions)
 
     def read_values(self, count: int, valid: Mask | None) -> pa.Array:
-        """Return integers of the kind's width; dates are days since 1970-01-01, in the calendar of Spark.
+        """Return integers, the low bits of the kind's width as in ORC's readers.
+
+        Dates are days since 1970-01-01, in the calendar of Spark.
 
         Raises:
-            FormatError: one does not fit into that width.
             UnsupportedFileError: a date is before the year 1, in a calendar that only Spark converts there.
         """
-        values = self._integers.read(count_valid(count, valid))
-        fitting = values.astype(_DTYPES[self.column.kind])
-        if fitting.itemsize < values.itemsize and not np.array_equal(fitting, values):
-            raise FormatError(f"column {self.column.shown} has a value beyond its width; expected {self.column.kind}")
-        if self.column.kind == "date" and len(fitting) and fitting.min() < FIRST_GREGORIAN_DAY:
-            fitting = self._as_spark_reads(fitting)
-        return make_flat(self.column.type, fitting, valid)
+        values = self._integers.read(count_valid(count, valid)).astype(_DTYPES[self.column.kind])
+        if self.column.kind == "date" and len(values) and values.min() < FIRST_GREGORIAN_DAY:
+            values = self._as_spark_reads(values)
+        return make_flat(self.column.type, values, valid)
 
     def _as_spark_reads(self, days: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not self.streams.is_in_old_calendar:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.errors import WRITE_ORC_ANEW, UnsupportedFileError
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.orc.file.encryption import (
     ENCRYPTION_KEY,
@@ -35,7 +35,9 @@ from sparkcrypt.orc.file.statistics import Statistics
 from sparkcrypt.orc.file.tail import (
     CONTENT_LENGTH,
     ENCRYPTION,
+    MAGIC,
     PS_FOOTER_LENGTH,
+    PS_MAGIC,
     PS_METADATA_LENGTH,
     PS_STATISTICS_LENGTH,
     STATISTICS,
@@ -111,13 +113,13 @@ def write_footer(tail: Tail, footer: Message, output: Output, *, metadata_length
     """
     raw = tail.compression.deflate(footer.encode())
     output.write(raw)
-    postscript = tail.postscript.replace_field(PS_FOOTER_LENGTH, [len(raw)])
+    postscript = tail.postscript.replace_field(PS_FOOTER_LENGTH, [len(raw)]).replace_field(PS_MAGIC, [MAGIC])
     postscript = postscript.replace_field(PS_METADATA_LENGTH, [metadata_length])
     postscript = postscript.replace_field(PS_STATISTICS_LENGTH, [statistics_length] if statistics_length else [])
     # old readers expect the magic, whose field has the largest number, in the last bytes
     end = Message(postscript.name, sorted(postscript.fields, key=lambda item: item[0] >> 3)).encode()
     if len(end) > MOST_POSTSCRIPT:
-        raise UnsupportedFileError(f"its postscript would take {len(end)} bytes; use the Spark engine")
+        raise UnsupportedFileError(f"its postscript would take {len(end)} bytes; {WRITE_ORC_ANEW}")
     output.write(end + bytes((len(end),)))
 
 

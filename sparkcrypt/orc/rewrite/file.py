@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from typing import TypeAlias
 
-from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.errors import WRITE_ORC_ANEW, UnsupportedFileError
 from sparkcrypt.orc.file.cipher import LocalKeys
 from sparkcrypt.orc.file.schema import leaves
 from sparkcrypt.orc.file.tail import MAGIC, STRIPES, Tail, tail_of
@@ -83,7 +83,7 @@ def _write(source: OrcSource, variants: Sequence[AnyVariant], output: Output) ->
     tail, statistics = source.tail, source.statistics()
     if variants and (not statistics.file or len(statistics.stripes) != len(tail.stripes)):
         raise UnsupportedFileError(
-            "has no statistics of its columns, which encrypted columns must have; use the Spark engine"
+            f"has no statistics of its columns, which encrypted columns must have; {WRITE_ORC_ANEW}"
         )
     output.write(MAGIC)
     writer = StripeWriter(source, variants, statistics.stripes, output)

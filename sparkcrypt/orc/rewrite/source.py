@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
+from sparkcrypt.errors import WRITE_ORC_ANEW, ConfigError, FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.cipher import LocalKey, LocalKeys, StreamCipher
 from sparkcrypt.orc.file.encryption import NULLIFY, Encryption, Variant, variants_holding
 from sparkcrypt.orc.file.protobuf import decode
@@ -14,7 +14,7 @@ from sparkcrypt.orc.file.tail import PS_VERSION, USER_METADATA, Stripe, Tail
 from sparkcrypt.parquet.file.source import Input
 from sparkcrypt.schema import Path, join_dotted
 
-_VERSIONS = ([0, 11], [0, 12])
+_VERSIONS = ([], [0, 11], [0, 12])
 _ACID_COLUMNS = ("operation", "originalTransaction", "bucket", "rowId", "currentTransaction", "row")
 _ACID_WORD = "hive.acid."
 
@@ -136,12 +136,12 @@ def check_supported(source: OrcSource, *, encrypts: bool) -> None:
     if of_root == _ACID_COLUMNS or any(name.startswith(_ACID_WORD) for name in names):
         raise UnsupportedFileError(
             "is a file of a Hive ACID table, whose readers and compactions keep keys of rows beside it; let Hive write "
-            "the table without transactions, or encrypt it by the Spark engine"
+            "the table without transactions"
         )
     covered = sum(variant.root.last - variant.root.number + 1 for variant in source.variants)
     if tail.encryption is not None and covered != len(tail.encryption.by_column):
         raise UnsupportedFileError(
-            "a column stands in several variants, of which one alone could stay; use the Spark engine"
+            f"a column stands in several variants, of which one alone could stay; {WRITE_ORC_ANEW}"
         )
     _check_purged(source)
     _check_dark(source)
@@ -151,15 +151,15 @@ def check_supported(source: OrcSource, *, encrypts: bool) -> None:
     if version not in _VERSIONS:
         version_text = ".".join(map(str, version)) or "not told"
         raise UnsupportedFileError(
-            f"its version is {version_text}, and masks are made for 0.11 and 0.12 alone; use the Spark engine"
+            f"its version is {version_text}, and masks are made for 0.11 and 0.12 alone; {WRITE_ORC_ANEW}"
         )
     if tail.columns[0].kind != "struct":
-        raise UnsupportedFileError("its root is no struct, and the root is never encrypted; use the Spark engine")
+        raise UnsupportedFileError(f"its root is no struct, and the root is never encrypted; {WRITE_ORC_ANEW}")
     for variant in source.variants:
         if (name := _mask_name(source, variant)) != NULLIFY:
             raise UnsupportedFileError(
                 f"{join_dotted(variant.root.path)} stands in clear masked by {name}, and no mask but {NULLIFY} is made "
-                "without decoding; use the Spark engine, or --rewrap, which keeps it"
+                f"without decoding; use --rewrap, which keeps it, or {WRITE_ORC_ANEW}"
             )
 
 

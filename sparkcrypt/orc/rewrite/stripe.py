@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.errors import WRITE_ORC_ANEW, FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.encryption import STREAM_COLUMN, STREAM_KIND, STREAM_LENGTH
 from sparkcrypt.orc.file.protobuf import MAX_FIELDS, Message, decode, message
 from sparkcrypt.orc.file.schema import Column
@@ -230,7 +230,7 @@ class StripeWriter:
         if groups and len(entries) != groups:
             raise UnsupportedFileError(
                 f"{what}: has {len(entries)} entries in its row index and not {groups}, so nothing tells where row "
-                "groups begin; use the Spark engine"
+                f"groups begin; {WRITE_ORC_ANEW}"
             )
         if PRESENT in raw:
             pieces = read_pieces(self._source.file, raw[PRESENT], self._source.cipher(stripe, raw[PRESENT]))

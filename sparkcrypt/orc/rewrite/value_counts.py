@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.errors import WRITE_ORC_ANEW, FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.compression import Compression
 from sparkcrypt.orc.file.protobuf import Message, decode
 
@@ -94,7 +94,7 @@ def extent_of_present(raw: bytes, entries: Sequence[Message], compression: Compr
 def _count(statistics: Message | None, what: str) -> int:
     if statistics is None or not statistics.has(_VALUES):
         raise UnsupportedFileError(
-            f"{what}: its statistics have no counts, by which its place among others is known; use the Spark engine"
+            f"{what}: its statistics have no counts, by which its place among others is known; {WRITE_ORC_ANEW}"
         )
     return statistics.integer(_VALUES, bits=63)
 

@@ -275,7 +275,10 @@ def most_bytes(filesystem: FileSystem) -> int | None:
 
 def refusal_of_size(most: int) -> str:
     """Return the message that refuses a file whose target may be larger than ``most`` bytes."""
-    return f"the target may be larger than {most} bytes, the most that S3 copies at once; use the Spark engine"
+    return (
+        f"the target may be larger than {most} bytes, the most that S3 copies at once; write smaller files, in Parquet "
+        "also by the Spark engine"
+    )
 
 
 def _refuse_existing(exists: bool, path: str) -> None:

@@ -47,6 +47,13 @@ def patched(tail: Tail, data: bytes, footer: Message) -> bytes:
     return data[: tail.footer_offset] + raw + postscript + bytes((len(postscript),))
 
 
+def without_magic(data: bytes) -> bytes:
+    """Return a file as Hive 0.11 wrote it: its postscript has neither magic nor version."""
+    end = len(data) - 1 - data[-1]
+    postscript = decode(data[end:-1], "the postscript").replace_field(8000, []).replace_field(4, []).encode()
+    return data[:end] + postscript + bytes((len(postscript),))
+
+
 def clear_parts(path: Path) -> list[object]:
     """Return what stands in clear of a file: streams, their content, encodings, statistics without sizes and totals."""
     tail = read_tail(path)

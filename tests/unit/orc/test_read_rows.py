@@ -24,6 +24,7 @@ from sparkcrypt.parquet.file.source import naming, open_source
 from tests.unit.orc.corpus import CODECS, file, retrieve_key
 from tests.unit.orc.generated import NESTED, ROWS, TYPES, make_array, make_nested, write_orc
 from tests.unit.orc.reading import read_orc
+from tests.unit.orc.rewriting import patched
 
 HIVE_11 = Message("a type", [(1 << 3, 14)])
 SLOWLY = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
@@ -43,6 +44,24 @@ def check_equal(found: pa.Table, expected: pa.Table) -> None:
         found[name].validate(full=True)
         values, wanted = found[name], expected[name]
         assert values.equals(wanted) or repr(values.to_pylist()) == repr(wanted.to_pylist()), name
+
+
+@pytest.mark.parametrize(("kind", "written", "number"), [("short", pa.int32(), 2), ("int", pa.int64(), 3)])
+def test_integers_without_their_sign_are_what_orc_reads(kind: str, written: pa.DataType, number: int) -> None:
+    """A writer stored -3,073 as 62,463; ORC's readers take the low bits, and such statistics rule out nothing."""
+    bits = 16 if kind == "short" else 32
+    values = [2**bits - 3073, 5, 2 ** (bits - 1), 7]
+    out = io.BytesIO()
+    pa.orc.write_table(pa.table({"a": pa.array(values, written)}), out)
+    data = out.getvalue()
+    tail = read_tail(data)
+    root, column = tail.footer.messages(4, "a type")
+    types = [root.encode(), column.replace_field(1, [number]).encode()]
+    narrow = patched(tail, data, tail.footer.replace_field(4, types))
+    expected = [-3073, 5, -(2 ** (bits - 1)), 7]
+    assert read_by_pyarrow(narrow)["a"].to_pylist() == expected
+    assert read_orc(narrow)["a"].to_pylist() == expected
+    assert read_orc(narrow, ["a"], pc.field("a") == -3073)["a"].to_pylist() == [-3073]
 
 
 @SLOWLY

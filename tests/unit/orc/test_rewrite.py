@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pytest
 
+import sparkcrypt.orc
 from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError, VerificationError
 from sparkcrypt.orc import OrcEncryption, inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
 from sparkcrypt.orc.file.protobuf import decode
@@ -18,7 +19,8 @@ from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.schema import join_dotted, split_dotted
 from tests.unit.orc.corpus import CODECS, NAMES, file
-from tests.unit.orc.rewriting import OrcKeys, clear_parts
+from tests.unit.orc.reading import read_orc
+from tests.unit.orc.rewriting import OrcKeys, clear_parts, patched, without_magic
 
 PLAIN = [f"java_{codec}" for codec in CODECS] + ["java_types", "arrow_zstd"]
 NESTED = ["id", "name", "st.y", "li._elem"]
@@ -35,6 +37,31 @@ def deepest(name: str) -> list[str]:
     """Return all leaf columns of a file, and maps whole, since their keys alone are refused."""
     found = [join_dotted(column.path) for column in leaves(read_tail(file(name)).columns)]
     return list(dict.fromkeys("kv" if column.startswith("kv.") else column for column in found))
+
+
+def test_file_of_hive_0_11_is_rewritten_and_read(tmp_path: Path) -> None:
+    """Its postscript has no magic; ORC's readers take such a file for one of version 0.11."""
+    keys, data = OrcKeys(), without_magic(file("java_zlib").read_bytes())
+    assert inspect_orc(data).rows == 2500 and read_by_arrow(file("java_zlib")).equals(
+        pyarrow.orc.ORCFile(pa.BufferReader(data)).read(columns=read_by_arrow(file("java_zlib")).column_names)
+    )
+    plain = verify_orc(data)
+    rewrite_orc(data, tmp_path / "e", encryption=keys.encryption(all_roots("java_zlib")))
+    assert verify_orc(tmp_path / "e", retrieve_key=keys, equal_to=plain.digests).decrypted
+    assert read_orc(tmp_path / "e", ["id"], keys=keys).equals(read_orc(data, ["id"]))
+    rewrite_orc(tmp_path / "e", tmp_path / "p", retrieve_key=keys)
+    assert read_by_arrow(tmp_path / "p").equals(read_by_arrow(file("java_zlib")))
+
+
+def test_file_without_statistics_is_told_what_to_do(tmp_path: Path) -> None:
+    """Spark's engine rewrites no ORC, so no message may name it: the rows are written anew by a job of Spark."""
+    data = file("java_zlib").read_bytes()
+    tail = read_tail(data)
+    bare = patched(tail, data, tail.footer.replace_field(7, []))
+    with pytest.raises(UnsupportedFileError, match=r"no statistics of its columns.*to a new table or folder"):
+        rewrite_orc(bare, tmp_path / "e", encryption=OrcKeys().encryption(["id"]))
+    sources = [path.read_text() for path in Path(sparkcrypt.orc.__path__[0]).rglob("*.py")]
+    assert not [text for text in sources if "Spark engine" in text or "use Spark" in text]
 
 
 def read_by_arrow(path: Path) -> pa.Table:
