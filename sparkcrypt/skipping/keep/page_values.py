@@ -46,6 +46,9 @@ MAX_STORED_BYTES = 256 * 1024 * 1024
 MAX_DECODED_BYTES = 256 * 1024 * 1024
 """Maximum sizes of the pages of one chunk, stored and decompressed; Spark's row groups take 128 MiB.  Decoding takes up
 to four times the latter."""
+MAX_BYTES, MAX_TIMES = 64 * 1024 * 1024, 64
+"""Maximum decompressed size of all pages of a column in a file, and how many times their stored size if that is more: a
+few kB can announce any number of large pages."""
 MAX_PAGE_BYTES = 64 * 1024 * 1024
 """Maximum decompressed size of a data page, of which pyarrow holds several copies; writers aim at 1 MiB."""
 MAX_DICTIONARY_BYTES = 16 * 1024 * 1024
@@ -80,10 +83,17 @@ def distinct_values(data: DataFile, column: FileColumn, most: int) -> Iterator[l
     if len(data.metadata.row_groups) > MAX_ROW_GROUPS:
         yield f"the file has more than {MAX_ROW_GROUPS:,} row groups"
         return
+    stored = decoded = 0
     try:
         for chunk in data.chunks(column.at):
             if chunk.rows or chunk.metadata.num_values:
-                content, encodings = _copy_plain(chunk, column.element)
+                content, encodings, announced = _copy_plain(chunk, column.element)
+                stored, decoded = stored + len(content), decoded + announced
+                if decoded > max(MAX_BYTES, MAX_TIMES * stored):
+                    raise _UnknownValuesError(
+                        f"its pages decompress to more than {MAX_BYTES >> 20} MiB and to more than {MAX_TIMES} times "
+                        "their size"
+                    )
                 indexed = column.element.type == BYTE_ARRAY and _is_numbered(encodings)
                 yield from _decode_chunk(chunk, content, most, [_NAME] if indexed else None)
     except _UnknownValuesError as error:
@@ -141,8 +151,12 @@ def _to_raw_values(found: pa.Array) -> list[Raw]:
     return values
 
 
-def _copy_plain(chunk: SourceChunk, element: SchemaElement) -> tuple[bytes, set[int]]:
-    """Return a plaintext file with one chunk, whose column has only a physical type, and its data pages' encodings."""
+def _copy_plain(chunk: SourceChunk, element: SchemaElement) -> tuple[bytes, set[int], int]:
+    """Return a plaintext file with one chunk, whose column has only a physical type.
+
+    Returns:
+        The file, the encodings of its data pages, and the decompressed size that its pages announce, in bytes.
+    """
     start, end = chunk.range()
     if end - start > MAX_STORED_BYTES:
         raise _UnknownValuesError(f"it has a column chunk of more than {MAX_STORED_BYTES >> 20} MiB")
@@ -171,7 +185,7 @@ def _copy_plain(chunk: SourceChunk, element: SchemaElement) -> tuple[bytes, set[
     if values != chunk.rows or values != chunk.metadata.num_values:
         raise FormatError(f"{chunk.name}: pages hold {values} values; expected {chunk.rows}, one for each row")
     footer = encode_struct(_footer(chunk, element, first, dictionary, at - MAGIC_BYTES, decoded))
-    return b"".join([*pages, footer, len(footer).to_bytes(4, "little"), PLAINTEXT_MAGIC]), encodings
+    return b"".join([*pages, footer, len(footer).to_bytes(4, "little"), PLAINTEXT_MAGIC]), encodings, decoded
 
 
 def _check_dictionary(chunk: SourceChunk, head: PageHead) -> None:

@@ -278,6 +278,19 @@ def test_a_small_file_of_a_large_page_takes_little_memory(tmp_path: Path) -> Non
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
 
+@pytest.mark.parametrize(("value", "times"), [("x" * 60_000_000, 1), ("x" * 100, 600_000)])
+def test_a_small_file_of_much_content_takes_little_memory(tmp_path: Path, value: str, times: int) -> None:
+    """Pages of 60 MB may be there alone; what all of a file take, in one row group or in several, is bounded."""
+    file = tmp_path / "f.parquet"
+    groups = {"row_group_size": 2 * times, "data_page_size": 1 << (26 if times > 1 else 0), "write_batch_size": times}
+    pq.write_table(pa.table({"c": [value] * 4 * times}), file, compression="zstd", use_dictionary=False, **groups)
+    assert file.stat().st_size < 100_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = entry_of(file.read_bytes(), index_of(VALUES, "string"))
+    assert "decompress to more than 64 MiB and to more than 64 times their size" in str(found)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
 def with_first_header(data: bytes, change: Callable[[Struct], None]) -> bytes:
     """Return a file of one chunk and one page whose header was changed; lengths in the footer are made to fit."""
     footer = read_footer(data)
