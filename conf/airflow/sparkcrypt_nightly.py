@@ -2,6 +2,8 @@
 
 plan -> backfill, a task for each month that differs -> verify, check keys -> wait until readers have ended -> expire
 
+A night without drift still expires what earlier nights left.
+
 Copy it into the DAGs folder and set the parameters below; docs/deploy.md lists what Airflow and Spark need for it.
 """
 
@@ -46,7 +48,7 @@ NO_DATE = "__HIVE_DEFAULT_PARTITION__"
         "policy": "/etc/sparkcrypt/policy.yaml",
         "jobs": "/opt/sparkcrypt/jobs",
         "reports": "/mnt/shared/sparkcrypt/reports",
-        "grace_hours": 12,  # hours after the DAG run's start in which readers may still use old files
+        "grace_hours": 12,  # hours after the last swap in which readers may still use old files
     },
     tags=["sparkcrypt"],
 )
@@ -83,23 +85,32 @@ def sparkcrypt_nightly() -> None:
         trigger_rule="none_failed",
         **SPARK,
     )
+
+    @task
+    def end_of_grace(params: dict[str, Any]) -> str:
+        """Return when the grace of readers is over; every swap of this night was made before this task began."""
+        return (datetime.now(timezone.utc) + timedelta(hours=params["grace_hours"])).isoformat()
+
+    grace = end_of_grace()
     wait = DateTimeSensor(
         task_id="wait_for_readers",
-        target_time="{{ dag_run.run_after + macros.timedelta(hours=params.grace_hours) }}",
+        target_time="{{ ti.xcom_pull(task_ids='end_of_grace') }}",
         mode="reschedule",
         poke_interval=600,
     )
     expire = SparkSubmitOperator(
         task_id="expire",
         application="{{ params.jobs }}/backfill.py",
-        # The wait above is the only grace period.
+        # Counted for each run from its last swap, so a run that somebody else made meanwhile keeps its old files.
         application_args=[
-            *("expire", "--table", "{{ params.table }}", "--policy", "{{ params.policy }}", "--older-than", "0s")
+            *("expire", "--table", "{{ params.table }}", "--policy", "{{ params.policy }}"),
+            *("--older-than", "{{ params.grace_hours }}h"),
         ],
+        trigger_rule="none_failed",
         **SPARK,
     )
     backfill >> verify >> check_keys >> expire
-    backfill >> wait >> expire  # both are skipped if the backfill is
+    backfill >> grace >> wait >> expire  # grace and wait are skipped if the backfill is
 
 
 def _between(column: str, month: datetime) -> str:
