@@ -187,6 +187,55 @@ tell(others=list(rows.agg(F.sum("id"), F.sum("b")).first()), denied=shown(rows.s
         assert "column b" not in told[case]
 
 
+def test_task_that_spark_ends_leaves_no_failure_in_the_access_log(
+    scenario: Scenario, faults: Faults, tmp_path: Path
+) -> None:
+    """A task that is cancelled while it waits for a key was not refused one; a denied key still leaves its event."""
+    log = tmp_path / "log"
+    more = {"tags": [["pii", {"key": "slow"}]], "access_log": {"location": str(log), "required": False}}
+    scenario(
+        """
+spark = start(jar)
+configure(spark, policy)
+spark.range(10).select("id", tagged("a")).write.parquet(folder + "/out")
+tell()
+""",
+        **more,
+    )
+    script = """
+import threading, time
+spark = start(jar)
+configure(spark, policy)
+def read():
+    spark.sparkContext.setJobGroup("read", "read", interruptOnCancel=True)
+    shown(spark.read.schema("id LONG, a LONG").parquet(folder + "/out").select("a"))
+reading = threading.Thread(target=read)
+reading.start()
+if "CANCEL":
+    deadline = time.monotonic() + 60
+    while not os.path.exists(events) or "unwrap slow" not in open(events).read():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    spark.sparkContext.cancelJobGroup("read")
+reading.join()
+time.sleep(4)
+tell()
+"""
+    script = script.replace("events", repr(str(faults.folder / "events")))
+    scenario(script, **more)
+    assert faults.count("unwrap slow"), "no task asked for the key"
+    assert [event for event in read_events(log) if event["outcome"] == "failed"] == []
+    (faults.folder / "deny").write_text("slow")
+    scenario(script.replace("CANCEL", ""), **more)
+    assert {event["outcome"] for event in read_events(log)} == {"refused"}
+
+
+def read_events(log: Path) -> list[dict[str, Any]]:
+    """Return the access events that a log has."""
+    lines = [line for file in log.rglob("*") if file.is_file() for line in file.read_text().splitlines()]
+    return [event for event in map(json.loads, lines) if event.get("kind") == "access"]
+
+
 def test_key_material_in_an_external_file_is_read(scenario: Scenario) -> None:
     """Files that parquet-mr wrote with external key material are opened by it, and refused when it names other keys."""
     told = scenario("""

@@ -88,7 +88,9 @@ final class FileKeys implements DecryptionKeyRetriever {
       key = session.openKey(noted.material(), owner, file);
     } catch (ParquetCryptoRuntimeException e) {
       String[] parts = String.valueOf(e.getMessage()).split(": ", 2);
-      noteRefused(noted, parts[0]);
+      if (!(e.getCause() instanceof InterruptedException)) { // a task that Spark ended: nobody was refused, and nothing failed
+        noteRefused(noted, parts[0]);
+      }
       if (isOfKey(parts[0]) && Launch.isSpark()) {
         // Spark would report an exception raised for a footer as a corrupt file; the helper's message names owner, key and
         // principal.
