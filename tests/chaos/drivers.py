@@ -94,7 +94,7 @@ class Drivers:
             known = self._site.command(worker, "backfill", "list")["said"] or []
             runs = [run["run_id"] for run in known if run["state"] in ("done", "incomplete") and not run["expired"]]
             return ["backfill", "rollback", runs[-1], "--table", table] if runs else None
-        options = {"pass with budget": ["--max-bytes", "1"], "pass that moves old files": ["--move-old"]}
+        options = {"pass with budget": ["--max-bytes", "1B"], "pass that moves old files": ["--move-old"]}
         return ["backfill", "--table", table, "--parallelism", str(order.parallelism), *options.get(order.kind, [])]
 
 

@@ -110,7 +110,7 @@ def spark_options(function: F) -> F:
 
 
 class _Amount(click.ParamType[float]):
-    """A number with a unit, such as ``500GB`` or ``4h``; a number without one is in the smallest unit."""
+    """A number with a unit, such as ``500GB`` or ``4h``; only a zero needs none."""
 
     def __init__(self, name: str, units: Mapping[str, float], *, zero: bool = False) -> None:
         self.name, self._units, self._zero = name, units, zero
@@ -118,16 +118,21 @@ class _Amount(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the amount in the smallest unit."""
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", str(value).strip())
+        number = float(match[1]) if match else 0.0
         unit = self._units.get(match[2].lower()) if match else None
-        if match is None or unit is None or (float(match[1]) <= 0 and not self._zero):
-            allowed = ", ".join(unit for unit in self._units if unit)
-            number = "a number" if self._zero else "a number above 0"
-            self.fail(f"{value!r} is not a {self.name}; allowed: {number} with one of {allowed}", param, ctx)
-        return int(float(match[1]) * unit)
+        if match is not None and number == 0 and not match[2]:
+            unit = 1.0
+        if match is None or unit is None or (number <= 0 and not self._zero):
+            bare = match is not None and number > 0 and not match[2]
+            what = "has no unit" if bare else f"is not a {self.name}"
+            least = "a number" if self._zero else "a number above 0"
+            example = f", such as {match[1]}{[*self._units][-2]}" if bare and match else ""
+            self.fail(f"{value!r} {what}; allowed: {least} with one of {', '.join(self._units)}{example}", param, ctx)
+        return int(number * unit)
 
 
-SIZE = _Amount("size", {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12})
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+SIZE = _Amount("size", {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12})
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 DURATION = _Amount("duration", _SECONDS)
 AGE = _Amount("duration", _SECONDS, zero=True)
 
