@@ -3,6 +3,7 @@
     SparkcryptError                       1
     ├── ConfigError                      78   a policy, option or environment that cannot be used as it stands
     ├── PlanError                        65   tags, policy and schema do not make a plan
+    │   └── PredicateError               64   --where is no condition on the partition columns of a table
     ├── KeyServiceError                  69   the key service did not do what was asked
     │   ├── KeyNotFoundError             69   it has no such key
     │   ├── KeyRetiredError              69   the version of the key that is needed was retired, and can be brought back
@@ -16,8 +17,8 @@
     │   └── SourceChangedError           74   somebody wrote to what a run was rewriting; it can be tried again
     └── RunConflictError                 75   another run, or another policy, holds this table
 
-Usage errors of the command line end with 64, drift with 2.  A message says what happened, to which thing, what is
-allowed and the next step.  It never holds key bytes, tokens or computed authentication tags.
+Other usage errors of the command line end with 64 too, drift with 2.  A message says what happened, to which thing,
+what is allowed and the next step.  It never holds key bytes, tokens or computed authentication tags.
 """
 
 from __future__ import annotations
@@ -45,6 +46,12 @@ class PlanError(SparkcryptError):
     """Tags, policy and schema do not make a plan."""
 
     exit_code = 65
+
+
+class PredicateError(PlanError):
+    """``--where`` is no condition on the partition columns of a table."""
+
+    exit_code = EXIT_USAGE
 
 
 class KeyServiceError(SparkcryptError):

@@ -12,6 +12,7 @@ AGAIN = "then run the same command again: it goes on where it stopped."
 NEXT_STEPS = {
     "ConfigError": f"Correct the policy, option or setting that the message names; {AGAIN}",
     "PlanError": f"Correct the tags or the policy until `sparkcrypt plan` makes a plan of the table; {AGAIN}",
+    "PredicateError": "Correct --where as the message says, and run again.",
     "KeyServiceError": f"Look at the key service; {AGAIN}",
     "KeyNotFoundError": f"Restore the key from a backup, or correct its name in the policy; {AGAIN}",
     "KeyRetiredError": f"Bring the versions back (`sparkcrypt keys retire KEY_ID --undo`), and rotate; {AGAIN}",

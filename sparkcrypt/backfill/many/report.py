@@ -9,7 +9,14 @@ from typing import Any
 from sparkcrypt.backfill.many.keys_in_use import Coverage
 from sparkcrypt.backfill.many.table_failures import TableError
 from sparkcrypt.backfill.report.report import Outcome, Report
-from sparkcrypt.errors import EXIT_DRIFT, ConfigError, RunConflictError, SparkcryptError, VerificationError
+from sparkcrypt.errors import (
+    EXIT_DRIFT,
+    ConfigError,
+    PredicateError,
+    RunConflictError,
+    SparkcryptError,
+    VerificationError,
+)
 
 KIND, VERSION = "sparkcrypt backfill", 1
 
@@ -134,6 +141,8 @@ class PassReport:
             return RunConflictError.exit_code
         if self._is_only(ConfigError) and not self.tables:
             return ConfigError.exit_code
+        if self._is_only(PredicateError) and all(report.outcome == "failed" for report in self.tables):
+            return PredicateError.exit_code
         return VerificationError.exit_code
 
     def _is_only(self, kind: type[SparkcryptError]) -> bool:

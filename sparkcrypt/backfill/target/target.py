@@ -10,7 +10,7 @@ from sparkcrypt import names
 from sparkcrypt.backfill.target.beside import refuse_formats_at
 from sparkcrypt.backfill.target.kinds import LEFT_ALONE, refuse_kinds
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, refuse_overlaps
-from sparkcrypt.errors import PlanError, SourceChangedError
+from sparkcrypt.errors import PlanError, PredicateError, SourceChangedError
 from sparkcrypt.names import FileFormat
 from sparkcrypt.native.beside_data import marks_above, refuse_format
 from sparkcrypt.orc import is_orc
@@ -150,12 +150,13 @@ class CatalogTarget:
         """Return the table's partitions, or the table itself.
 
         Raises:
-            PlanError: ``where`` refers to something other than partition columns, or units overlap.
+            PredicateError: ``where`` refers to something other than partition columns.
+            PlanError: units overlap.
         """
         if self.table.partition_columns:
             refuse_formats_at(HadoopFiles(self.spark), self.base)  # units are partitions; a format's list is above them
         elif where:
-            raise PlanError(f"{self.name} has no partitions, so it cannot be narrowed by --where; leave it out")
+            raise PredicateError(f"--where {where!r}: {self.name} has no partitions to choose among; leave it out")
         units = units_of(self.spark, self.table, where)
         refuse_overlaps(units)
         return units
@@ -219,7 +220,7 @@ class PathTarget:
     def units(self, where: str | None) -> tuple[Unit, ...]:
         """Return the folder as one unit."""
         if where:
-            raise PlanError("--where works on tables; a bare folder is swapped as a whole")
+            raise PredicateError(f"--where {where!r}: a bare folder is swapped as a whole, so leave it out")
         return (Unit(self.path, self.path, None, "", {}),)
 
     def locations(self) -> tuple[str, ...]:
@@ -245,7 +246,8 @@ def units_of(spark: SparkSession, table: Table, where: str | None = None) -> tup
     """Return a table's partitions that a predicate chooses, or the table itself, without their files.
 
     Raises:
-        PlanError: ``where`` refers to something other than partition columns, or the partitions cannot be listed.
+        PredicateError: ``where`` refers to something other than partition columns.
+        PlanError: the partitions cannot be listed.
     """
     if not table.partition_columns:
         return (Unit(table.full_name, table.location, None, "", {}),)

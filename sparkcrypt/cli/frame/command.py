@@ -24,7 +24,7 @@ EXIT_CODES = {
     EXIT_UNEXPECTED: "an error that nothing foresaw",
     2: "plan, backfill and rotate with --dry-run: files differ from the plan, or would be rewrapped; "
     "shred plan: a key is due",
-    EXIT_USAGE: "the command line is wrong",
+    EXIT_USAGE: "the command line is wrong, or --where is no condition on partition columns",
     65: "tags, policy and schema do not make a plan",
     66: "not a Parquet or ORC file, or a damaged one",
     69: "key service: key not found, or it cannot be reached",

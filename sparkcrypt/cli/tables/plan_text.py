@@ -29,6 +29,8 @@ def plan_text(target_plan: TargetPlan) -> str:
     lines += [f"rotation overdue: {due.to_text()}" for due in target_plan.overdue]
     lines += [f"held: {survey.name}: {survey.held_by}" for survey in target_plan.surveys if survey.held_by]
     lines += [f"in no table: {text}" for text in target_plan.stray]
+    if not target_plan.surveys:
+        lines += [f"warning: {text}" for text in target_plan.report.warnings]
     if target_plan.refused is not None:
         lines.append(f"refused: {target_plan.refused}")
     return "\n".join(lines)

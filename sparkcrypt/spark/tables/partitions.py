@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sparkcrypt.errors import PlanError
+from sparkcrypt.errors import PredicateError
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Partition, Table
@@ -31,7 +34,7 @@ def choose_partitions(spark: SparkSession, table: Table, where: str | None) -> t
         where: SQL over partition columns, such as ``day >= '2026-01-01'``.
 
     Raises:
-        PlanError: the predicate is not SQL, or names other columns.
+        PredicateError: the predicate is not SQL, or names other columns.
     """
     partitions = Catalog(spark).partitions(table)
     if not where or not partitions:
@@ -43,11 +46,45 @@ def choose_partitions(spark: SparkSession, table: Table, where: str | None) -> t
         frame = spark.createDataFrame(rows, texts)
         for name in table.partition_columns:
             frame = frame.withColumn(name, F.col(f"`{name}`").cast(types[name.lower()]))
-        kept = {int(row[_PLACE]) for row in frame.where(where).collect()}
+        with _without_log():
+            kept = {int(row[_PLACE]) for row in frame.where(where).collect()}
     except JVM_ERRORS as error:
-        allowed = ", ".join(table.partition_columns)
-        raise PlanError(f"--where {where!r}: {str(error).splitlines()[0]}; allowed columns: {allowed}") from error
+        columns = ", ".join(f"{name} ({types[name.lower()].simpleString()})" for name in table.partition_columns)
+        name, value = partitions[-1].values[0]
+        raise PredicateError(
+            f"--where {where!r}: {_reason(error, [*types])}; allowed: a condition in SQL on the partition columns of "
+            f"{table.full_name}: {columns}; such as --where \"{name} = '{value}'\""
+        ) from error
     return tuple(partition for place, partition in enumerate(partitions) if place in kept)
+
+
+def _reason(error: BaseException, columns: list[str]) -> str:
+    """Return Spark's reason against a predicate, without its error class and its names of internal columns."""
+    text = " ".join(next((line for line in str(error).splitlines() if line.strip()), "it is no condition").split())
+    unknown = re.search(r"with name (`[^ ]+`) cannot be resolved", text)
+    if unknown is None:
+        return re.sub(r"^\[[A-Z_.]+\] ?", "", text).partition(" SQLSTATE")[0].rstrip(".;")
+    in_files = unknown[1].strip("`").lower() in columns
+    return f"{unknown[1]} is {'in the files, and no partition column' if in_files else 'no column of the table'}"
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep pyspark, in 4.0 and later, from logging an error with its whole stack of Java before it raises it."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:
+        yield
+        return
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 def _schema(table: Table) -> T.StructType:
