@@ -77,6 +77,18 @@ def _late_key(policy: Policy, service: KeyService, key_id: str, now: datetime) -
 
 
 def _make_key(policy: Policy, service: KeyService, key_id: str, now: datetime | None) -> bool:
+    if not is_made_by_write(policy, service, key_id, now=now):
+        return False
+    service.create(key_id)
+    return True
+
+
+def is_made_by_write(policy: Policy, service: KeyService, key_id: str, *, now: datetime | None = None) -> bool:
+    """Return whether a key is missing that the policy lets a write create; nothing is created.
+
+    Raises:
+        KeyNotFoundError: as `make_bucket_keys`.
+    """
     rules = [rule for rule in policy.tags if rule.template_of(key_id) is not None]
     if not rules or not all(rule.create_keys for rule in rules):
         return False
@@ -94,7 +106,5 @@ def _make_key(policy: Policy, service: KeyService, key_id: str, now: datetime | 
             raise KeyNotFoundError(f"key {key_id!r} is not there, and no write makes it: {shredded}") from absent
         with suppress(KeyAccessDeniedError):  # where even the footer's key is missing, keys are lost or not mounted
             service.describe(policy.footer_key)
-    else:
-        return False
-    service.create(key_id)
-    return True
+        return True
+    return False

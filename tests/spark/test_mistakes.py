@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from sparkcrypt.backfill.audit.write_key_audit import key_audit
+from sparkcrypt.backfill.engine.keks import table_keks
+from sparkcrypt.backfill.state.store import LocalStateStore
 from tests.spark.sessions import run_command
-from tests.spark.support import Lake, make_policy
+from tests.spark.support import Lake, key_service, make_policy
 from tests.spark.tables import make_table
 
 pytestmark = pytest.mark.spark
@@ -46,3 +51,46 @@ def test_predicate_that_does_not_fit_the_table_is_a_usage_error(lake: Lake, capf
     assert both.exit_code == 74, both.output  # one of the tables fits it
     none = run_command(lake, "plan", "--table", table, "--where", "p = 7", "--policy", policy)
     assert "'p = 7' chooses no partition" in none.output
+
+
+def test_plan_names_the_keys_that_are_missing(lake: Lake) -> None:
+    """Each with the next step, and ends with 69: one that was never made is to be made, all others never; none is made.
+
+    A key that files, the state directory or a tombstone know is lost, or shredded.
+    """
+    made = make_policy(lake.root / "p", tags="\n  pii: {key: 'pii-{p}'}\n")
+    policy, service = str(lake.root / "p" / "policy.yaml"), key_service(made)
+    make_table(lake, "t", partitions=4)
+    table, store = lake.name("t"), LocalStateStore(lake.root / "p" / "state")
+    service.create("pii-0")
+    service.create("pii-2")
+    table_keks(store, "id-1", service, ["pii-2"], config=made.key_service, data_key_bits=128)
+    with key_audit(store, made, "shred apply") as audit:
+        service.create("pii-3")
+        audit.begin("pii-3", "case 4711", "probe", [])
+        audit.bury("pii-3", "case 4711", "2026-01-01T00:00:00Z", [], "deleted")
+    for key_id in ("pii-2", "pii-3"):
+        service.delete(key_id)
+    before = [key.key_id for key in service.list_keys()]
+    done = run_command(lake, "plan", "--table", table, "--policy", policy)
+    assert done.exit_code == 69, done.output
+    told = {line.split("'")[1]: line for line in done.output.splitlines() if line.startswith("missing key:")}
+    assert set(told) == {"pii-1", "pii-2", "pii-3"}
+    assert (
+        "if it is new, or moves from a former key service: `sparkcrypt keys create pii-1 --policy FILE`"
+        in told["pii-1"]
+    )
+    assert "lost, and not new: restore it" in told["pii-2"]
+    assert "was shredded, and its id is never used again" in told["pii-3"]
+    assert not any("keys create" in told[key] for key in ("pii-2", "pii-3"))
+    document = json.loads(run_command(lake, "plan", "--table", table, "--policy", policy, "--json").stdout)
+    assert [key["key_id"] for key in document["missing_keys"]] == [*told]
+    for command in (["plan"], ["backfill", "--dry-run"]):
+        many = run_command(lake, *command, "--database", lake.database, "--policy", policy)
+        assert many.exit_code == 69, many.output
+        assert sum("missing key:" in line for line in many.output.splitlines()) == 3
+    assert [key.key_id for key in service.list_keys()] == before
+    service.delete("footer")
+    without = run_command(lake, "plan", "--table", table, "--policy", policy)
+    assert without.exit_code == 69, without.output
+    assert "missing key: 'footer'" in without.output and "keys create" not in without.output

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.backfill.drift.scan import ScannedUnit, list_summaries
 from sparkcrypt.backfill.report.amount import Amount
 from sparkcrypt.backfill.target.beside import describe_foreign
-from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.backfill.target.unit import Unit, partition_of
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.schema import Path, join_dotted
@@ -47,6 +47,7 @@ class UnitSurvey:
         wrappings: the wrapped keys on which the data keys of its files depend.
         dark: columns of the plan that are under a shredded key in a file, or were replaced by nulls for that reason.
         held_by: what lies beside its data, for which a run leaves it unchanged; None if nothing does.
+        keys: the master keys of the columns of those files that differ, by the plan.
     """
 
     unit: Unit
@@ -58,6 +59,7 @@ class UnitSurvey:
     wrappings: frozenset[Wrapping] = frozenset()
     dark: frozenset[Path] = frozenset()
     held_by: str | None = None
+    keys: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -80,6 +82,8 @@ class UnitSurvey:
             "unit": self.name,
             "location": self.unit.location,
             "held_by": self.held_by,
+            "keys": sorted(self.keys),
+            "under": sorted({wrapping.key_id for wrapping in self.wrappings}),
             **self.amount.to_dict(),
             "drift": dict(sorted(files_by_kind([self]).items())),
             "actions": {action: amount.to_dict() for action, amount in sorted(self.actions.items())},
@@ -143,7 +147,17 @@ def survey_unit(
             if path in scanned.dark.get(file, ()) or path in summary.purged
         ),
         held_by=held_by,
+        keys=_list_keys(scanned, by_file, plan),
     )
+
+
+def _list_keys(scanned: ScannedUnit, differing: Container[str], plan: EncryptionPlan) -> frozenset[str]:
+    found: set[str | None] = set()
+    for folder in scanned.unit.folders:
+        names = [file.path for file in folder.files if file.path in differing and file.path in scanned.columns]
+        for columns in {id(scanned.columns[name]): scanned.columns[name] for name in names}.values():
+            found.update(columns.key_ids(plan, partition_of(scanned.unit, folder)).values())
+    return frozenset(key_id for key_id in found if key_id is not None)
 
 
 def _tags_of(found: Iterable[Drift], columns: FileColumns) -> set[str | None]:

@@ -15,6 +15,7 @@ from sparkcrypt.backfill.drift.unit_survey import count_calls
 from sparkcrypt.backfill.journal.journal import new_run_id
 from sparkcrypt.backfill.many.chosen_tables import Choice, Chosen, choose_tables
 from sparkcrypt.backfill.many.key_status import tell_overdue
+from sparkcrypt.backfill.many.missing_keys import KeySearch
 from sparkcrypt.backfill.many.pass_progress import PassProgress
 from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport
@@ -136,7 +137,7 @@ class _Pass:
         self._others = OtherTables(spark, policy.aliases)
         self._gate = Gate(spark, policy, accept_path_readers=options.accept_path_readers)
         self._reports: list[Report] = []
-        self._failures = TableFailures()
+        self._failures, self._keys = TableFailures(), KeySearch(policy)
         self._unchanged: list[str] = []
         self._looked_at: list[tuple[StateStore, str]] = []
 
@@ -144,7 +145,8 @@ class _Pass:
         """Run over a bare folder; return the report of the pass."""
         run = self._options.run
         target = find_target(self._spark, None, path, self._policy, None, run.engine)
-        self._reports.append(self._run(target, run))
+        report = self._run(target, run)
+        self._reports.append(self._keys.add_missing(report, self._store(target)) if run.dry_run else report)
         return self._report()
 
     def run_on_tables(self, chosen: Iterable[Chosen]) -> PassReport:
@@ -186,7 +188,7 @@ class _Pass:
             return  # no column is tagged or encrypted, so the table is not changed: it gets no identity either
         self._reports.append(self._run(target if run.dry_run else target.with_identity(), run))
         if run.dry_run:
-            self._reports[-1] = self._with_rule(self._reports[-1], target)
+            self._reports[-1] = self._keys.add_missing(self._with_rule(self._reports[-1], target), store)
         if not run.dry_run and run.rotate_key is not None:
             self._count_calls(target.name)
         elif not run.dry_run and run.where is None and self._is_settled(self._reports[-1]):

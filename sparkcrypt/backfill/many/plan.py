@@ -10,6 +10,7 @@ from sparkcrypt.backfill.drift.difference import NO_DATA_FILE, Drift, drift_of_s
 from sparkcrypt.backfill.drift.inherited import InheritedColumn, sum_up_inherited
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.many.key_status import Due, find_overdue
+from sparkcrypt.backfill.many.missing_keys import KeySearch
 from sparkcrypt.backfill.many.refused_tables import Gate
 from sparkcrypt.backfill.report.progress import Silent
 from sparkcrypt.backfill.report.report import Report
@@ -19,7 +20,7 @@ from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.beside import find_summaries_above
 from sparkcrypt.backfill.target.target import Target
 from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.errors import EXIT_DRIFT, VerificationError
+from sparkcrypt.errors import EXIT_DRIFT, KeyNotFoundError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
@@ -28,7 +29,16 @@ from sparkcrypt.spark.tables.rules import rule_lines
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OF_REPORT = ("units_left", "files_left", "bytes_left", "estimated_seconds", "coverage", "planned")
+_OF_REPORT = (
+    "units_left",
+    "files_left",
+    "bytes_left",
+    "estimated_seconds",
+    "coverage",
+    "planned",
+    "missing_keys",
+    "warnings",
+)
 """Members that are copied from the report of a dry run."""
 
 
@@ -75,9 +85,11 @@ class TargetPlan:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 74 if a run would refuse it or find stray files, 2 if files differ from the plan, else 0."""
+        """The exit code: 74 if a run would refuse it or find stray files, 69 if it lacks keys, 2 on drift, else 0."""
         if self.refused is not None or self.report.quarantined or self.stray:
             return VerificationError.exit_code
+        if self.report.missing_keys:
+            return KeyNotFoundError.exit_code
         return EXIT_DRIFT if self.report.units_left or self.above else 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,6 +142,7 @@ def plan_target(
     job = open_job(spark, target, policy, options, Silent())
     refused = _find_refusal(spark, target, policy, job.store, accept_path_readers=accept_path_readers)
     report, surveyed = report_dry_run(job)
+    report = KeySearch(policy).add_missing(report, job.store)
     missing = rule_lines(spark, target.table, policy) if target.table is not None else ()
     overdue = find_overdue(open_key_service(policy.key_service), policy, _list_keys(surveyed.units))
     above = tuple(drift_of_summary(path, above=True) for path in find_summaries_above(job.files, target))

@@ -12,6 +12,7 @@ from sparkcrypt.backfill.report.report import Outcome, Report
 from sparkcrypt.errors import (
     EXIT_DRIFT,
     ConfigError,
+    KeyNotFoundError,
     PredicateError,
     RunConflictError,
     SparkcryptError,
@@ -131,11 +132,15 @@ class PassReport:
     def exit_code(self) -> int:
         """The exit code: an error if something was left out, the code for drift if a dry run found drift, else 0.
 
+        A dry run whose tables need keys that are missing ends with the code of `KeyNotFoundError`.
+
         If the only errors are that other runs hold tables or took this one over, it is the code of `RunConflictError`,
         so that a scheduler can tell a condition that ends by itself.  If no table could be worked on, and each met a
         `ConfigError`, it is that error's code.
         """
         if not self.left_out:
+            if any(report.missing_keys for report in self.tables):
+                return KeyNotFoundError.exit_code
             return EXIT_DRIFT if self.dry_run and self.drifts else 0
         if self._is_only(RunConflictError):
             return RunConflictError.exit_code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +15,8 @@ Outcome: TypeAlias = Literal[
 
 NEEDS_CONSENT = "decryption"
 """The start of a warning of a dry run that a run would have to decrypt columns."""
+KEY_NOT_KNOWN = "whether key"
+"""The start of a warning that the key service did not say if it has a key."""
 WITHOUT_EFFECT = "tag without effect:"
 """The start of a warning about a tag that encrypts nothing."""
 IN_CLEAR = "in clear:"
@@ -65,6 +67,8 @@ class Report:
         audit: number and digest of the audit's newest entry, to be kept where others cannot write; None without one.
         untagged: whether no column has a tag that encrypts, and no file differs from that or has a column that is
             encrypted without one, so that nothing of the table is encrypted.
+        missing_keys: in a dry run, the master keys that a run would need and the key service does not have, as JSON
+            values: ``key_id``, how many ``units`` need it, and ``why``: what is known of it, and what to do.
         data_columns: number of columns in files, with those inside of nested ones counted singly.
     """
 
@@ -103,6 +107,7 @@ class Report:
     new_location: str | None = None
     untagged: bool = False
     data_columns: int = 0
+    missing_keys: tuple[Mapping[str, Any], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -118,6 +123,7 @@ class Report:
             "index": dict(self.index) if self.index else None,
             "quarantined": [dict(unit) for unit in self.quarantined],
             "planned": [dict(unit) for unit in self.planned],
+            "missing_keys": [dict(key) for key in self.missing_keys],
             "problems": [dict(problem) for problem in self.problems],
             "awaiting_expiry": dict(self.awaiting_expiry) if self.awaiting_expiry else None,
         }
@@ -180,6 +186,11 @@ class Report:
         waiting = self.awaiting_expiry or {}
         late = ", beyond its grace: run `sparkcrypt backfill expire`" if waiting.get("beyond_grace") else ""
         return f"plaintext awaiting expiry: {files:,} files, {total:,} bytes, since {waiting.get('since')}{late}"
+
+
+def describe_missing_keys(keys: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each missing master key of a report."""
+    return [f"missing key: {key['key_id']!r}, for {count_of(key['units'], 'unit')}: {key['why']}" for key in keys]
 
 
 def describe_untagged(table: str, data_columns: int) -> str:

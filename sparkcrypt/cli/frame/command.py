@@ -27,7 +27,7 @@ EXIT_CODES = {
     EXIT_USAGE: "the command line is wrong, or --where is no condition on partition columns",
     65: "tags, policy and schema do not make a plan",
     66: "not a Parquet or ORC file, or a damaged one",
-    69: "key service: key not found, or it cannot be reached",
+    69: "key service: key not found, or it cannot be reached; plan: a run would need a key that is missing",
     70: "jar, helper or interpreter",
     71: "a file cannot be reached where it is",
     74: "something was checked and is not as promised",

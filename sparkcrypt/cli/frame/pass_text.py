@@ -7,7 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.many.report import NOT_IN_PLACE
-from sparkcrypt.backfill.report.report import IN_CLEAR, NEEDS_CONSENT, WITHOUT_EFFECT
+from sparkcrypt.backfill.report.report import (
+    IN_CLEAR,
+    KEY_NOT_KNOWN,
+    NEEDS_CONSENT,
+    WITHOUT_EFFECT,
+    describe_missing_keys,
+)
 from sparkcrypt.cli.frame.output import align_table
 from sparkcrypt.text import count_of, size_of
 
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
     from sparkcrypt.backfill.report.report import Report
 
 _SHOWN = 20
-_OF_PLANS = (NOT_IN_PLACE, NEEDS_CONSENT, WITHOUT_EFFECT, IN_CLEAR)
+_OF_PLANS = (NOT_IN_PLACE, NEEDS_CONSENT, WITHOUT_EFFECT, IN_CLEAR, KEY_NOT_KNOWN)
 """How warnings begin that the table of a plan does not show already."""
 
 
@@ -120,6 +126,7 @@ def _texts(done: PassReport) -> Iterator[str]:
         for unit in report.quarantined:
             yield f"quarantined: {report.table}: {unit['unit']}: {unit['error']}: {unit['message']}"
     for report in done.tables:
+        yield from (f"{report.table}: {line}" for line in describe_missing_keys(report.missing_keys))
         for warning in _select_warnings(report.warnings, dry_run=done.dry_run):
             yield f"warning: {report.table}: {warning}"
     yield from _describe_held(done.tables)

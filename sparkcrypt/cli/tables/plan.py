@@ -72,7 +72,8 @@ def plan(
 ) -> None:
     """Show the plan of a table or folder, the drift of its files from it, and what a run would do.
 
-    Exits with 0 when every file matches, with 2 on drift, and with 74 when a table could not be planned, a run would
+    Exits with 0 when every file matches, with 2 on drift, with 69 when the key service lacks a key that a run would
+    need, which is named with the next step, and with 74 when a table could not be planned, a run would
     refuse it, the folder of a unit is missing or cannot be listed, or files came to a folder that it has left. With
     --database, or a pattern as --table, it shows the drift of many tables, as `sparkcrypt backfill --dry-run` does.
     With --schema, or --avro-schema alone, it plans without Spark and without files; --table then only names the table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.report.report import describe_untagged
+from sparkcrypt.backfill.report.report import KEY_NOT_KNOWN, describe_missing_keys, describe_untagged
 from sparkcrypt.cli.frame.pass_text import actions_text, estimate_text
 from sparkcrypt.text import count_of, size_of
 
@@ -22,6 +22,7 @@ def plan_text(target_plan: TargetPlan) -> str:
     lines = [target_plan.plan.table_text(), "", *_drift(target_plan)]
     if target_plan.report.units_left:
         lines.append(_to_do(target_plan.report))
+    lines += describe_missing_keys(target_plan.report.missing_keys)
     lines += map(str, target_plan.inherited)
     lines += [f"not in the table's properties: {text}" for text in target_plan.not_in_place]
     if target_plan.not_in_place:
@@ -29,8 +30,8 @@ def plan_text(target_plan: TargetPlan) -> str:
     lines += [f"rotation overdue: {due.to_text()}" for due in target_plan.overdue]
     lines += [f"held: {survey.name}: {survey.held_by}" for survey in target_plan.surveys if survey.held_by]
     lines += [f"in no table: {text}" for text in target_plan.stray]
-    if not target_plan.surveys:
-        lines += [f"warning: {text}" for text in target_plan.report.warnings]
+    shown = KEY_NOT_KNOWN if target_plan.surveys else ""
+    lines += [f"warning: {text}" for text in target_plan.report.warnings if text.startswith(shown)]
     if target_plan.refused is not None:
         lines.append(f"refused: {target_plan.refused}")
     return "\n".join(lines)
