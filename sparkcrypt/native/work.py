@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -95,7 +96,8 @@ def failure(order: Order, error: BaseException) -> FileOutcome:
     if isinstance(error, SparkcryptError):
         error_text = type(error).__name__, str(error)
     elif isinstance(error, OSError):
-        error_text = StorageError.__name__, f"{order.source}: {error}"
+        written = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+        error_text = StorageError.__name__, f"{order.target if written else order.source}: {error}"
     else:
         _LOG.error("%s: unforeseen error", order.source, exc_info=error)
         what = f"{type(error).__name__}: {error}"

@@ -23,6 +23,7 @@ from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter, recheck
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.jvm.failures import find_storage_error
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 
 PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0)
@@ -92,6 +93,9 @@ class UnitWork:
             raise
         except JVM_ERRORS as error:
             refuse_changed(run.files, scanned.unit, error)
+            of_files = find_storage_error(error)
+            if of_files is not None:
+                raise StorageError(f"{survey.name}: {of_files}") from error
             raise SparkcryptError(f"{survey.name}: {': '.join(read_java_error(error))}") from error
         except OSError as error:
             refuse_changed(run.files, scanned.unit, error)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -38,11 +41,14 @@ from sparkcrypt.backfill.target.unit import (
 from sparkcrypt.backfill.work.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.backfill.work.ledger import record_swap
 from sparkcrypt.backfill.work.move_old import move_old_files
-from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
+from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, StorageError, VerificationError
 from sparkcrypt.spark.files.access_rights import copy_access, find_access_differences
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.jvm.failures import is_disk_full
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.text import size_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,51 @@ class _Staged:
     work: StagedWork
     proof: Proof
     evidence: dict[str, Any]
+
+
+class _Space:
+    """The free space of a run's disk, of which units that are being staged take what they need."""
+
+    def __init__(self, files: HadoopFiles) -> None:
+        self._files, self._mutex = files, threading.Lock()
+        self._needed: dict[str, int] = {}
+        self._left = 0
+
+    @contextmanager
+    def reserved(self, unit: Unit, staged: str) -> Iterator[None]:
+        """Refuse a unit that the disk has no space for, before the block stages it; describe a disk that gets full.
+
+        Raises:
+            StorageError: new files as large as the old ones do not fit, or the block found the disk full.
+        """
+        with self._mutex:
+            free, others = self._files.free_bytes(staged), sum(self._needed.values())
+            # What others have written so far is in both, so less may be left than there is, and never more.
+            self._left = free or 0 if not self._needed else max(self._left, (free or 0) - others)
+            if free is not None and unit.total_bytes > self._left:
+                raise _full_error(unit, staged, free, "nothing was staged", others)
+            self._left -= unit.total_bytes
+            self._needed[unit.name] = unit.total_bytes
+        try:
+            yield
+        except (*JVM_ERRORS, OSError, SparkcryptError) as error:
+            if not is_disk_full(error):
+                raise
+            raise _full_error(unit, staged, self._files.free_bytes(staged), "its staged files are deleted") from error
+        finally:
+            with self._mutex:
+                del self._needed[unit.name]
+
+
+def _full_error(unit: Unit, staged: str, free: int | None, what: str, others: int = 0) -> StorageError:
+    place = staged.rpartition("/.sparkcrypt/")[0] or staged
+    amount = "no space is left" if free is None else f"{size_of(free)} are free"
+    shared = f", {size_of(others)} of it for units that are being staged now" if others else ""
+    return StorageError(
+        f"{unit.name}: the disk of {place} is full: its new files need {size_of(unit.total_bytes)}, and "
+        f"{amount}{shared}; {what}, and the unit is unchanged; free space, such as by `sparkcrypt backfill expire`, "
+        "and run again; --max-bytes limits how much a pass rewrites"
+    )
 
 
 class UnitRewriter:
@@ -65,6 +116,7 @@ class UnitRewriter:
         self._files = run.files
         self._attempts: Counter[str] = Counter()
         self._statistics: tuple[float, Any] | None = None
+        self._space = _Space(run.files)
 
     def process(self, scanned: ScannedUnit, notes: tuple[str, ...] = ()) -> UnitOutcome:
         """Take one unit from listed to swapped.
@@ -139,7 +191,8 @@ class UnitRewriter:
         run, unit = self.run, scanned.unit
         run.progress.step(unit.name, "staging")
         sources = files_of(self._files, unit.folders, scanned.summaries, run.secret)
-        work = self.stager.stage(scanned, staged, unit_progress.tell_rewritten)
+        with self._space.reserved(unit, staged):
+            work = self.stager.stage(scanned, staged, unit_progress.tell_rewritten)
         copy_access(self._files, unit.location, staged)
         folders = list_folders(self._files, staged)
         run.journal.write(UnitStaged(unit.name, staged, folders))

@@ -13,7 +13,7 @@ import click
 
 from sparkcrypt.cli.frame.output import encode_json, say
 from sparkcrypt.errors import EXIT_OK, EXIT_USAGE, SparkcryptError
-from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
+from sparkcrypt.spark.jvm.failures import find_carried_error, find_storage_error, short_text
 
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as in shells."""
@@ -105,6 +105,9 @@ def describe_error(error: BaseException) -> tuple[str, str, int]:
     own_error = error if isinstance(error, SparkcryptError) else find_carried_error(error)
     if own_error is not None:
         return type(own_error).__name__, str(own_error), own_error.exit_code
+    of_files = find_storage_error(error)
+    if of_files is not None:
+        return type(of_files).__name__, str(of_files), of_files.exit_code
     hint = f"set {TRACEBACK}=1 to see where it happened"
     return type(error).__name__, f"{type(error).__name__}: {short_text(error)}; {hint}", EXIT_UNEXPECTED
 

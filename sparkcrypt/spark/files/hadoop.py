@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, hadoop_conf, jvm, read_java
 
 _RENAMES_AT_ONCE = frozenset({"file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss", "ofs", "o3fs"})
 """Schemes of file systems that rename a folder atomically."""
+_TELL_FREE_SPACE = frozenset({"hdfs", "viewfs"})
+"""Schemes of file systems over a network that tell how much space is left; an object store has no limit."""
 
 
 class HadoopFiles:
@@ -143,7 +146,27 @@ class HadoopFiles:
         system, where = self.locate(path)
         permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission
         arguments = (permission(mode),) if mode and not self.exists(path) else ()
-        self.call("make", path, lambda: system.mkdirs(where, *arguments))
+        if not self.call("make", path, lambda: system.mkdirs(where, *arguments)):
+            raise StorageError(
+                f"cannot make {path}: the file system refused; is it read-only, or may this user not write there?"
+            )
+
+    def free_bytes(self, path: str) -> int | None:
+        """Return how much this user can still write where a path is, or will be; None if its file system has no limit.
+
+        On HDFS it is what the cluster has left, without regard to replication.
+        """
+        local = local_path(path) if path.startswith("file:") else None
+        if local is not None:
+            there = next(folder for folder in (Path(local), *Path(local).parents) if folder.exists())
+            try:
+                return shutil.disk_usage(there).free
+            except OSError as error:
+                raise StorageError(f"cannot look at {there}: {error.strerror}") from error
+        system, where = self.locate(path)
+        if str(system.getScheme()) not in _TELL_FREE_SPACE:
+            return None
+        return int(self.call("look at", path, lambda: system.getStatus(where).getRemaining()))
 
     def renames_at_once(self, path: str) -> bool:
         """Tell whether this file system renames a folder atomically; object stores copy and delete each file."""

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 
-from sparkcrypt.errors import SparkcryptError, causes_of, error_named
+from sparkcrypt.errors import SparkcryptError, StorageError, causes_of, error_named
+from sparkcrypt.spark.jvm.gateway import list_java_errors
 
 _REFUSED = re.compile(r"(?:ParquetCryptoRuntimeException|KeyAccessDeniedException|RefusedError): ([A-Z]\w*Error): (.+)")
+_OF_FILES = re.compile(
+    r"(?:java\.io|java\.nio\.file|org\.apache\.hadoop\.(?:fs|hdfs|ipc|security))[\w.$]*(?:Exception|Error)\b"
+)
+_FULL = re.compile(
+    r"No space left on device|Disk quota exceeded|DSQuotaExceeded|could only be (?:replicated|written) to 0"
+)
 _LONGEST = 400
 
 
@@ -23,9 +30,24 @@ def find_carried_error(error: BaseException) -> SparkcryptError | None:
     return None
 
 
+def find_storage_error(error: BaseException) -> StorageError | None:
+    """Return an error of Python or Java about a file as one of this package, or None if it is about something else."""
+    if isinstance(error, OSError):
+        step = "see that its disk is there, writable and not full, and that this user may use it, or name another place"
+        return StorageError(f"{error.filename}: {error.strerror}; {step}") if error.filename else None
+    reason = short_text(error)
+    return StorageError(reason) if _OF_FILES.match(reason) else None
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Tell whether an error of Python or Java is due to a disk, or a quota, that is full."""
+    return any(_FULL.search(text) for cause in causes_of(error) for text in (str(cause), *list_java_errors(cause)))
+
+
 def short_text(error: BaseException) -> str:
     """Return an exception's message in one line; that of the innermost Java exception if there is one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = "\n".join((str(error), *(f"Caused by: {cause}" for cause in list_java_errors(error)[1:])))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
     thrown = [line[2:] for line in lines if line.startswith(": ")]  # py4j: the exception that was thrown
     text = (causes[-1:] or thrown[:1] or lines[:1] or ["it says nothing more"])[0]
