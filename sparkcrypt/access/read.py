@@ -133,7 +133,7 @@ def read_declassified(folder: Path, columns: Iterable[str], tags: Collection[str
             continue
         event_ids.add(once)
         carried = [tag for tag in record.get("tags") or () if tag in tags]
-        sources = [column for column in wanted if _match_columns(record, column)]
+        sources = [column for column in wanted if _match_columns(record, column, or_above=True)]
         if record.get("table") is None and carried:
             sources = [",".join(carried)]
         for source in sources:
@@ -214,15 +214,19 @@ def _enrich(accesses: list[Record], files: list[Path]) -> None:
                 access["route"] = record.get("route") or access["route"]
 
 
-def _match_columns(record: Record, wanted: str) -> list[str] | None:
-    """Return the columns of a record that match; None if none does."""
+def _match_columns(record: Record, wanted: str, *, or_above: bool = False) -> list[str] | None:
+    """Return the columns of a record that are a wanted one, or below it, or also above it; None if none is."""
     table = f"{normalized_table(str(record.get('table')))}."
     if not normalized_table(wanted).startswith(table):
         return None
     column = normalized_table(wanted)[len(table) :]
     if record.get("footer"):
         return []  # without the footer's key no column can be read
-    found = [name for name in record["columns"] if any(_is_below(form, column) for form in _forms(name))]
+    found = [
+        name
+        for name in record["columns"]
+        if any(_is_below(form, column) or (or_above and _is_below(column, form)) for form in _forms(name))
+    ]
     return found or None
 
 

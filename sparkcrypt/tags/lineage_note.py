@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.schema import tags_from_metadata
+from sparkcrypt.schema import join_dotted, schema_from_spark, tags_from_metadata
 
 KEY = "lineage"
 """The name of the note in a field's metadata; jars/bridge/lineage/Lineage.java writes it."""
 
 Origins = tuple[tuple[str, str], ...]
-"""Tagged columns: (table, or the folder that was read; column)."""
+"""Tagged columns: (table, or the folder that was read; dotted path of a leaf).
+
+Notes of earlier releases name a top-level column, with all that is in it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PartLineage:
+    """The lineage of a part of a nested column: its dotted path below the column, its tags, and its origins."""
+
+    path: str
+    tags: tuple[str, ...]
+    origins: Origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +36,12 @@ class ColumnLineage:
     Attributes:
         column: its name.
         tags: those that it was written with, without those of fields inside it.
-        origins: tagged columns that its values come from.
+        origins: tagged columns that its values come from, anywhere in it.
         declassified: tagged columns that its values come from without their tags.
         conditions: tagged columns used to choose, join or group the rows of the whole write.
         inherited: tags that the table's column lacked when it was written.
         more: whether there were more columns than are noted.
+        parts: its parts whose values come from tagged columns that are not among ``origins``.
     """
 
     column: str
@@ -38,18 +51,33 @@ class ColumnLineage:
     conditions: Origins = ()
     inherited: tuple[str, ...] = ()
     more: bool = False
+    parts: tuple[PartLineage, ...] = ()
+
+    @property
+    def sources(self) -> Origins:
+        """All tagged columns that its values come from, with or without their tags."""
+        return (*self.origins, *self.declassified, *(origin for part in self.parts for origin in part.origins))
+
+    @property
+    def places(self) -> Iterator[tuple[str, Origins]]:
+        """The dotted path of the column, and of each of its parts, with the columns that it has values and tags of."""
+        column = join_dotted([self.column])
+        yield column, self.origins
+        yield from ((f"{column}.{part.path}", part.origins) for part in self.parts)
 
     def to_list(self) -> list[Any]:
         """Return it as JSON values that `from_list` takes."""
         columns = (self.origins, self.declassified, self.conditions)
-        return [self.column, self.tags, *columns, self.inherited, self.more]
+        parts = [[part.path, part.tags, part.origins] for part in self.parts]
+        return [self.column, self.tags, *columns, self.inherited, self.more, parts]
 
     @classmethod
     def from_list(cls, values: list[Any]) -> ColumnLineage:
         """Return the lineage whose `to_list` returned these values."""
-        column, tags, origins, declassified, conditions, inherited, more = values
+        column, tags, origins, declassified, conditions, inherited, more, *listed = values
         columns = (_pairs(origins), _pairs(declassified), _pairs(conditions))
-        return cls(column, tuple(tags), *columns, tuple(inherited), more)
+        parts = (PartLineage(path, tuple(own), _pairs(made)) for path, own, made in (listed[0] if listed else ()))
+        return cls(column, tuple(tags), *columns, tuple(inherited), more, tuple(parts))
 
 
 def lineage_of_schema(document: str) -> tuple[ColumnLineage, ...]:
@@ -70,6 +98,7 @@ def _lineage_of_field(field: Mapping[str, Any]) -> ColumnLineage | None:
     note = metadata.get(KEY)
     if not isinstance(note, dict) or not is_lineage(note) or not isinstance(field["name"], str):
         return None
+    tags = _tags_by_path(field) if "into" in note else {}
     return ColumnLineage(
         column=field["name"],
         tags=tags_from_metadata(metadata.get("tags"), field["name"]),
@@ -78,7 +107,35 @@ def _lineage_of_field(field: Mapping[str, Any]) -> ColumnLineage | None:
         conditions=_origins(note.get("conditions", {})),
         inherited=tuple(note.get("inherited", ())),
         more=note.get("more", False),
+        parts=tuple(PartLineage(path, tags.get(path, ()), _origins(of)) for path, of in note.get("into", {}).items()),
     )
+
+
+def _tags_by_path(field: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the dotted path below a column to each field -> its tags, with those of what it is in."""
+    schema = schema_from_spark({"type": "struct", "fields": [field]})
+    found: dict[str, tuple[str, ...]] = {}
+    for _, chain in schema.walk_leaves():
+        tags: dict[str, None] = {}
+        for _, path, node in chain:
+            tags |= dict.fromkeys(node.tags)
+            found[join_dotted(path[1:])] = tuple(tags)
+    return found
+
+
+def is_same_leaf(noted: str, leaf: str) -> bool:
+    """Return whether a column in a note may stand for a leaf: it is the leaf, or one is inside the other.
+
+    Args:
+        noted: a dotted path; in notes of earlier releases the plain name of a top-level column.
+        leaf: the dotted path of a leaf in files.
+    """
+    return any(is_below(leaf, name) or is_below(name, leaf) for name in (noted, join_dotted([noted])))
+
+
+def is_below(path: str, other: str) -> bool:
+    """Return whether a dotted path is another one, or below it, in any case."""
+    return f"{path}.".lower().startswith(f"{other}.".lower())
 
 
 def _pairs(values: Iterable[tuple[str, str]]) -> Origins:
@@ -106,6 +163,7 @@ _PARTS: dict[str, Callable[[object], bool]] = {
     "from": _is_columns,
     "declassified": _is_columns,
     "conditions": _is_columns,
+    "into": lambda value: isinstance(value, dict) and all(map(_is_columns, value.values())),
     "inherited": _is_texts,
     "more": lambda value: isinstance(value, bool),
 }

@@ -1,29 +1,76 @@
 package io.sparkcrypt;
 
 import java.util.LinkedHashSet;
+import java.util.List;
 import java.util.Set;
+import java.util.function.UnaryOperator;
+import java.util.stream.Collectors;
 
 /**
  * The tags that a value has from the columns that it is made of, with those columns, and the tags that it lost or may have lost.
  */
 final class Carried {
   private final Set<String> tags = new LinkedHashSet<>();
-  private final Set<Origin> origins = new LinkedHashSet<>();
+  private final Set<Placed> placed = new LinkedHashSet<>();
   private final Set<Origin> declassified = new LinkedHashSet<>();
   private final Set<Lost> lost = new LinkedHashSet<>();
 
   /** The tags that a value from no table may have lost: those of a column of the same name that was seen in a table. */
   record Lost(Origin of, Set<String> tags) {}
 
-  /** A tagged column of a table, or of the folder that is read if no table is known. */
-  record Origin(String table, String column) {}
+  /** A tagged leaf of a table, or of the folder that is read if no table is known, by its dotted path in files. */
+  record Origin(String table, String column) {
+    /** Returns the top-level column of it. */
+    Origin wholeColumn() {
+      return new Origin(table, column.split("\\.", 2)[0]);
+    }
+  }
+
+  /** An origin, and the path of files below the value to where it is; an empty path: it may be anywhere in the value. */
+  record Placed(Origin origin, List<String> at) {
+    /** Returns it for the part of the value at a path; null if it is not there. */
+    private Placed below(List<String> path) {
+      if (at.size() <= path.size()) {
+        return path.subList(0, at.size()).equals(at) ? new Placed(origin, List.of()) : null;
+      }
+      return at.subList(0, path.size()).equals(path) ? new Placed(origin, at.subList(path.size(), at.size())) : null;
+    }
+  }
 
   Set<String> tags() {
     return tags;
   }
 
   Set<Origin> origins() {
-    return origins;
+    return placed.stream().map(Placed::origin).collect(Collectors.toCollection(LinkedHashSet::new));
+  }
+
+  /** Returns the same columns, each with its place in the value. */
+  Set<Placed> placedOrigins() {
+    return placed;
+  }
+
+  /** Returns the same for the part of the value at a path: without the columns that are elsewhere in it. */
+  Carried below(List<String> path) {
+    return withPlaces(each -> each.below(path));
+  }
+
+  /** Returns the same for a value that has this one at a path. */
+  Carried within(List<String> path) {
+    return withPlaces(each -> new Placed(each.origin(), FieldTags.longer(path, each.at())));
+  }
+
+  /** Returns the same for a value that was made of this one in a way that does not show where its parts are. */
+  Carried anywhere() {
+    return withPlaces(each -> new Placed(each.origin(), List.of()));
+  }
+
+  private Carried withPlaces(UnaryOperator<Placed> change) {
+    Carried changed = new Carried();
+    changed.addAll(this);
+    changed.placed.clear();
+    placed.stream().map(change).filter(each -> each != null).forEach(changed.placed::add);
+    return changed;
   }
 
   /** Returns the tagged columns whose tags the value does not have because it was declassified. */
@@ -37,12 +84,12 @@ final class Carried {
   }
 
   boolean isEmpty() {
-    return tags.isEmpty() && origins.isEmpty() && declassified.isEmpty() && lost.isEmpty();
+    return tags.isEmpty() && placed.isEmpty() && declassified.isEmpty() && lost.isEmpty();
   }
 
   /** Returns the number of all these entries, which only grows. */
   int size() {
-    return tags.size() + origins.size() + declassified.size() + lost.size();
+    return tags.size() + placed.size() + declassified.size() + lost.size();
   }
 
   void addAll(Set<String> more) {
@@ -51,14 +98,14 @@ final class Carried {
 
   void addAll(Carried other) {
     tags.addAll(other.tags);
-    origins.addAll(other.origins);
+    placed.addAll(other.placed);
     declassified.addAll(other.declassified);
     lost.addAll(other.lost);
   }
 
   /** Adds the columns of another value, but none of its tags. */
   void addDeclassified(Carried other) {
-    declassified.addAll(other.origins);
+    declassified.addAll(other.origins());
     declassified.addAll(other.declassified);
   }
 
@@ -66,7 +113,7 @@ final class Carried {
     lost.add(loss);
   }
 
-  void add(Origin origin) {
-    origins.add(origin);
+  void add(Placed origin) {
+    placed.add(origin);
   }
 }

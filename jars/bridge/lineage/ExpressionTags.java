@@ -43,6 +43,8 @@ final class ExpressionTags {
           "Max", "Min", "Explode", "PosExplode", "Inline", "Lag", "Lead", "NthValue", "KnownNotNull", "NormalizeNaNAndZero",
           "KnownFloatingPointNormalized", "Flatten", "GeneratorOuter", "ArrayTransform", "TransformValues", "LambdaFunction",
           "MapFromArrays", "MapKeys", "MapValues");
+  /** Those in whose results fields have other values than those of the same names in their arguments. */
+  private static final Set<String> COMPUTING = Set.of("ArrayTransform", "TransformValues");
   /**
    * Classes of the aggregates that a policy may call safe, and their names there (SAFE_AGGREGATES in sparkcrypt/policy/model.py).
    */
@@ -104,13 +106,15 @@ final class ExpressionTags {
       addColumn(tags, (Attribute) expression);
     } else if (expression instanceof GetStructField) {
       GetStructField field = (GetStructField) expression;
-      add(tags, field.child());
-      tags.addAll(FieldTags.of(((StructType) field.child().dataType()).fields()[field.ordinal()].metadata()));
+      StructField taken = ((StructType) field.child().dataType()).fields()[field.ordinal()];
+      tags.addAll(of(field.child()).below(List.of(taken.name())));
+      tags.addAll(FieldTags.of(taken.metadata()));
     } else if (expression instanceof GetArrayStructFields) {
       GetArrayStructFields fields = (GetArrayStructFields) expression;
-      add(tags, fields.child());
-      StructType element = (StructType) ((ArrayType) fields.child().dataType()).elementType();
-      tags.addAll(FieldTags.of(element.fields()[fields.ordinal()].metadata()));
+      StructField taken = ((StructType) ((ArrayType) fields.child().dataType()).elementType()).fields()[fields.ordinal()];
+      List<String> path = FieldTags.longer(LeafPaths.ELEMENT, taken.name());
+      tags.addAll(of(fields.child()).below(path).within(LeafPaths.ELEMENT));
+      tags.addAll(FieldTags.of(taken.metadata()));
     } else if (expression instanceof CreateNamedStruct) {
       addStruct(tags, (CreateNamedStruct) expression);
     } else if (expression instanceof PlanExpression) {
@@ -122,11 +126,17 @@ final class ExpressionTags {
     } else if (expression instanceof AggregateExpression) {
       addAggregate(tags, (AggregateExpression) expression);
     } else if (expression instanceof BoundReference) {
-      tags.addAll(row.get());
+      tags.addAll(row.get().anywhere());
     } else {
-      tags.addAll(VariableTags.of(expression));
+      tags.addAll(VariableTags.of(expression).anywhere());
       addFunction(tags, expression);
     }
+  }
+
+  private Carried of(Expression expression) {
+    Carried found = new Carried();
+    add(found, expression);
+    return found;
   }
 
   private void addDeclassified(Carried tags, Expression expression, String reason) {
@@ -150,11 +160,15 @@ final class ExpressionTags {
 
   private void addFunction(Carried tags, Expression expression) {
     boolean handsOn = expression instanceof Alias || expression instanceof Cast || SELECTING.contains(name(expression));
+    List<String> taken = takenPart(expression);
     for (Expression child : Trees.children(expression)) {
-      add(tags, child);
+      Carried ofChild = of(child);
       if (child instanceof StructFieldsOperation) {
+        tags.addAll(ofChild.anywhere());
         continue; // it has no type; its own children's types are compared
       }
+      boolean same = handsOn && !COMPUTING.contains(name(expression)) && LeafPaths.areSame(child.dataType(), expression.dataType());
+      tags.addAll(taken != null ? ofChild.below(taken) : same ? ofChild : ofChild.anywhere());
       if (handsOn) {
         FieldTags.addLost(tags.tags(), child.dataType(), expression.dataType());
       } else {
@@ -163,25 +177,32 @@ final class ExpressionTags {
     }
   }
 
+  /** Returns the path below its first operand to the part that an expression takes; null if it takes none. */
+  private static List<String> takenPart(Expression expression) {
+    return switch (name(expression)) {
+      case "GetArrayItem" -> LeafPaths.ELEMENT;
+      case "GetMapValue" -> LeafPaths.VALUE;
+      case "ElementAt" -> Trees.children(expression).get(0).dataType() instanceof ArrayType ? LeafPaths.ELEMENT : LeafPaths.VALUE;
+      default -> null;
+    };
+  }
+
   private void addStruct(Carried tags, CreateNamedStruct struct) {
     StructField[] fields = struct.dataType().fields();
     List<Expression> values = Trees.expressions(struct, "valExprs");
     for (int i = 0; i < fields.length; i++) {
-      Carried ofValue = new Carried();
-      add(ofValue, values.get(i));
+      Carried ofValue = of(values.get(i));
       ofValue.tags().removeAll(FieldTags.of(fields[i].metadata()));
-      tags.addAll(ofValue);
+      tags.addAll(ofValue.within(List.of(fields[i].name())));
     }
   }
 
   private void addSubquery(Carried tags, PlanExpression<?> subquery) {
-    for (Expression child : Trees.children(subquery)) {
-      add(tags, child);
-    }
+    Trees.children(subquery).forEach(child -> tags.addAll(of(child).anywhere()));
     QueryPlan<?> plan = subquery.plan();
     visit.accept(plan);
     for (Attribute column : Trees.output(plan)) {
-      addColumn(tags, column);
+      tags.addAll(LeafPaths.areSame(column.dataType(), subquery.dataType()) ? of(column) : of(column).anywhere());
       FieldTags.addLost(tags.tags(), column.dataType(), subquery.dataType());
     }
   }
@@ -194,7 +215,7 @@ final class ExpressionTags {
     Expression function = window.windowFunction();
     add(tags, function);
     if (!(function instanceof AggregateExpression) && Trees.children(function).stream().allMatch(Expression::foldable)) {
-      Trees.expressions(window.windowSpec(), "orderSpec").forEach(order -> add(tags, order));
+      Trees.expressions(window.windowSpec(), "orderSpec").forEach(order -> tags.addAll(of(order).anywhere()));
     }
   }
 

@@ -1,22 +1,28 @@
 package io.sparkcrypt;
 
+import java.util.LinkedHashSet;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
 
 /**
  * The origin of a written column, in its metadata: it is in the footer of each file, and moves with the file.
  *
- * <p>{@code {"from": {table: [column, ...]}, "declassified": {…}, "conditions": {…}, "inherited": [tag, ...]}}, each part only if
- * it is not empty; sparkcrypt/tags/lineage_note.py reads it.
+ * <p>{@code {"from": {table: [column, ...]}, "into": {part: {table: [column, ...]}}, "declassified": {…}, "conditions": {…},
+ * "inherited": [tag, ...]}}, each part only if it is not empty; sparkcrypt/tags/lineage_note.py reads it. Columns are dotted paths of
+ * leaves. What came into one part of a nested column stands at the path below it, and not in {@code "from"}.
  */
 final class Lineage {
   static final String KEY = "lineage";
 
-  /** The most columns in each part; {@code "more": true} means that there were others. */
+  /**
+   * The most leaves in each part; of more, only their columns are named, as whole ones, and {@code "more": true} means that there
+   * were others.
+   */
   private static final int MOST = 200;
 
   private Lineage() {}
@@ -30,7 +36,19 @@ final class Lineage {
    */
   static Metadata of(Carried values, Set<Carried.Origin> conditions, Set<String> inherited) {
     MetadataBuilder lineage = new MetadataBuilder();
-    putColumns(lineage, "from", values.origins());
+    boolean many = values.placedOrigins().size() > MOST;
+    Set<Carried.Origin> whole = new LinkedHashSet<>();
+    Map<String, Set<Carried.Origin>> parts = new TreeMap<>();
+    for (Carried.Placed each : values.placedOrigins()) {
+      boolean isWhole = many || each.at().isEmpty();
+      (isWhole ? whole : parts.computeIfAbsent(LeafPaths.toText(each.at()), unused -> new LinkedHashSet<>())).add(each.origin());
+    }
+    putColumns(lineage, "from", whole);
+    if (!parts.isEmpty()) {
+      MetadataBuilder into = new MetadataBuilder();
+      parts.forEach((part, columns) -> putColumns(into, part, columns));
+      lineage.putMetadata("into", into.build());
+    }
     putColumns(lineage, "declassified", values.declassifiedOrigins());
     putColumns(lineage, "conditions", conditions);
     if (!inherited.isEmpty()) {
@@ -39,8 +57,10 @@ final class Lineage {
     return lineage.build();
   }
 
-  private static void putColumns(MetadataBuilder lineage, String part, Set<Carried.Origin> columns) {
+  private static void putColumns(MetadataBuilder lineage, String part, Set<Carried.Origin> leaves) {
     Map<String, Set<String>> byTable = new TreeMap<>();
+    Set<Carried.Origin> columns =
+        leaves.size() <= MOST ? leaves : leaves.stream().map(Carried.Origin::wholeColumn).collect(Collectors.toCollection(LinkedHashSet::new));
     columns.stream()
         .limit(MOST)
         .forEach(origin -> byTable.computeIfAbsent(origin.table(), unused -> new TreeSet<>()).add(origin.column()));

@@ -21,6 +21,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LateralJoin;
 import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.WithCTE;
 import org.apache.spark.sql.catalyst.trees.TreePattern;
+import org.apache.spark.sql.types.MapType;
 
 /**
  * The tags that each column of a resolved plan has from the columns that its values come from.
@@ -202,11 +203,18 @@ final class PlanTags {
       tags.addAll(FieldTags.of(column.metadata()));
       tags.addAll(read.tags().getOrDefault(i, Set.of()));
       if (read.source() != null && (below || !tags.isEmpty())) {
-        tags.add(new Carried.Origin(read.source(), column.name()));
+        addOrigins(tags, read.source(), column, read.paths().getOrDefault(i, Set.of()));
       }
       noteLost(leaf, column, tags, read.source());
       put(column, tags);
       anyTags |= below;
+    }
+  }
+
+  private static void addOrigins(Carried tags, String source, Attribute column, Set<List<String>> known) {
+    for (List<String> path : LeafPaths.tagged(column, known)) {
+      String text = LeafPaths.toText(FieldTags.longer(List.of(column.name()), path));
+      tags.add(new Carried.Placed(new Carried.Origin(source, text), path));
     }
   }
 
@@ -234,17 +242,36 @@ final class PlanTags {
       for (int i = 0; i < columns.size(); i++) {
         Carried tags = of(own.get(i));
         FieldTags.addLost(tags.tags(), own.get(i).dataType(), columns.get(i).dataType());
-        put(columns.get(i), tags);
+        put(columns.get(i), LeafPaths.areSame(own.get(i).dataType(), columns.get(i).dataType()) ? tags : tags.anywhere());
       }
     }
   }
 
   private void visitGenerate(Generate plan) {
-    Carried tags = new Carried();
-    values.add(tags, (Expression) plan.generator());
-    for (Attribute column : Trees.attributes(plan, "generatorOutput")) {
-      put(column, tags);
+    Expression generator = (Expression) plan.generator();
+    Carried tags = of(generator);
+    List<Attribute> columns = Trees.attributes(plan, "generatorOutput");
+    List<List<String>> parts = explodedParts(generator);
+    for (int i = 0; i < columns.size(); i++) {
+      int part = i - columns.size() + parts.size(); // posexplode has a position before them
+      if (part < 0) {
+        put(columns.get(i), tags);
+      } else {
+        Carried taken = of(Trees.children(generator).get(0)).below(parts.get(part));
+        taken.addAll(tags.tags());
+        put(columns.get(i), taken);
+      }
     }
+  }
+
+  /** Returns the paths below its operand to the parts that a generator makes columns of; none if it computes something. */
+  private static List<List<String>> explodedParts(Expression generator) {
+    String name = generator.getClass().getSimpleName();
+    if (!name.equals("Explode") && !name.equals("PosExplode")) {
+      return List.of();
+    }
+    boolean isMap = Trees.children(generator).get(0).dataType() instanceof MapType;
+    return isMap ? List.of(LeafPaths.KEY, LeafPaths.VALUE) : List.of(LeafPaths.ELEMENT);
   }
 
   private void visitExpand(Expand plan) {
@@ -264,10 +291,9 @@ final class PlanTags {
     for (Object line : Trees.elements(Object.class, rows)) {
       List<Expression> row = Trees.elements(Expression.class, line);
       for (int i = 0; i < columns.size(); i++) {
-        Carried tags = new Carried();
-        values.add(tags, row.get(i));
+        Carried tags = of(row.get(i));
         FieldTags.addLost(tags.tags(), row.get(i).dataType(), columns.get(i).dataType());
-        put(columns.get(i), tags);
+        put(columns.get(i), LeafPaths.areSame(row.get(i).dataType(), columns.get(i).dataType()) ? tags : tags.anywhere());
       }
     }
   }
@@ -309,7 +335,7 @@ final class PlanTags {
     for (QueryPlan<?> child : children) {
       Trees.output(child).forEach(column -> values.addAll(tags, column));
     }
-    return tags;
+    return tags.anywhere();
   }
 
   private void put(Attribute column, Carried tags) {

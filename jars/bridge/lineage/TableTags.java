@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
@@ -42,8 +43,9 @@ final class TableTags {
    *
    * @param source the table that is read, else the folder; null if it is neither, or a folder in a query that writes nothing
    * @param tags the columns' tags by position, without those that fields inside their types carry
+   * @param paths the names below these columns, in lower case, to what has tags, by position
    */
-  record Read(String source, Map<Integer, Set<String>> tags) {}
+  record Read(String source, Map<Integer, Set<String>> tags, Map<Integer, Set<List<String>>> paths) {}
 
   /**
    * Creates an object for a plan.
@@ -62,12 +64,12 @@ final class TableTags {
     Object table = tableOf(leaf);
     Map<String, String> told = table != null ? ofTable(table) : folderOf(leaf);
     if (told == null) {
-      return new Read(null, Map.of());
+      return new Read(null, Map.of(), Map.of());
     }
     note(told);
     String source = told.getOrDefault(Names.TABLE_NAME, told.get(""));
     boolean tagged = policy.hasTaggedTables() || told.keySet().stream().anyMatch(TableTags::carriesTags);
-    return new Read(source, tagged ? byPlace(columns, ask(told, leaf.schema())) : Map.of());
+    return tagged ? byPlace(source, columns, ask(told, leaf.schema())) : new Read(source, Map.of(), Map.of());
   }
 
   /** Returns the names of tagged columns that were read under the session's policy. */
@@ -162,8 +164,9 @@ final class TableTags {
     return known;
   }
 
-  private static Map<Integer, Set<String>> byPlace(List<Attribute> columns, JsonNode answer) {
+  private static Read byPlace(String source, List<Attribute> columns, JsonNode answer) {
     Map<Integer, Set<String>> found = new LinkedHashMap<>();
+    Map<Integer, Set<List<String>>> paths = new LinkedHashMap<>();
     for (JsonNode entry : answer) {
       String name = entry.path("path").path(0).asText().toLowerCase(Locale.ROOT);
       for (int i = 0; i < columns.size(); i++) {
@@ -172,10 +175,13 @@ final class TableTags {
           entry.path("tags").forEach(tag -> tags.add(tag.asText()));
           tags.removeAll(inside(columns.get(i).dataType(), entry.path("path")));
           found.computeIfAbsent(i, unused -> new LinkedHashSet<>()).addAll(tags);
+          List<String> below = new ArrayList<>();
+          entry.path("path").forEach(step -> below.add(step.asText().toLowerCase(Locale.ROOT)));
+          paths.computeIfAbsent(i, unused -> new LinkedHashSet<>()).add(below.subList(1, below.size()));
         }
       }
     }
-    return found;
+    return new Read(source, found, paths);
   }
 
   /** Returns the tags that the field at a path below a column already carries in its metadata. */

@@ -96,8 +96,13 @@ final class FieldTags {
 
   /** Returns a path with one more name. */
   static List<String> longer(List<String> path, String name) {
+    return longer(path, List.of(name));
+  }
+
+  /** Returns a path with another below it. */
+  static List<String> longer(List<String> path, List<String> below) {
     List<String> all = new ArrayList<>(path);
-    all.add(name);
+    all.addAll(below);
     return all;
   }
 

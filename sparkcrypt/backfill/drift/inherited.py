@@ -14,7 +14,7 @@ from sparkcrypt.backfill.drift.match_columns import FileColumns
 from sparkcrypt.parquet import FileSummary
 from sparkcrypt.plan import ColumnPlan
 from sparkcrypt.schema import Path, join_dotted
-from sparkcrypt.tags.lineage_note import ColumnLineage
+from sparkcrypt.tags.lineage_note import ColumnLineage, is_below
 from sparkcrypt.text import count_of
 
 
@@ -28,9 +28,15 @@ class Inherited:
     lineage: ColumnLineage
 
     @property
-    def origins(self) -> str:
-        """The columns that it came from, as text for messages."""
-        return ", ".join(f"{table}.{column}" for table, column in self.lineage.origins) or "columns that are not known"
+    def origins(self) -> tuple[str, ...]:
+        """The columns that it came from."""
+        leaf = join_dotted(self.path)
+        return tuple(
+            f"{table}.{column}"
+            for place, sources in self.lineage.places
+            if is_below(leaf, place)
+            for table, column in sources
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ def sum_up_inherited(found: Iterable[Inherited]) -> tuple[InheritedColumn, ...]:
             column=column,
             tags=tuple(sorted({tag for entry in entries for tag in entry.lineage.inherited})),
             key_ids=tuple(sorted({entry.key_id for entry in entries if entry.key_id})),
-            origins=tuple(sorted({f"{table}.{name}" for entry in entries for table, name in entry.lineage.origins})),
+            origins=tuple(sorted({origin for entry in entries for origin in entry.origins})),
             files=len({entry.file for entry in entries}),
         )
         for column, entries in sorted(by_column.items())

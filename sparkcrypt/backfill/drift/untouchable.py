@@ -141,10 +141,11 @@ def _name_encrypted(scanned: ScannedUnit, file: str) -> str:
 def _untagged_text(path: str, column: Path, key_id: str | None, inherited: Inherited | None) -> str:
     what = f"{path}: column {join_dotted(column)} is encrypted with {key_id!r}, and has no tag and no history now"
     if inherited is not None:
+        origins = ", ".join(inherited.origins) or "columns that are not known"
         return (
-            f"{what}: it has the tags {','.join(inherited.lineage.inherited)} from {inherited.origins}, and a run "
-            "would decrypt it; tag the column with `sparkcrypt tags set`: with these tags, or with one that means "
-            "plaintext, and then run with --allow-decrypt"
+            f"{what}: it has the tags {','.join(inherited.lineage.inherited)} from {origins}, and a run would decrypt "
+            "it; tag the column with `sparkcrypt tags set`: with these tags, or with one that means plaintext, and "
+            "then run with --allow-decrypt"
         )
     return (
         f"{what}: its tags may be lost, and a run would decrypt it; set them again with `sparkcrypt tags set`, and "

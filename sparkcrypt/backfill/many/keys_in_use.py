@@ -145,7 +145,7 @@ def count_uses(
     sources: set[str] = set()
     for facts, length in found:
         _count(keys, facts, length)
-        sources.update(table for note in facts.lineage for table, _ in (*note.origins, *note.declassified))
+        sources.update(table for note in facts.lineage for table, _ in note.sources)
     return TableUse(table_id, name, keys, _list_kept(store, table_id), frozenset(sources))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.drift.cache import FooterCache
@@ -14,6 +14,7 @@ from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.tags.lineage_note import ColumnLineage
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Column = tuple[str, str]
-"""A table, or a folder that was read, and the name of its top-level column."""
+"""A table, or a folder that was read, and the dotted path of a column; earlier releases noted top-level ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class DerivedColumn:
     """A column whose values were derived from tagged columns, in some files of its table.
 
     Attributes:
-        name: the name of the column.
+        name: the dotted path of the column, or of the part of a nested one in which the values are.
         tags: the tags with which it was written.
         origins: the columns from which its values and tags were derived.
         declassified: the columns from which its values were derived without their tags, since a query declassified
@@ -198,9 +199,9 @@ def _ask_table(spark: SparkSession, table: Table, policy: Policy) -> TableLineag
 
 def _unite_columns(noted: Iterable[ColumnLineage]) -> Iterator[DerivedColumn]:
     by_name: dict[str, list[ColumnLineage]] = {}
-    for note in noted:
-        if note.origins or note.declassified:
-            by_name.setdefault(note.column, []).append(note)
+    for part in (part for note in noted for part in _split(note)):
+        if part.origins or part.declassified:
+            by_name.setdefault(part.column, []).append(part)
     for name, notes in sorted(by_name.items()):
         yield DerivedColumn(
             name=name,
@@ -210,6 +211,15 @@ def _unite_columns(noted: Iterable[ColumnLineage]) -> Iterator[DerivedColumn]:
             files=len(notes),
             declassified=tuple(sorted({column for note in notes for column in note.declassified})),
         )
+
+
+def _split(note: ColumnLineage) -> Iterator[ColumnLineage]:
+    """Yield the lineage of a column and of each of its parts, by their dotted paths."""
+    column = join_dotted([note.column])
+    yield replace(note, column=column)
+    for part in note.parts:
+        inherited = tuple(tag for tag in note.inherited if tag in part.tags)
+        yield ColumnLineage(f"{column}.{part.path}", part.tags, part.origins, inherited=inherited)
 
 
 def _columns_to_list(columns: Iterable[Column]) -> list[dict[str, str]]:

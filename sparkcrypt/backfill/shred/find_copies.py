@@ -16,6 +16,7 @@ from sparkcrypt.backfill.shred.scan_tables import KeyPlace, TableScan
 from sparkcrypt.errors import SparkcryptError
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.model import Policy, TagRule, normalized_table
+from sparkcrypt.tags.lineage_note import is_same_leaf
 from sparkcrypt.text import count_of
 
 
@@ -25,8 +26,8 @@ class Export:
 
     Attributes:
         kind: ``derived``: in another column; ``declassified``: values that a query returned without their tags.
-        source: the column of the values, ``db.table.column``; if the log names no table, the tags of the values.
-        place: for derived values the column, ``db.table.column``; for declassified ones the principal in the log.
+        source: the leaf of the values, ``db.table.column``; if the log names no table, the tags of the values.
+        place: for derived values the leaf, ``db.table.column``; for declassified ones the principal in the log.
         state: for derived values their protection; for declassified ones the reason.
         count: the number of files, or of uses.
     """
@@ -57,7 +58,7 @@ class Export:
 def find_derived(
     scans: Iterable[TableScan], rules: Collection[TagRule], places: Iterable[tuple[TableScan, KeyPlace]]
 ) -> Iterator[Export]:
-    """Yield the columns of known tables whose values were derived, directly or not, from columns under a key.
+    """Yield the leaves of known tables whose values were derived, directly or not, from leaves under a key.
 
     Args:
         scans: the scans of the tables.
@@ -68,13 +69,13 @@ def find_derived(
     table_names = list(scans)
     waiting: list[tuple[TableScan, str]] = []
     for scan, place in places:
-        waiting += [(scan, column) for column in sorted({name.partition(".")[0] for name in place.columns})]
+        waiting += [(scan, leaf) for leaf in sorted(place.columns)]
     reached = {(scan.name, column) for scan, column in waiting}
     while waiting:
         source, column = waiting.pop(0)
         for scan in table_names:
             for (table, named), sources in sorted(scan.derived.items()):
-                if named.lower() != column.lower() or not _is_named(table, source):
+                if not is_same_leaf(named, column) or not _is_named(table, source):
                     continue
                 for (derived, key), files in sorted(sources.items(), key=str):
                     kept = key is not None and any(rule.template_of(key) is not None for rule in rules)

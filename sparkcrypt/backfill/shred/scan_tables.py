@@ -23,7 +23,7 @@ from sparkcrypt.parquet import FileSummary
 from sparkcrypt.policy.key_retention import is_past_retention
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.tags.lineage_note import ColumnLineage
+from sparkcrypt.tags.lineage_note import ColumnLineage, is_below
 
 _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 
@@ -87,8 +87,8 @@ class TableScan:
     Attributes:
         places: key id -> the data under it, or belonging to it by the plan, at the last `look`.
         unread: the number of files whose keys are not known, and the first of their errors.
-        derived: source table or folder, and column -> column of this table derived from it, and its key or None ->
-            number of files.
+        derived: source table or folder, and column as noted -> leaf of this table derived from it, and its key or None
+            -> number of files.
     """
 
     def __init__(self, target: CatalogTarget, files: HadoopFiles, reader: FooterReader, *, selected: bool) -> None:
@@ -219,13 +219,17 @@ class TableScan:
     def _count_derived(self, shape: _Shape) -> None:
         for note in shape.lineage:
             name = note.column.lower()  # the note has the writer's case, the column that of the table
-            leaves = [(encrypted, key_id) for path, encrypted, key_id in shape.columns or () if path[0].lower() == name]
-            keys = {key_id for encrypted, key_id in leaves if encrypted}
-            clear = any(encrypted is False for encrypted, _ in leaves)
-            for source in (*note.origins, *note.declassified):
-                made = self.derived.setdefault(source, {})
-                for key_id in [*keys, *([None] if clear else [])]:
-                    made[note.column, key_id] = made.get((note.column, key_id), 0) + 1
+            leaves = {
+                join_dotted(path): key_id if encrypted else None
+                for path, encrypted, key_id in shape.columns or ()
+                if path[0].lower() == name and encrypted is not None
+            }
+            for place, sources in (*note.places, (join_dotted([note.column]), note.declassified)):
+                chosen = [leaf for leaf in leaves if is_below(leaf, place)] or leaves  # all, if its names are others
+                for source in sources:
+                    made = self.derived.setdefault(source, {})
+                    for leaf in chosen:
+                        made[leaf, leaves[leaf]] = made.get((leaf, leaves[leaf]), 0) + 1
 
     def _belongs(self, key_id: str, values: Mapping[str, str]) -> bool:
         """Tell whether a template of the policy gives a partition this key, for its bucket or for late data of it."""

@@ -12,7 +12,7 @@ import pytest
 
 from sparkcrypt.access import read as read_module
 from sparkcrypt.access.log import AccessLog
-from sparkcrypt.access.read import AccessReport, read_accesses, read_tables_read
+from sparkcrypt.access.read import AccessReport, read_accesses, read_declassified, read_tables_read
 from sparkcrypt.errors import ConfigError
 from tests.unit.access.events import DAY, record
 
@@ -80,6 +80,20 @@ def test_tables_are_listed_with_their_keys_and_last_day(tmp_path: Path) -> None:
         [record(0, "2026-11-20T10:00:00"), record(1), record(2, table="mart.gone", key="fin"), record(3, table=None)]
     )
     assert read_tables_read(tmp_path) == {("sales.customers", "pii"): DAY, ("mart.gone", "fin"): DAY}
+
+
+def test_declassified_leaves_are_told_apart(tmp_path: Path) -> None:
+    """A leaf counts under its path, and under each column above it, which is all that earlier releases recorded."""
+    log = AccessLog(tmp_path, owner="app")
+    columns = ["s.phones.list.element.number", "s.mail", "s"]
+    log.append([record(n, outcome="declassified", columns=[name], why=name) for n, name in enumerate(columns)])
+    wanted = [f"sales.customers.{column}" for column in (*columns[:2], "t")]
+    assert read_declassified(tmp_path, wanted, []) == {
+        (wanted[0], "ann", columns[0]): 1,
+        (wanted[0], "ann", "s"): 1,
+        (wanted[1], "ann", columns[1]): 1,
+        (wanted[1], "ann", "s"): 1,
+    }
 
 
 def test_a_refused_footer_is_a_refusal_of_every_column(tmp_path: Path) -> None:

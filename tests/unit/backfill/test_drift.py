@@ -55,7 +55,7 @@ def test_columns_that_inherited_their_tags_are_no_drift_and_are_listed_once() ->
     file = replace(dark_file(id="pii", email="pii"), columns=columns)
     matched = match_columns(file, plan)
     (inherited,) = find_inherited(file, matched, [noted])
-    assert (inherited.path, inherited.key_id, inherited.origins) == (("id",), "pii", "a.b.ssn")
+    assert (inherited.path, inherited.key_id, inherited.origins) == (("id",), "pii", ("a.b.ssn",))
     assert [drift.column for drift in drift_of_file(file, matched, plan, {}, table_uuid=None)] == ["id"]
     assert drift_of_file(file, matched, plan, {}, table_uuid=None, inherited={("id",)}) == ()
     (column,) = sum_up_inherited([inherited, replace(inherited, file="/t/g.parquet")])
