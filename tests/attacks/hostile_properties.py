@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkcrypt import names
-from sparkcrypt.spark.tables.catalog import Catalog
-from tests.spark.support import SECRET, Lake, data_files, rows_of, said_of
+from sparkcrypt.policy.model import Policy
+from tests.attacks.matrix_sessions import SCHEMA, Client
+from tests.spark.support import SECRET, data_files, said_of
 
 FORGED = "forged@example.org"
 TABLES = {"tblproperties": ("h", "STORED AS PARQUET"), "serdeproperties": ("t", "USING parquet")}
@@ -45,31 +48,53 @@ _TEXTS = {
 }
 
 
-class HostileProperties:
-    """The tables of the matrix, in one session."""
+def rules(database: str) -> str:
+    """Return the lines of a policy that require encryption for the tables."""
+    return "".join(
+        f"  {database}.{table}: {{require_encryption: true, tags: {{email: pii}}}}\n" for table, _ in TABLES.values()
+    )
 
-    def __init__(self, lake: Lake) -> None:
-        rules = "".join(
-            f"  {lake.name(table)}: {{require_encryption: true, tags: {{email: pii}}}}\n"
-            for table, _ in TABLES.values()
-        )
-        self.lake, self.policy = lake, lake.policy(tables=rules)
+
+def launch_lines(named: list[str], policy: Policy, folder: Path) -> dict[str, str]:
+    """Return the lines of a launch that give properties hostile values."""
+    told = {full_name(name): hostile_value(name, policy, folder) for name in named}
+    return {name if name.startswith("spark.") else f"spark.hadoop.{name}": value for name, value in told.items()}
+
+
+def full_name(name: str) -> str:
+    """Return a property's name, for a prefix that of the tagged column's."""
+    return f"{name}email" if name in (names.TAGS_PREFIX, names.HISTORY_PREFIX) else name
+
+
+def hostile_value(name: str, policy: Policy, folder: Path) -> str:
+    """Return a value that would weaken the table in a folder, if it counted."""
+    if name == names.POLICY:
+        document = json.loads(policy.canonical())
+        return json.dumps({**document, "tables": {}})
+    if name == names.LOCATIONS:
+        return json.dumps({f"file:{folder}": {"table": "x.y", "uuid": None}})
+    return _TEXTS.get(name, "true")
+
+
+class HostileProperties:
+    """The tables of the matrix, in one session under a policy that has their `rules`.
+
+    Args:
+        session: the session, whose database is in use.
+        policy: the policy.
+        folder: the folder of the database.
+    """
+
+    def __init__(self, session: Client, policy: Policy, folder: Path) -> None:
+        self.session, self.policy, self.folder = session, policy, folder
         for table, stored in TABLES.values():
             self._make(table, stored)
-        self._uuid = Catalog(lake.spark).table(TABLES["serdeproperties"][0]).uuid or ""
+        described = str(session.run(f"DESCRIBE EXTENDED {TABLES['serdeproperties'][0]}"))
+        self._uuid = re.findall(rf"{re.escape(names.TABLE_UUID)}=([0-9a-f-]{{36}})", described)[0]
 
     def _make(self, table: str, stored: str) -> None:
-        self.lake.sql(f"DROP TABLE IF EXISTS {table}")
-        self.lake.sql(f"CREATE TABLE {table} (id INT, email STRING) {stored}")
-
-    def value(self, name: str, table: str) -> str:
-        """Return a value that would weaken the table, if it counted."""
-        if name == names.POLICY:
-            document = json.loads(self.policy.canonical())
-            return json.dumps({**document, "tables": {}})
-        if name == names.LOCATIONS:
-            return json.dumps({f"file:{self.lake.path(table)}": {"table": "x.y", "uuid": None}})
-        return _TEXTS.get(name, "true")
+        self.session.run(f"DROP TABLE IF EXISTS {table}")
+        self.session.run(f"CREATE TABLE {table} ({SCHEMA}) {stored}")
 
     def try_cell(self, name: str, place: str, *, refused: bool) -> tuple[str, str]:
         """Set a property in a place, write a row and read, and take the property away.
@@ -83,12 +108,12 @@ class HostileProperties:
             ``refused`` or ``kept`` for the write (for the place ``read`` for the read), and the refusal's text.
         """
         table = TABLES.get(place, TABLES["serdeproperties"])[0]
-        value = self.value(name, table)
-        full = f"{name}email" if name in (names.TAGS_PREFIX, names.HISTORY_PREFIX) else name
-        before = len(data_files(self.lake.path(table)))
+        value = hostile_value(name, self.policy, self.folder / table)
+        full = full_name(name)
+        before = len(data_files(self.folder / table))
         with self._set(full, value, place, table) as denied:
             outcome, said = ("refused", denied) if denied else self._write(full, value, place, table)
-            wrote = len(data_files(self.lake.path(table))) > before
+            wrote = len(data_files(self.folder / table)) > before
             assert wrote is (outcome == "kept"), (name, place, said)
             self._assert_encrypted(table)
             self._assert_nothing_forged(full, value, place, table)
@@ -103,48 +128,44 @@ class HostileProperties:
             keeps: whether they can, as where the property has no effect.
         """
         for table, _ in TABLES.values():
-            files = data_files(self.lake.path(table))
+            files = data_files(self.folder / table)
             if files and keeps:
-                self.lake.sql(f"REFRESH TABLE {table}")
-                assert rows_of(self.lake.spark.table(table)) == [(1, SECRET)] * len(files), table
+                self.session.run(f"REFRESH TABLE {table}")
+                assert self.session.run(f"SELECT * FROM {table}") == [(1, SECRET)] * len(files), table
             for file in files:
                 file.unlink()
 
     @contextlib.contextmanager
     def _set(self, name: str, value: str, place: str, table: str) -> Iterator[str | None]:
         """Set the property for the block, and yield Spark's refusal, if it refuses that."""
-        spark, text = self.lake.spark, value.replace("'", "\\'")
+        session, text = self.session, value.replace("'", "\\'")
         refused = None
-        known = spark.conf.get(name, None) if place == "set" else None
+        known = session.get(name) if place == "set" else None
         try:
             if place == "set":
-                spark.conf.set(name, value)
+                session.set(name, value)
             elif place in TABLES:
-                spark.sql(f"ALTER TABLE {table} SET {place.upper()} ('{name}' = '{text}')")
-                spark.sql(f"REFRESH TABLE {table}")
+                session.run(f"ALTER TABLE {table} SET {place.upper()} ('{name}' = '{text}')")
+                session.run(f"REFRESH TABLE {table}")
         except Exception as error:  # noqa: BLE001  # of Spark, as of a static setting
             refused = said_of(error)
         try:
             yield refused
         finally:
             if place == "set" and refused is None:
-                if known is None:
-                    spark.conf.unset(name)
-                else:
-                    spark.conf.set(name, known)
+                session.set(name, known)
             elif place == "tblproperties":
-                spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES IF EXISTS ('{name}')")
+                session.run(f"ALTER TABLE {table} UNSET TBLPROPERTIES IF EXISTS ('{name}')")
             elif place == "serdeproperties":
                 self._keep_files(table)
 
     def _keep_files(self, table: str) -> None:
         """Make the table anew over the same files with the same UUID, since Spark cannot take an option away."""
-        catalog = Catalog(self.lake.spark)
-        folder = self.lake.path(table)
+        folder = self.folder / table
         kept = folder.with_name(f".{table}")
         folder.rename(kept)
         self._make(table, TABLES["serdeproperties"][1])
-        catalog.set_options(catalog.table(table), {names.TABLE_UUID: self._uuid})
+        self.session.run(f"ALTER TABLE {table} SET SERDEPROPERTIES ('{names.TABLE_UUID}' = '{self._uuid}')")
         if folder.exists():
             folder.rmdir()
         kept.rename(folder)
@@ -152,22 +173,21 @@ class HostileProperties:
     def _write(self, name: str, value: str, place: str, table: str) -> tuple[str, str]:
         try:
             if place == "write":
-                row = self.lake.spark.createDataFrame([(1, SECRET)], "id int, email string").coalesce(1)
-                row.write.option(name, value).mode("append").parquet(str(self.lake.path(table)))
+                self.session.append(self.folder / table, {name: value})
             else:
-                self.lake.sql(f"INSERT INTO {table} VALUES (1, '{SECRET}')")
+                self.session.run(f"INSERT INTO {table} VALUES (1, '{SECRET}')")
         except Exception as error:  # noqa: BLE001  # of Spark
             return "refused", said_of(error)
         return "kept", ""
 
     def _assert_encrypted(self, table: str) -> None:
-        for file in data_files(self.lake.path(table)):
+        for file in data_files(self.folder / table):
             content = file.read_bytes()
             assert content[-4:] == b"PARE" and SECRET.encode() not in content, file
 
     def _assert_nothing_forged(self, name: str, value: str, place: str, table: str) -> None:
         """Read with a planted plaintext file beside the others, whose row must never come out."""
-        planted = self.lake.path(table) / "part-00000-forged.parquet"
+        planted = self.folder / table / "part-00000-forged.parquet"
         pq.write_table(pa.table({"id": pa.array([99], pa.int32()), "email": [FORGED]}), planted)
         try:
             rows = self._rows(name, value, place, table)
@@ -185,8 +205,7 @@ class HostileProperties:
         return "kept", ""
 
     def _rows(self, name: str, value: str, place: str, table: str) -> list[object]:
-        self.lake.sql(f"REFRESH TABLE {table}")
+        self.session.run(f"REFRESH TABLE {table}")
         if place == "read":
-            reader = self.lake.spark.read.option(name, value).schema("id int, email string")
-            return rows_of(reader.parquet(str(self.lake.path(table))))
-        return rows_of(self.lake.spark.table(table))
+            return self.session.read(self.folder / table, {name: value})
+        return self.session.run(f"SELECT * FROM {table}")

@@ -7,6 +7,8 @@ of a data source table, ``launch`` the launch configuration.
 - ``c``: it counts, since who may set it there may decide it: his own session, write or read, or the launch.
 - ``n``: it weakens nothing: it is not read from there, is taken away, or only adds protection.
 - ``r``: the write, or else the read, is refused, or Spark refuses to set it.
+
+All are tried but those that count at the launch: whoever launches a session decides what it does.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ parquet.sparkcrypt.tags.                            n   n    n     n   n     n
 parquet.summary.metadata.level                      r   n    r     r   r     r
 spark.eventLog.dir                                  r   n    n     n   n     c
 spark.files.ignoreCorruptFiles                      r   r    n     n   r     r
-spark.files.ignorecorruptfiles                      n   r    n     n   r     n
+spark.files.ignorecorruptfiles                      n   r    n     n   r     r
 spark.hadoop.sparkcrypt.python                      n   n    n     n   n     c
 spark.pyspark.python                                r   n    n     n   n     c
 spark.sparkcrypt.allow_http                         n   n    n     n   n     c
@@ -81,7 +83,7 @@ spark.sql.caseSensitive                             c   n    n     r   n     c
 spark.sql.execution.id                              r   n    n     r   n     n
 spark.sql.extensions                                r   n    n     r   n     c
 spark.sql.files.ignoreCorruptFiles                  r   r    n     r   r     r
-spark.sql.files.ignorecorruptfiles                  n   r    n     r   r     n
+spark.sql.files.ignorecorruptfiles                  n   r    n     r   r     r
 spark.sql.hive.convertMetastoreOrc                  c   n    n     r   n     c
 spark.sql.orc.impl                                  c   n    n     r   n     c
 spark.sql.parquet.fieldId.read.enabled              c   n    n     r   n     c
@@ -151,8 +153,7 @@ def read_rows() -> dict[str, dict[Place, Cell]]:
 def decide(name: str, place: Place, session: Session) -> Cell:
     """Return what happens to a property that is set in a place, in a session of this kind.
 
-    SET, options and properties of tables are judged by the jar on the driver, which all three kinds share; a client of
-    Connect or Thrift sets nothing of the launch.
+    SET, options and properties of tables are judged by the jar on the driver, which all three kinds share.
     """
     cell = read_rows()[name][place]
     return "r" if name in CLASSIC_ALONE and session != "classic" else cell
