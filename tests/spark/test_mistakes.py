@@ -70,7 +70,7 @@ def test_plan_names_the_keys_that_are_missing(lake: Lake) -> None:
         audit.begin("pii-3", "case 4711", "probe", [])
         audit.bury("pii-3", "case 4711", "2026-01-01T00:00:00Z", [], "deleted")
     for key_id in ("pii-2", "pii-3"):
-        service.delete(key_id)
+        service.delete_key(key_id)
     before = [key.key_id for key in service.list_keys()]
     done = run_command(lake, "plan", "--table", table, "--policy", policy)
     assert done.exit_code == 69, done.output
@@ -90,7 +90,7 @@ def test_plan_names_the_keys_that_are_missing(lake: Lake) -> None:
         assert many.exit_code == 69, many.output
         assert sum("missing key:" in line for line in many.output.splitlines()) == 3
     assert [key.key_id for key in service.list_keys()] == before
-    service.delete("footer")
+    service.delete_key("footer")
     without = run_command(lake, "plan", "--table", table, "--policy", policy)
     assert without.exit_code == 69, without.output
     assert "missing key: 'footer'" in without.output and "keys create" not in without.output
