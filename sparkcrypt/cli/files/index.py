@@ -12,7 +12,6 @@ from sparkcrypt.cli.files.index_frame import open_table
 from sparkcrypt.cli.files.index_keep import create_index, refresh_index
 from sparkcrypt.cli.files.index_text import describe_freshness
 from sparkcrypt.cli.files.index_verify import verify_index
-from sparkcrypt.cli.files.where_parser import parse_where
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.named_files import named_files, policy_keys
@@ -29,7 +28,6 @@ from sparkcrypt.parquet import FileSummary, summarise
 from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
-from sparkcrypt.skipping.query.skipper import Skipper
 from sparkcrypt.text import count_of, size_of
 
 _FOOTERS = {"encrypted": "encrypted", "plaintext_signed": "in clear, signed", "plaintext": "not encrypted"}
@@ -44,12 +42,9 @@ def index() -> None:
 @table_option
 @click.option("--path", "folder", metavar="FOLDER", help="The folder of one table's store instead.")
 @optional_policy_option
-@click.option("--where", metavar="PREDICATE", help="Also say how many objects a query with this need not open.")
 @json_option
 @spark_options
-def show_index(
-    table: str | None, folder: str | None, policy: str | None, where: str | None, as_json: bool, launch: Launch
-) -> None:
+def show_index(table: str | None, folder: str | None, policy: str | None, as_json: bool, launch: Launch) -> None:
     """Show what a store holds: its version, table, size, objects, indexes and keys.
 
     With --table also how true it still is, by a listing of the table's files: how many of them are as they were
@@ -58,14 +53,10 @@ def show_index(
     FOLDER holds a Parquet metadata store of version 1 to 4, by whichever writer.  What is encrypted is read with the
     keys of --policy; an index whose key is denied is listed with that reason.
 
-    --where knows =, <>, <, <=, >, >=, IN, BETWEEN, LIKE 'prefix%' and IS NULL of a column and literals, with AND, OR
-    and NOT; a timestamp without a zone is UTC.  What is not known keeps every object.
-
     Examples:
       sparkcrypt index show --table sales.customers --policy policy.yaml
       sparkcrypt index show --path indexes/customers
       sparkcrypt index show --path indexes/customers --policy policy.yaml --json
-      sparkcrypt index show --path indexes/customers --policy policy.yaml --where "id BETWEEN 10 AND 20"
     """
     require_either(table, folder)
     if table is not None and policy is None:
@@ -82,32 +73,11 @@ def show_index(
             for file in named_files(workplace, (str(folder),))
         ]
     store = merge_parts(parts)
-    kept = None if where is None or store is None else _count_kept(store, where)
     document, text = _document(str(folder), parts, store), _text(str(folder), parts, store)
     if table is not None:
         document["freshness"] = None if fresh is None else fresh.to_dict()
         text += f"\n  {describe_freshness(fresh)}"
-    if where is not None:
-        document["kept"] = kept
-        text += "\n  what it would skip is hidden" if kept is None or store is None else _describe_skipped(kept, store)
     show(document, text, as_json=as_json)
-
-
-def _count_kept(store: Store, where: str) -> int:
-    """Return how many objects a query with a predicate must open, by the store alone."""
-    types: dict[str, str | None] = {
-        entry.index.columns[0]: entry.index.column_type for entry in store.indexes if not entry.unused
-    }
-    types |= {column.column: column.type for column, _ in store.partitions}
-    predicate = parse_where(where, {column: kind for column, kind in types.items() if kind is not None})
-    skipper = Skipper(store, {})
-    rows = [skipper.answer(row, predicate).may_be_true for row in range(len(store.objects))]
-    return len({name for name, may in zip(store.objects, rows, strict=True) if may})
-
-
-def _describe_skipped(kept: int, store: Store) -> str:
-    objects = len(set(store.objects))
-    return f"\n  --where opens {kept:,} of {count_of(objects, 'object')}, and skips {objects - kept:,}"
 
 
 for _command in (create_index, refresh_index, verify_index, drop_index):

@@ -172,28 +172,6 @@ def test_a_store_is_created_from_footers(data: Path, policy: Path) -> None:
         assert facts.footer_digest == opened.sidecar.footer_digest(path.read_bytes()[footer.offset :])
 
 
-def test_what_a_predicate_would_skip(data: Path, policy: Path) -> None:
-    """``--where`` says of how many objects a query must open; one column alone is known of all five."""
-    created(data, policy, "id", "ssn")
-
-    def kept(where: str) -> int:
-        return int(
-            run("index", "show", "--path", data.parent / "st", "--policy", policy, "--where", where, "--json").document[
-                "kept"
-            ]
-        )
-
-    assert kept("id BETWEEN 12 AND 21") == 2
-    assert kept("ssn = '031-secret' OR id IN (2, 3)") == 2
-    assert kept("NOT id >= 10") == 1
-    assert kept("other = 5") == 5
-    text = run("index", "show", "--path", data.parent / "st", "--policy", policy, "--where", "id < 0").output
-    assert text.splitlines()[-1] == "  --where opens 0 of 5 objects, and skips 5"
-    hidden = run("index", "show", "--path", data.parent / "st", "--where", "id < 0")
-    assert hidden.output.splitlines()[-1] == "  what it would skip is hidden"
-    assert run("index", "show", "--path", data.parent / "st", "--policy", policy, "--where", "id <").code == 64
-
-
 def test_a_second_store_takes_the_place_of_the_first(data: Path, policy: Path) -> None:
     """Its generation is the next, and what is there is one store."""
     created(data, policy, "id")
@@ -253,16 +231,7 @@ def test_lists_and_filters_are_made_by_name(data: Path, policy: Path) -> None:
     at = ("--path", data, "--to", data.parent / "st", "--policy", policy, "--json")
     assert run("index", "refresh", *at).document["read"] == 1
     assert shown() == wanted
-    where = ("--where", "ssn = '031-secret' AND score > 15", "--policy", policy, "--json")
-    assert run("index", "show", "--path", data.parent / "st", *where).document["kept"] == 1
     assert not any(b"secret" in path.read_bytes() for path in (data.parent / "st").iterdir())
-
-
-def test_a_filter_alone_answers_where(data: Path, policy: Path) -> None:
-    """A filter says of which type its column is, so ``--where`` compares literals with it."""
-    created(data, policy, "ssn:bloom")
-    where = ("--policy", policy, "--json", "--where", "ssn = '031-secret'")
-    assert run("index", "show", "--path", data.parent / "st", *where).document["kept"] == 1
 
 
 def test_limits_of_lists_and_filters_are_options(data: Path, policy: Path) -> None:
