@@ -5,7 +5,6 @@ Parquet's own syntax gives ``:``, ``;`` and ``,`` a meaning, so an AWS ARN canno
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from urllib.parse import quote, unquote_to_bytes
 
 from sparkcrypt.errors import ConfigError, FormatError
 
-_DIGEST_CHARACTERS = 52
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -71,39 +69,41 @@ class NameRule:
     Attributes:
         literal: characters that stand for themselves, as a regular expression's class.
         escape: the character before two hex digits of every other UTF-8 byte; it is not in ``literal``.
-        longest: maximum length of a name; a longer one is cut and ends with the escape twice and the SHA-256 of the
-            key id in base32.
+        longest: maximum length of a name.
+        service: the key service, for messages.
     """
 
     literal: str
     escape: str
     longest: int
+    service: str
 
     def encode(self, key_id: str) -> str:
         """Return the name of a key id.
 
         Raises:
-            ConfigError: the key id is empty or is not Unicode.
+            ConfigError: the key id is empty, is not Unicode, or has a name that is too long.
         """
-        raw = check_key_id(key_id)
+        check_key_id(key_id)
         literal = re.compile(f"[{self.literal}]", re.ASCII)
         name = "".join(
             character if literal.fullmatch(character) else "".join(f"{self.escape}{b:02x}" for b in character.encode())
             for character in key_id
         )
-        if len(name) <= self.longest:
-            return name
-        digest = base64.b32encode(hashlib.sha256(raw).digest()).decode().rstrip("=").lower()
-        # The name of a short id never contains the escape twice in a row.
-        return f"{name[: self.longest - _DIGEST_CHARACTERS - 2]}{self.escape * 2}{digest}"
+        if len(name) > self.longest:
+            raise ConfigError(
+                f"key id {key_id[:40]!r}… has a name of {len(name):,} characters in {self.service}; allowed: "
+                f"{self.longest}, of which each byte that does not stand for itself takes three; use a shorter id"
+            )
+        return name
 
     def decode(self, name: str) -> str | None:
-        """Return the key id of a name, or None if no key id has that name or the name was cut."""
+        """Return the key id of a name, or None if no key id has that name."""
         text = re.sub(
             f"{re.escape(self.escape)}([0-9a-f]{{2}})", lambda match: chr(int(match[1], 16)), name, flags=re.ASCII
         )
         try:
             key_id = text.encode("latin-1").decode()
             return key_id if key_id and self.encode(key_id) == name else None
-        except UnicodeError:
+        except (UnicodeError, ConfigError):
             return None

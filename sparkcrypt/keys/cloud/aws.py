@@ -178,11 +178,9 @@ class AwsKeyService:
             KeyAccessDeniedError: these credentials may not list aliases, or not read one of the keys.
         """
         pages = self._call(None, "list", lambda kms, _: list(kms.get_paginator("list_aliases").paginate()))
-        names, found = self._names(), []
-        for entry in (alias for page in pages for alias in page["Aliases"]):
-            if entry["AliasName"].startswith(f"alias/{names.prefix}") and "TargetKeyId" in entry:
-                found.append((entry["AliasName"], entry["TargetKeyId"]))
-        ids = (self._id_of(alias, target) for alias, target in found)
+        names = self._names()
+        aliases = (alias["AliasName"] for page in pages for alias in page["Aliases"] if "TargetKeyId" in alias)
+        ids = (names.key_id(alias) for alias in aliases)
         return tuple(self.describe(key_id) for key_id in sorted(filter(None, ids)))
 
     def credential_identity(self) -> bytes:
@@ -198,14 +196,6 @@ class AwsKeyService:
     def _metadata(self, key_id: str) -> dict[str, Any]:
         """Return AWS's metadata of a key, even of one that waits for its deletion."""
         return dict(self._call(key_id, "read", lambda kms, name: kms.describe_key(KeyId=name))["KeyMetadata"])
-
-    def _id_of(self, alias: str, target: str) -> str | None:
-        names = self._names()
-        key_id = names.key_id(alias, "")
-        if key_id is not None:
-            return key_id
-        data = self._call(None, "read", lambda kms, _: kms.describe_key(KeyId=target))["KeyMetadata"]
-        return names.key_id(alias, str(data.get("Description", "")))
 
     def _context(self, key_id: str) -> dict[str, str]:
         return {**dict(self._options.encryption_context), _KEY_ID: encode_key_id(key_id)}

@@ -105,20 +105,13 @@ class KeyNames:
         """Return whether AWS or its users gave this name, so that it has no alias with our prefix."""
         return _OWN_NAME.fullmatch(key_id) is not None
 
-    def key_id(self, alias: str, description: str) -> str | None:
-        """Return the key id that an alias stands for, or None if it stands for none.
-
-        Args:
-            alias: its name in AWS.
-            description: description of its key: it contains the key id, since the name of a long id does not.
-        """
+    def key_id(self, alias: str) -> str | None:
+        """Return the key id that an alias stands for, or None if it stands for none."""
         if not alias.startswith(f"alias/{self.prefix}"):
             return None
         found = self._rule.decode(alias.removeprefix(f"alias/{self.prefix}"))
-        if found is not None:
-            return None if self.is_own(found) else found
-        return description if description and self.of(description) == alias else None
+        return found if found is not None and not self.is_own(found) else None
 
     @property
     def _rule(self) -> NameRule:
-        return NameRule("A-Za-z0-9-", "_", _LONGEST_ALIAS - len("alias/") - len(self.prefix))
+        return NameRule("A-Za-z0-9-", "_", _LONGEST_ALIAS - len("alias/") - len(self.prefix), "AWS KMS")

@@ -26,7 +26,6 @@ from sparkcrypt.keys.cloud.azure_options import (
     find_key_id,
     is_own,
     name_key,
-    tags_of,
 )
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.service import KeyDeletion, KeyDescription
@@ -146,7 +145,7 @@ class AzureKeyService:
                     raise ConfigError(
                         f"key id {key_id!r} is a name that people give; make that key in Azure, or use another id"
                     ) from absent
-            body = {"kty": kind, "key_size": size, "key_ops": ["wrapKey", "unwrapKey"], "tags": tags_of(key_id)}
+            body = {"kty": kind, "key_size": size, "key_ops": ["wrapKey", "unwrapKey"]}
             self._http.ask("POST", f"keys/{name_key(key_id)}/create", f"create key {key_id!r}", body)
         return self.describe(key_id)
 
@@ -198,7 +197,7 @@ class AzureKeyService:
         """
         ids = set()
         for entry in self._http.pages("keys", "list keys"):
-            key_id = find_key_id(str(entry.get("kid", "")).rpartition("/")[2], entry.get("tags") or {})
+            key_id = find_key_id(str(entry.get("kid", "")).rpartition("/")[2])
             if key_id is not None:
                 ids.add(key_id)
         return tuple(self.describe(key_id) for key_id in sorted(ids))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.address_checks import auth_option, check_address, file_option, number_option, text_option
-from sparkcrypt.keys.ids import NameRule, decode_key_id, encode_key_id
+from sparkcrypt.keys.ids import NameRule
 from sparkcrypt.keys.service import check_options
 from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
 
@@ -28,10 +27,8 @@ KEY_TYPES: dict[str, tuple[str, int]] = {
     "oct-HSM": (AES_WRAP, 256),
 }
 """Type of a new key -> the algorithm that wraps with it, and its bits."""
-KEY_ID_TAG = "sparkcrypt-key-id"
-_LONGEST_TAG, _MOST_TAGS = 256, 15
 _OWN_NAME = re.compile(r"keys/([A-Za-z0-9-]{1,127})", re.ASCII)
-_NAMES = NameRule("a-z0-9", "-", 127)
+_NAMES = NameRule("a-z0-9", "-", 127, "Azure Key Vault")
 _CLIENT = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _DOMAINS = (
     *("vault.azure.net", "managedhsm.azure.net", "vault.azure.cn", "managedhsm.azure.cn"),
@@ -101,44 +98,13 @@ def name_key(key_id: str) -> str:
     Azure ignores case in names, so capital letters are escaped.
 
     Raises:
-        ConfigError: the key id is empty or is not Unicode.
+        ConfigError: the key id is empty, is not Unicode, or has a name that is too long.
     """
     own = _OWN_NAME.fullmatch(key_id)
     return own[1] if own else _NAMES.encode(key_id)
 
 
-def tags_of(key_id: str) -> dict[str, str]:
-    """Return the tags of a new key: they contain the key id if its name was cut.
-
-    Raises:
-        ConfigError: the id is longer than a tag can hold.
-    """
-    if _NAMES.decode(_NAMES.encode(key_id)) is not None:
-        return {}
-    text = encode_key_id(key_id)
-    parts = [text[at : at + _LONGEST_TAG] for at in range(0, len(text), _LONGEST_TAG)]
-    if len(parts) > _MOST_TAGS:
-        raise ConfigError(
-            f"key id {key_id[:40]!r}… is too long for Azure Key Vault; allowed: "
-            f"{_MOST_TAGS * _LONGEST_TAG:,} characters, percent-encoded"
-        )
-    return {f"{KEY_ID_TAG}-{number:02}": part for number, part in enumerate(parts)}
-
-
-def find_key_id(name: str, tags: Mapping[str, str]) -> str | None:
-    """Return the key id that a key of the vault stands for, or None if it stands for none.
-
-    Args:
-        name: the key's name.
-        tags: the key's tags.
-    """
-    found = _NAMES.decode(name) or _id_in_tags(tags)
-    return found if found is not None and not is_own(found) and name_key(found) == name else None
-
-
-def _id_in_tags(tags: Mapping[str, str]) -> str | None:
-    text = "".join(str(tags[tag]) for tag in sorted(tags) if tag.startswith(f"{KEY_ID_TAG}-"))
-    try:
-        return decode_key_id(text)
-    except FormatError:
-        return None
+def find_key_id(name: str) -> str | None:
+    """Return the key id that a key of the vault stands for by its name, or None if it stands for none."""
+    found = _NAMES.decode(name)
+    return found if found is not None and not is_own(found) else None

@@ -126,7 +126,6 @@ class GcpKeyService:
                 "algorithm": "GOOGLE_SYMMETRIC_ENCRYPTION",
                 "protectionLevel": self._options.protection_level,
             },
-            "labels": self._names.labels(key_id),
         }
         ring, _, name = self._names.of(key_id).rpartition("/cryptoKeys/")
         try:
@@ -162,7 +161,7 @@ class GcpKeyService:
             parameters = {"pageSize": _PAGE, **({"pageToken": page} if page else {})}
             answer = self._http.ask("GET", f"{self._names.ring()}/cryptoKeys", "list keys", parameters=parameters)
             for key in answer.get("cryptoKeys", ()):
-                key_id = self._names.key_id(str(key.get("name", "")), key.get("labels") or {})
+                key_id = self._names.key_id(str(key.get("name", "")))
                 if key_id is not None and key.get("purpose") == _PURPOSE and not _is_gone(key):
                     found[key_id] = _describe(key_id, key)
             page = str(answer.get("nextPageToken") or "")

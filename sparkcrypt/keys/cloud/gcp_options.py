@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparkcrypt.errors import ConfigError
@@ -27,11 +24,8 @@ _RING = r"projects/[A-Za-z0-9][A-Za-z0-9.:_-]{0,127}/locations/[a-z0-9-]{1,63}/k
 _OWN_RING = re.compile(_RING, re.ASCII)
 _OWN_NAME = re.compile(rf"{_RING}/cryptoKeys/[A-Za-z0-9_-]{{1,63}}", re.ASCII)
 _VERSION = re.compile(rf"{_RING}/cryptoKeys/[A-Za-z0-9_-]{{1,63}}/cryptoKeyVersions/[0-9]+", re.ASCII)
-_NAMES = NameRule("A-Za-z0-9-", "_", 63)
+_NAMES = NameRule("A-Za-z0-9-", "_", 63, "Google Cloud KMS")
 _ACCOUNT = re.compile(r"default|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+", re.ASCII)
-_LABEL = "sparkcrypt-key-id-"
-_LABEL_CHARACTERS = 63
-_MOST_LABELS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,36 +121,7 @@ class KeyNames:
         """Return whether a key id is a resource name, so that it has no encoded name."""
         return _OWN_NAME.fullmatch(key_id) is not None
 
-    def labels(self, key_id: str) -> dict[str, str]:
-        """Return the labels of a new key: they contain the key id if its name was cut.
-
-        Raises:
-            ConfigError: the id is longer than labels can hold.
-        """
-        if _NAMES.decode(_NAMES.encode(key_id)) is not None:
-            return {}
-        text = base64.b32encode(check_key_id(key_id)).decode().rstrip("=").lower()
-        parts = [text[at : at + _LABEL_CHARACTERS] for at in range(0, len(text), _LABEL_CHARACTERS)]
-        if len(parts) > _MOST_LABELS:
-            raise ConfigError(f"key id {key_id[:40]!r}… is too long for Google Cloud KMS; allowed: 1,260 bytes")
-        return {f"{_LABEL}{number:02}": part for number, part in enumerate(parts)}
-
-    def key_id(self, name: str, labels: Mapping[str, str]) -> str | None:
-        """Return the key id that a key of the ring stands for, or None if it stands for none.
-
-        Args:
-            name: the key's resource name.
-            labels: the key's labels.
-        """
-        found = _NAMES.decode(name.rpartition("/")[2]) or _id_in_labels(labels)
-        if found is None or self.is_own(found):
-            return None
-        return found if self.of(found).rpartition("/")[2] == name.rpartition("/")[2] else None
-
-
-def _id_in_labels(labels: Mapping[str, str]) -> str | None:
-    text = "".join(labels[name] for name in sorted(labels) if name.startswith(_LABEL)).upper()
-    try:
-        return base64.b32decode(text + "=" * (-len(text) % 8)).decode() or None
-    except (binascii.Error, UnicodeDecodeError):
-        return None
+    def key_id(self, name: str) -> str | None:
+        """Return the key id that a key of the ring stands for by its resource name, or None if it stands for none."""
+        found = _NAMES.decode(name.rpartition("/")[2])
+        return found if found is not None and not self.is_own(found) else None

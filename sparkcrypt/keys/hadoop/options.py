@@ -24,7 +24,7 @@ AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
     "kerberos": ("method",),
 }
 _PREFIX = re.compile(r"[a-z0-9_-]{0,50}", re.ASCII)
-NAMES = NameRule("a-z0-9-", "_", 200)
+NAMES = NameRule("a-z0-9-", "_", 200, "Hadoop KMS")
 """Java's key stores ignore case in names, so capital letters are escaped."""
 
 

@@ -133,7 +133,6 @@ class HadoopKeyService:
             return self.describe(key_id)
         except KeyNotFoundError:
             pass
-        # The description contains the id, since the name of a long id does not.
         body = {"name": name, "cipher": _CIPHER, "length": self._options.key_bits, "description": key_id}
         try:
             self._http.ask("POST", "keys", f"create key {key_id!r}", body=body)
@@ -189,12 +188,7 @@ class HadoopKeyService:
     def _id_of(self, name: str) -> str | None:
         if not name.startswith(self._options.name_prefix):
             return None
-        found = NAMES.decode(name.removeprefix(self._options.name_prefix))
-        if found is not None or "__" not in name:
-            return found
-        metadata = self._http.ask("GET", f"key/{name}/_metadata", "list keys") or {}
-        described = str(metadata.get("description") or "")
-        return described if described and self._name(described) == name else None
+        return NAMES.decode(name.removeprefix(self._options.name_prefix))
 
     def _open(self, key_id: str, eek: _Eek, doing: str) -> bytes:
         name = self._name(key_id)

@@ -326,7 +326,9 @@ def test_multi_region_arn_is_turned_to_the_region_that_is_asked() -> None:
     assert names.of(f"arn:aws:kms:{REGION}:{ACCOUNT}:key/{mrk}") == f"arn:aws:kms:eu-central-1:{ACCOUNT}:key/{mrk}"
     arn = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/12345678-1234-1234-1234-123456789012"
     assert names.of(arn) == arn
-    assert len(names.of("k" * 300)) == 256
+    assert len(names.of("k" * 239)) == 256
+    with pytest.raises(ConfigError, match=r"a name of 240 characters in AWS KMS; allowed: 239"):
+        names.of("k" * 240)
 
 
 def test_deleted_key_waits_thirty_days(open_aws: OpenAws, client: Callable[..., Any]) -> None:

@@ -89,18 +89,20 @@ def test_key_id_is_bound(open_gcp: OpenGcp, pii: CryptoKey) -> None:
 def test_key_id_leads_to_no_other_resource_or_host(open_gcp: OpenGcp, gcp_server: FakeGcpKms) -> None:
     """Ids that look like parts of an address become names of keys in the key ring."""
     service, names = open_gcp(), KeyNames(RING)
-    ids = ("../../x", "pii:decrypt", "pii?alt=media", "//evil.example.com/x", f"{RING}/cryptoKeys/a/../b", f"{RING}")
+    ids = ("../../x", "pii:decrypt", "pii?alt=media", "//evil.example.com/x", RING)
     for key_id in ids:
         assert names.of(key_id).startswith(f"{RING}/cryptoKeys/")
         assert re.fullmatch("[A-Za-z0-9_-]{1,63}", names.of(key_id).removeprefix(f"{RING}/cryptoKeys/"))
         with pytest.raises(KeyNotFoundError):
             service.wrap(key_id, KEY)
+    with pytest.raises(ConfigError, match="allowed: 63"):
+        service.wrap(f"{RING}/cryptoKeys/a/../b", KEY)
 
 
-def test_long_ids_are_listed_and_pages_are_read_to_their_end(open_gcp: OpenGcp, gcp_server: FakeGcpKms) -> None:
-    """An id that is longer than a name is found again by its labels; keys of others and of other kinds are left out."""
+def test_ids_are_listed_and_pages_are_read_to_their_end(open_gcp: OpenGcp, gcp_server: FakeGcpKms) -> None:
+    """Each id is found again by its name; keys of others and of other kinds are left out."""
     service: Any = open_gcp()
-    ids = sorted(["k" * 300, "é" * 120, "a", "b", "c", "d"])
+    ids = sorted(["k" * 63, "é" * 10, "a", "b", "c", "d"])
     for key_id in ids:
         service.create(key_id)
     ring = next(name for name in gcp_server.keys if name.endswith("/a")).rpartition("/cryptoKeys/")[0]
@@ -111,8 +113,8 @@ def test_long_ids_are_listed_and_pages_are_read_to_their_end(open_gcp: OpenGcp, 
     assert [key.key_id for key in service.list_keys()] == ids
     with pytest.raises(KeyServiceError, match=r"ASYMMETRIC_SIGN.*allowed: ENCRYPT_DECRYPT"):
         service.describe("signing")
-    with pytest.raises(ConfigError, match="too long for Google Cloud KMS"):
-        service.create("k" * 2000)
+    with pytest.raises(ConfigError, match=r"a name of 64 characters in Google Cloud KMS; allowed: 63"):
+        service.create("k" * 64)
 
 
 def test_primary_version_wraps_and_earlier_ones_unwrap(open_gcp: OpenGcp, pii: CryptoKey) -> None:

@@ -29,8 +29,8 @@ KEY_IDS = {
     "scripts": "ключ-é-鍵-🔑",
     "control": "tab\tline\nnul\0end",
     "space": " ",
-    "long": "k" * 300,
-    "long_scripts": "é" * 120,
+    "long": "k" * 63,
+    "scripts_of_two_bytes": "é" * 10,
 }
 
 
