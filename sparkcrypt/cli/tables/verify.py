@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from sparkcrypt.backfill.verify import LackingFile, TableVerification
 
 
+_AFTER_WRITERS = (
+    "the next `sparkcrypt backfill` records units that writers have replaced; what stays is an open problem "
+    "(`sparkcrypt backfill status`), or of a kind that only a run over the unit ends"
+)
+
+
 @click.command(cls=Command)
 @click.argument("paths", nargs=-1, metavar="[PATH…]")
 @table_option
@@ -138,6 +144,7 @@ def _verify_target(
         ),
         *(f"  {file}: missing: the manifest lists it" for file in listed.get("missing", [])),
         *(f"  {file}: changed: it is not the file that the manifest lists" for file in listed.get("changed", [])),
+        *([f"  note: {_AFTER_WRITERS}"] if listed.get("missing") or listed.get("changed") else []),
         *(f"  {file}: unlisted: the manifest does not list it" for file in (unlisted if complete else [])),
         *(f"  {_describe_lacking(column, column in found.suspicious)}" for column in found.lacks_tagged_columns),
         *(f"  note: {note}" for note in found.notes),
