@@ -21,6 +21,7 @@ CODES = {
     "SparkcryptError": 1,
     "ConfigError": 78,
     "PlanError": 65,
+    "PredicateError": 64,
     "KeyServiceError": 69,
     "KeyNotFoundError": 69,
     "KeyRetiredError": 69,
