@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from sparkcrypt.errors import SparkcryptError, StorageError, causes_of, error_named
-from sparkcrypt.spark.jvm.gateway import list_java_errors
 
 _REFUSED = re.compile(r"(?:ParquetCryptoRuntimeException|KeyAccessDeniedException|RefusedError): ([A-Z]\w*Error): (.+)")
 _OF_FILES = re.compile(
@@ -15,6 +14,7 @@ _FULL = re.compile(
     r"No space left on device|Disk quota exceeded|DSQuotaExceeded|could only be (?:replicated|written) to 0"
 )
 _LONGEST = 400
+_MOST_CAUSES = 20
 
 
 def find_carried_error(error: BaseException) -> SparkcryptError | None:
@@ -42,6 +42,19 @@ def find_storage_error(error: BaseException) -> StorageError | None:
 def is_disk_full(error: BaseException) -> bool:
     """Tell whether an error of Python or Java is due to a disk, or a quota, that is full."""
     return any(_FULL.search(text) for cause in causes_of(error) for text in (str(cause), *list_java_errors(cause)))
+
+
+def list_java_errors(error: BaseException) -> tuple[str, ...]:
+    """Return the Java error behind an exception of py4j or pyspark and its causes, each with its message."""
+    found: list[str] = []
+    try:
+        java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+        while java is not None and len(found) < _MOST_CAUSES:
+            found.append(str(java.toString()))
+            java = java.getCause()
+    except Exception:  # noqa: BLE001  # of py4j, which may not be installed: the JVM has ended
+        return tuple(found)
+    return tuple(found)
 
 
 def short_text(error: BaseException) -> str:

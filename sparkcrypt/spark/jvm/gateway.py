@@ -7,13 +7,12 @@ from collections.abc import MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError
 
-_MOST_CAUSES = 20
 JVM_ERRORS = (Py4JJavaError, PySparkException)
 """Errors of a call into the JVM: py4j's own, or pyspark's translation of the exceptions that it recognises."""
 _FOUND: MutableMapping[Any, dict[str, Any]] = WeakKeyDictionary()
@@ -52,19 +51,6 @@ def read_java_error(error: BaseException) -> tuple[str, str]:
     if java is None:
         return type(error).__name__, str(error).splitlines()[0]
     return str(java.getClass().getName()), str(java.getMessage())
-
-
-def list_java_errors(error: BaseException) -> tuple[str, ...]:
-    """Return the Java error behind one of ``JVM_ERRORS`` and its causes, each with its message; empty for others."""
-    found: list[str] = []
-    try:
-        java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-        while java is not None and len(found) < _MOST_CAUSES:
-            found.append(str(java.toString()))
-            java = java.getCause()
-    except (Py4JError, OSError):  # the JVM has ended
-        pass
-    return tuple(found)
 
 
 def is_connect(spark: SparkSession) -> bool:
