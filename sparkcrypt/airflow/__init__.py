@@ -6,15 +6,23 @@ PATH.
 
 from __future__ import annotations
 
-from sparkcrypt.airflow.operators import (
-    SparkcryptBackfillOperator,
-    SparkcryptIndexOperator,
-    SparkcryptPlanOperator,
-    SparkcryptRotateOperator,
-    SparkcryptShredOperator,
-)
-from sparkcrypt.airflow.reports import read_report
-from sparkcrypt.airflow.sensors import SparkcryptDriftSensor
+try:
+    from sparkcrypt.airflow.operators import (
+        SparkcryptBackfillOperator,
+        SparkcryptIndexOperator,
+        SparkcryptPlanOperator,
+        SparkcryptRotateOperator,
+        SparkcryptShredOperator,
+    )
+    from sparkcrypt.airflow.reports import read_report
+    from sparkcrypt.airflow.sensors import SparkcryptDriftSensor
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "airflow" or error.name == "airflow":
+        raise
+    raise ImportError(
+        f"sparkcrypt.airflow needs Airflow 3.0 or later with its provider apache-spark, and {error.name} is not there, "
+        "as in Airflow 2: pip install 'sparkcrypt[airflow]', or submit the jobs by SparkSubmitOperator (docs/deploy.md)"
+    ) from error
 
 __all__ = [
     "SparkcryptBackfillOperator",
