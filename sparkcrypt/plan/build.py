@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from urllib.parse import quote
 
 from sparkcrypt.errors import PlanError
@@ -89,8 +90,9 @@ class _Planner:
 
     def attach(self, tagged: Iterable[TaggedColumn], skip_absent: bool) -> None:
         """Assign each tag to the node that its path names."""
-        for column in sorted(tagged, key=lambda entry: (SOURCES.index(entry.source), entry.path, entry.tags)):
-            self._check_tags(column)
+        in_order = sorted(tagged, key=lambda entry: (SOURCES.index(entry.source), entry.path, entry.tags))
+        self._check_tags(in_order)
+        for column in in_order:
             if self._is_partition(column.path):
                 self.problems.append(
                     f"column {join_dotted(column.path)} is a partition column and cannot be encrypted, since its "
@@ -109,14 +111,21 @@ class _Planner:
             by_source = self._tags.setdefault(node, {})
             by_source[column.source] = tuple(dict.fromkeys((*by_source.get(column.source, ()), *column.tags)))
 
-    def _check_tags(self, column: TaggedColumn) -> None:
-        for tag in column.tags:
-            if self._policy.tag(tag) is None:
-                known = ", ".join(rule.name for rule in self._policy.tags) or "none"
-                self.problems.append(
-                    f"column {join_dotted(column.path)} carries the tag {tag!r} (from the {column.source}), which the "
-                    f"policy does not define; allowed: {known}; correct the tag, or define it in the policy's 'tags'"
-                )
+    def _check_tags(self, tagged: Iterable[TaggedColumn]) -> None:
+        unknown: dict[tuple[str, str], dict[str, None]] = {}
+        for column in tagged:
+            for tag in column.tags:
+                if self._policy.tag(tag) is None:
+                    unknown.setdefault((join_dotted(column.path), tag), {})[column.source] = None
+        names = [rule.name for rule in self._policy.tags]
+        for (path, tag), sources in unknown.items():
+            near = get_close_matches(tag.lower(), names, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            self.problems.append(
+                f"column {path} carries the tag {tag!r} (from the {' and the '.join(sources)}), which the policy does "
+                f"not define; {hint}allowed: {', '.join(names) or 'none'}; correct the tag (`sparkcrypt tags set`), or "
+                "define it in the policy's 'tags'"
+            )
 
     def _is_partition(self, path: Path) -> bool:
         return fold(path[:1]) in {fold((name,)) for name in self.partition_columns} and not self._index.find(path)

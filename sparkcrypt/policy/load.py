@@ -115,6 +115,8 @@ def _parse_yaml(text: str, where: str) -> tuple[Any, _Reader]:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
+        if mark and mark.buffer and mark.buffer[mark.pointer : mark.pointer + 1] == "\t":
+            reason = "a tab; YAML is indented by spaces alone: replace the tabs by spaces"
         raise ConfigError(f"{where}{line}: not YAML: {reason}; see the examples in conf/") from error
 
 

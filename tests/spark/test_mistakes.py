@@ -94,3 +94,30 @@ def test_plan_names_the_keys_that_are_missing(lake: Lake) -> None:
     without = run_command(lake, "plan", "--table", table, "--policy", policy)
     assert without.exit_code == 69, without.output
     assert "missing key: 'footer'" in without.output and "keys create" not in without.output
+
+
+def test_tags_that_are_set_wrongly_or_for_nothing(lake: Lake) -> None:
+    """Pairs set several columns; a typo is told once, with the tag that may be meant; the policy's own tags stay."""
+    made = make_policy(lake.root / "p", tables=f"  {lake.name('t')}: {{tags: {{pay: [fin]}}}}\n")
+    assert made.tables
+    policy, table = str(lake.root / "p" / "policy.yaml"), lake.name("t")
+    make_table(lake, "t", partitions=1)
+    unchecked = run_command(lake, "tags", "set", table, "id=PI", "email=pii")
+    assert (unchecked.exit_code, unchecked.stdout.splitlines()[0]) == (0, f"{table}: 2 columns set")
+    assert "not compared with a policy; with --policy" in unchecked.stderr
+    typo = run_command(lake, "plan", "--table", table, "--policy", policy)
+    assert typo.exit_code == 65
+    (line,) = [line for line in typo.output.splitlines() if "'PI'" in line]
+    assert "(from the schema metadata and the table property)" in line
+    assert "did you mean 'pii'? allowed: pii, fin, public; correct the tag (`sparkcrypt tags set`)" in line
+    unset = run_command(lake, "tags", "unset", table, "id", "pay", "--policy", policy)
+    assert (unset.exit_code, unset.stdout.splitlines()[0]) == (0, f"{table}: 2 columns without tags now")
+    assert "warning: pay still has fin, by the policy's 'tables'" in unset.stderr
+    assert "warning: id" not in unset.stderr
+    other = run_command(lake, "plan", "--table", f"other.{table}", "--policy", policy)
+    assert "allowed: table, database.table, or spark_catalog.database.table" in other.output
+    assert run_command(lake, "plan", "--table", f"spark_catalog.{table}", "--policy", policy).exit_code == 2
+    gone = run_command(lake, "plan", "--table", "nosuch.t", "--policy", policy)
+    assert gone.exit_code == 65
+    assert "not found in the session catalog, " in gone.output and "SHOW TABLES lists what is there" in gone.output
+    assert "Derby" in gone.output and "hive.metastore.uris" in gone.output or "in memory" in gone.output, gone.output

@@ -24,6 +24,7 @@ from sparkcrypt.cli.frame.options import (
     table_option,
 )
 from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.errors import ConfigError
 from sparkcrypt.parquet import FileSummary, summarise
 from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.merge import Store, merge_parts
@@ -67,11 +68,15 @@ def show_index(table: str | None, folder: str | None, policy: str | None, as_jso
             found = open_table(workplace, table, str(policy))
             folder, fresh = found.store.folder.uri, found.compare_listing()
         retrieve = policy_keys(workplace.policy(policy)) if policy else None
+        try:
+            listed = named_files(workplace, (str(folder),))
+        except ConfigError as error:
+            raise ConfigError(
+                f"{folder}: no store for data skipping is there; `sparkcrypt index create` makes one, and --path takes "
+                "its folder"
+            ) from error
         budget = Budget()
-        parts = [
-            read_part(StoreFile(file.path, file.open), retrieve_key=retrieve, budget=budget)
-            for file in named_files(workplace, (str(folder),))
-        ]
+        parts = [read_part(StoreFile(file.path, file.open), retrieve_key=retrieve, budget=budget) for file in listed]
     store = merge_parts(parts)
     document, text = _document(str(folder), parts, store), _text(str(folder), parts, store)
     if table is not None:

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -27,8 +28,43 @@ class Launch:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+class _PolicyFile(click.ParamType[str]):
+    """The place of a policy file; where none is given, what it is for and what may be it are named."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the place unchanged."""
+        return str(value)
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """Return what the option is for, with a policy file of the present folder if there is one."""
+        return describe_policy()
+
+
+def describe_policy() -> str:
+    """Return what ``--policy`` is for, with a file of the present folder that may be one."""
+    here = next((file for file in sorted(Path().glob("*.y*ml")) if _names_key_service(file)), None)
+    example = f"{here} in this folder may be it" if here else "such as policy.yaml"
+    return f"It names the file that says which key each tag has: --policy FILE; {example}."
+
+
+def _names_key_service(file: Path) -> bool:
+    try:
+        return file.is_file() and file.stat().st_size <= _MOST_BYTES and b"key_service" in file.read_bytes()
+    except OSError:
+        return False
+
+
+_MOST_BYTES = 1 << 20
 policy_option = click.option(
-    "--policy", required=True, metavar="FILE", help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml."
+    "--policy",
+    required=True,
+    type=_PolicyFile(),
+    metavar="FILE",
+    help="The policy file: a path, or a URI such as hdfs://nn/policy.yaml.",
 )
 optional_policy_option = click.option("--policy", metavar="FILE", help="The policy file: a path or a URI.")
 any_key_option = click.option(

@@ -17,6 +17,7 @@ from sparkcrypt.cli.frame.options import (
     allow_decrypt_option,
     budget_options,
     databases_option,
+    describe_policy,
     engine_option,
     exclusive_option,
     json_option,
@@ -111,7 +112,7 @@ def _backfill(
     **option_values: Any,
 ) -> None:
     if policy is None:
-        raise click.UsageError("Missing option '--policy'.", context)
+        raise click.UsageError(f"Missing option '--policy'. {describe_policy()}", context)
     if (path is None) == (not tables and not databases):
         raise click.UsageError("give --table or --database, or else --path", context)
     check_writable(report)

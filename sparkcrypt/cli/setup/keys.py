@@ -13,7 +13,8 @@ from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
-from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.output import align_table, say, show
+from sparkcrypt.cli.setup.checks import key_checks
 from sparkcrypt.cli.setup.key_holds import hold_key, release_key
 from sparkcrypt.cli.setup.key_status import check_keys, key_status
 from sparkcrypt.cli.setup.retire_key import retire_key
@@ -77,6 +78,7 @@ def create(key_ids: tuple[str, ...], accepts_loss: bool, policy: str, as_json: b
     absent = [key_id for key_id, before in zip(key_ids, existed, strict=True) if not before]
     if absent:
         _refuse_known(service, absent, policy, launch, accepts_loss=accepts_loss)
+        _tell_unexpected(service, absent, policy)
     descriptions = [service.create(key_id) for key_id in key_ids]
     rows = [{**key.to_dict(), "made": not before} for key, before in zip(descriptions, existed, strict=True)]
     text = "\n".join(f"{row['key_id']}: {'made' if row['made'] else 'is there already'}" for row in rows)
@@ -265,6 +267,25 @@ def _refuse_known(service: KeyService, absent: list[str], policy: str, launch: L
                     f"key {key_id!r} is not in the key service, but in use: {use}; a new key of its id would open "
                     f"nothing of that. Nothing was made. {_RESTORE}"
                 )
+
+
+def _tell_unexpected(service: KeyService, absent: list[str], policy: str) -> None:
+    """Warn of keys that the policy does not name, and of a key directory that is new."""
+    with Workplace("sparkcrypt keys") as workplace:
+        loaded = workplace.policy(policy)
+    named = [key.key_id for key in key_checks(loaded)]
+    templates = [template for rule in loaded.tags for template in (rule.key, rule.late_data) if template is not None]
+    for key_id in absent:
+        if key_id not in named and not any(template.matches(key_id) for template in templates):
+            say(
+                f"warning: the policy names no key {key_id!r}, so nothing is written under it; it names "
+                f"{', '.join(named)}"
+            )
+    folder = loaded.key_service.options.get("path") if isinstance(service, LocalKeyService) else None
+    if folder is not None and not Path(str(folder)).exists():
+        say(
+            f"{folder} is a new key directory: keys of another, such as that of a policy that was copied, are not in it"
+        )
 
 
 def _read_facts(workplace: Workplace, policy: Policy) -> KeyFacts:

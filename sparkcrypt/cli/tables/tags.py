@@ -9,7 +9,7 @@ import click
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, optional_policy_option, spark_options
-from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.output import align_table, say, show
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.tags import TaggedColumn, tags_of_overlay
 from sparkcrypt.tags.avro import tags_of_avro
@@ -73,45 +73,72 @@ def show_tags(table: str | None, avro_schema: str | None, policy: str | None, as
 
 @tags.command("set", cls=Command)
 @click.argument("table", metavar="DB.TABLE")
-@click.argument("column")
-@click.argument("names", metavar="TAG[,TAG]")
+@click.argument("words", nargs=-1, required=True, metavar="COLUMN TAG[,TAG] | COLUMN=TAG[,TAG]…")
 @optional_policy_option
 @json_option
 @spark_options
-def set_(table: str, column: str, names: str, policy: str | None, as_json: bool, launch: Launch) -> None:
-    """Set the tags of a column; they replace those that it has.
+def set_(table: str, words: tuple[str, ...], policy: str | None, as_json: bool, launch: Launch) -> None:
+    """Set the tags of columns; they replace those that a column has.
 
     A nested column is written with dots (people.element.ssn); a dot inside a name as %2E.  With --policy, tags that the
     policy does not define are refused.
 
     Examples:
       sparkcrypt tags set sales.customers ssn pii
-      sparkcrypt tags set sales.customers phones.element contact,pii --policy policy.yaml
+      sparkcrypt tags set sales.customers ssn=pii phones.element=contact,pii --policy policy.yaml
     """
-    wanted = tuple(name.strip() for name in names.split(","))
+    wanted = _columns_and_tags(words)
     with Workplace(_APP, launch) as workplace:
         loaded = workplace.policy(policy) if policy else None
         from sparkcrypt.spark.tables.tagging import set_tags
 
-        set_tags(workplace.spark, table, {column: wanted}, loaded)
-    _write_changed(table, {column: wanted}, as_json)
+        set_tags(workplace.spark, table, wanted, loaded)
+    if loaded is None:
+        say("the tags were not compared with a policy; with --policy, one that it does not define is refused")
+    _write_changed(table, wanted, as_json)
+
+
+def _columns_and_tags(words: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return column -> tags of ``COLUMN TAG`` or of several ``COLUMN=TAG``."""
+    if len(words) == 2 and not any("=" in word for word in words):
+        pairs = [words]
+    else:
+        pairs = [(column, names) for column, sign, names in (word.rpartition("=") for word in words) if sign]
+        if len(pairs) < len(words):
+            raise click.UsageError("give one column and its tags, COLUMN TAG[,TAG], or several as COLUMN=TAG[,TAG]")
+    wanted = {column: tuple(name.strip() for name in names.split(",")) for column, names in pairs}
+    for column in wanted:
+        if "," in column:
+            raise click.UsageError(f"{column!r}: give each column its own tags: {column.replace(',', '=TAG ')}=TAG")
+    return wanted
 
 
 @tags.command(cls=Command)
 @click.argument("table", metavar="DB.TABLE")
 @click.argument("columns", nargs=-1, required=True, metavar="COLUMN…")
+@optional_policy_option
 @json_option
 @spark_options
-def unset(table: str, columns: tuple[str, ...], as_json: bool, launch: Launch) -> None:
+def unset(table: str, columns: tuple[str, ...], policy: str | None, as_json: bool, launch: Launch) -> None:
     """Remove all tags of columns; later writes of theirs are as the policy treats untagged columns.
+
+    With --policy, columns are named whose tags stay, since the policy's rule of the table gives them.
 
     Examples:
       sparkcrypt tags unset sales.customers nickname
     """
     with Workplace(_APP, launch) as workplace:
+        loaded = workplace.policy(policy) if policy else None
+        from sparkcrypt.spark.tables.catalog import Catalog
         from sparkcrypt.spark.tables.tagging import unset_tags
 
         unset_tags(workplace.spark, table, columns)
+        rule = loaded.table(Catalog(workplace.spark).table(table).full_name) if loaded else None
+    given = {join_dotted(entry.path).lower(): entry.tags for entry in tags_of_overlay(dict(rule.tags) if rule else {})}
+    for column in columns:
+        if column.lower() in given:
+            tags_left = ",".join(given[column.lower()])
+            say(f"warning: {column} still has {tags_left}, by the policy's 'tables'; take it out there too")
     _write_changed(table, dict.fromkeys(columns, ()), as_json)
 
 
@@ -218,6 +245,7 @@ def forget(table: str, as_json: bool, launch: Launch) -> None:
 
 def _write_changed(table: str, columns: dict[str, Any], as_json: bool) -> None:
     lines = [f"{column}: {','.join(names) or 'no tags'}" for column, names in columns.items()]
-    text = f"{table}: {count_of(len(columns), 'column')} set\n" + "\n".join(f"  {line}" for line in lines)
+    done = "set" if any(columns.values()) else "without tags now"
+    text = f"{table}: {count_of(len(columns), 'column')} {done}\n" + "\n".join(f"  {line}" for line in lines)
     document = {"table": table, "columns": {column: list(names) for column, names in columns.items()}}
     show(document, text, as_json=as_json)

@@ -188,7 +188,8 @@ class KeyDirectory:
         if not self.path.is_dir():
             return KeyNotFoundError(
                 f"key {key_id!r}: the key directory {self.path} is not there on this machine; is it mounted? A local "
-                f"key service is for one machine or a shared file system; {ABSENT_ADVICE}"
+                "key service is for one machine or a shared file system, and a relative path counts from the policy "
+                f"file's folder, so a copy of the policy elsewhere names another one; {ABSENT_ADVICE}"
             )
         return KeyNotFoundError(f"key {key_id!r} is not in the key directory {self.path}; {ABSENT_ADVICE}")
 

@@ -13,6 +13,7 @@ from sparkcrypt.errors import PlanError, StorageError
 from sparkcrypt.names import STATISTICS_GUARD_CLASS
 from sparkcrypt.spark.jvm.gateway import (
     JVM_ERRORS,
+    hadoop_conf,
     java_session,
     jvm,
     option,
@@ -37,6 +38,10 @@ def _as_path(uri: str) -> str:
     return f"{scheme}{authority}{unquote(parts.path)}"
 
 
+_DERBY = "jdbc:derby:;databaseName=metastore_db;create=true"
+"""What Spark uses where nothing names a metastore: a database in the present folder, made where it is missing."""
+
+
 class Catalog:
     """The session catalog of a classic session."""
 
@@ -51,7 +56,8 @@ class Catalog:
             parsed = parser.parseTableIdentifier(_SESSION_CATALOG.sub("", name))
         except JVM_ERRORS as error:
             raise PlanError(
-                f"{name!r} is not a table's name; allowed: table, or database.table, with back-quotes where needed"
+                f"{name!r} is not a name of a table in the session catalog; allowed: table, database.table, or "
+                "spark_catalog.database.table, with back-quotes where needed"
             ) from error
         if option(parsed.database()) is None:
             maker = jvm(self._spark).org.apache.spark.sql.catalyst.TableIdentifier
@@ -79,7 +85,7 @@ class Catalog:
                     f"table {name}: the metastore cannot be asked: {': '.join(read_java_error(error))}"
                 ) from error
             raise PlanError(
-                f"table {name}: not found in the session catalog; SHOW TABLES lists what is there"
+                f"table {name}: not found in the session catalog, {self._describe()}; SHOW TABLES lists what is there"
             ) from error
         storage = found.storage()
         options = to_dict(self._spark, storage.properties())
@@ -103,6 +109,22 @@ class Catalog:
             unused=options if provider == HIVE else properties,
         )
 
+    def _describe(self) -> str:
+        """Return where the session catalog is, since a session without one of its own silently makes an empty one."""
+        if str(self._spark.conf.get("spark.sql.catalogImplementation", "in-memory")) != "hive":
+            return "which is in memory and ends with this session: start Spark with Hive's support"
+        conf = hadoop_conf(self._spark)
+        uris, database = conf.get("hive.metastore.uris"), str(conf.get("javax.jdo.option.ConnectionURL") or _DERBY)
+        if uris:
+            return f"the metastore at {uris}"
+        if not database.startswith("jdbc:derby:"):
+            return "in the database of javax.jdo.option.ConnectionURL"
+        here = jvm(self._spark).java.lang.System.getProperty("user.dir")
+        return (
+            f"an embedded Derby ({database}) of a Spark that was started in {here} and may have made it new: name "
+            "yours by spark.hadoop.hive.metastore.uris or a hive-site.xml in SPARK_CONF_DIR, or start where it was made"
+        )
+
     def _bucket_columns(self, buckets: Any) -> tuple[str, ...]:
         return () if buckets is None else tuple(map(str, to_list(self._spark, buckets.bucketColumnNames())))
 
@@ -122,7 +144,9 @@ class Catalog:
         """
         if not ask_metastore(lambda: self._catalog.databaseExists(database)):
             known = ", ".join(self.databases())
-            raise PlanError(f"database {database}: not found in the session catalog; allowed: {known}")
+            raise PlanError(
+                f"database {database}: not found in the session catalog, {self._describe()}; allowed: {known}"
+            )
         listed = to_list(self._spark, ask_metastore(lambda: self._catalog.listTables(database)))
         names = [str(entry.table()) for entry in listed if option(entry.database()) is not None]
         return tuple(f"{quote_name(database)}.{quote_name(name)}" for name in sorted(names))
