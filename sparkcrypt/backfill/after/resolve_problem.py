@@ -30,14 +30,13 @@ from sparkcrypt.backfill.run.run import run_table
 from sparkcrypt.backfill.target.beside import refuse_moving
 from sparkcrypt.backfill.target.record import by_place
 from sparkcrypt.backfill.target.target import catalog_target
-from sparkcrypt.backfill.target.unit import Unit, list_folders
+from sparkcrypt.backfill.target.unit import list_folders
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
-from sparkcrypt.spark.tables.table import NULL_VALUE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +106,8 @@ def resolve_problem(
             return Resolved(found, keep, reason.strip(), None)
         journal = runs.journal(found.run_id)
         with runs.rewriter(journal) as rewriter:
-            where = _choose_unit(_read_state(rewriter, found).unit) if keep == "old" else None
+            partition = _read_state(rewriter, found).unit.partition
+            where = partition.predicate if partition is not None and keep == "old" else None
             _resolve(rewriter, found, keep, reason.strip(), adopt=adopt)
     run = _encrypt_old(spark, table, policy, where, adopt=adopt, progress=runs.progress) if keep == "old" else None
     return Resolved(found, keep, reason.strip(), run)
@@ -240,14 +240,3 @@ def _encrypt_old(
     target = catalog_target(spark, Catalog(spark).table(table), policy, None)
     options = RunOptions(keep_going=True, where=where, adopt=adopt)
     return run_table(open_job(spark, target, policy, options, progress))
-
-
-def _choose_unit(unit: Unit) -> str | None:
-    """Return a predicate for a unit's partition; None for an unpartitioned table, or if a value is Hive's null."""
-    if unit.partition is None or any(value == NULL_VALUE for _, value in unit.partition.values):
-        return None
-    return " AND ".join(f"`{column}` <=> '{_escape(value)}'" for column, value in unit.partition.values)
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("'", "\\'")

@@ -7,16 +7,18 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sparkcrypt.errors import PredicateError
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
 from sparkcrypt.spark.tables.catalog import Catalog
-from sparkcrypt.spark.tables.table import Partition, Table
+from sparkcrypt.spark.tables.table import NULL_VALUE, Partition, Table, quote_name
 
 _PLACE = "#"
+_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+_CHAR = re.compile(r"char\((\d+)\)")
 
 
 def data_schema(table: Table) -> T.StructType:
@@ -39,20 +41,22 @@ def choose_partitions(spark: SparkSession, table: Table, where: str | None) -> t
     partitions = Catalog(spark).partitions(table)
     if not where or not partitions:
         return partitions
-    types = {field.name.lower(): field.dataType for field in _schema(table).fields}
+    fields = {field.name.lower(): field for field in _schema(table).fields}
     texts = T.StructType([T.StructField(name, T.StringType()) for name in (_PLACE, *table.partition_columns)])
-    rows = [(str(place), *(value for _, value in partition.values)) for place, partition in enumerate(partitions)]
+    rows = [
+        (str(place), *(None if value == NULL_VALUE else value for _, value in partition.values))
+        for place, partition in enumerate(partitions)
+    ]
     try:
         frame = spark.createDataFrame(rows, texts)
-        for name in table.partition_columns:
-            frame = frame.withColumn(name, F.col(f"`{name}`").cast(types[name.lower()]))
+        frame = frame.select(_PLACE, *(_cast_column(name, fields[name.lower()]) for name in table.partition_columns))
         with _without_log():
             kept = {int(row[_PLACE]) for row in frame.where(where).collect()}
     except JVM_ERRORS as error:
-        columns = ", ".join(f"{name} ({types[name.lower()].simpleString()})" for name in table.partition_columns)
+        columns = ", ".join(f"{name} ({fields[name.lower()].dataType.simpleString()})" for name in table.partition_columns)
         name, value = partitions[-1].values[0]
         raise PredicateError(
-            f"--where {where!r}: {_reason(error, [*types])}; allowed: a condition in SQL on the partition columns of "
+            f"--where {where!r}: {_reason(error, [*fields])}; allowed: a condition in SQL on the partition columns of "
             f"{table.full_name}: {columns}; such as --where \"{name} = '{value}'\""
         ) from error
     return tuple(partition for place, partition in enumerate(partitions) if place in kept)
@@ -85,6 +89,15 @@ def _without_log() -> Iterator[None]:
     finally:
         for logger, disabled in zip(loggers, before, strict=True):
             logger.disabled = disabled
+
+
+def _cast_column(name: str, field: T.StructField) -> Column:
+    """Return a column of texts with a field's type; values of CHAR(n) are padded, as Spark does when it reads them."""
+    column = F.col(quote_name(name))
+    char = _CHAR.fullmatch(str(field.metadata.get(_CHAR_TYPE)))
+    if char is None:
+        return column.cast(field.dataType).alias(name)
+    return F.rpad(column, int(char[1]), " ").alias(name, metadata={_CHAR_TYPE: char[0]})  # so it pads literals too
 
 
 def _schema(table: Table) -> T.StructType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sparkcrypt.names import TABLE_UUID, FileFormat
@@ -23,10 +23,16 @@ class Partition:
     @property
     def sql_spec(self) -> str:
         """The values in SQL, as between the parentheses of ``PARTITION (…)``."""
-        return ", ".join(
-            f"{quote_name(name)} = {'NULL' if value == NULL_VALUE else quote_text(value)}"
-            for name, value in self.values
-        )
+        return ", ".join(f"{name} = {value}" for name, value in self._quote_values())
+
+    @property
+    def predicate(self) -> str:
+        """A predicate that is true of this partition alone."""
+        return " AND ".join(f"{name} <=> {value}" for name, value in self._quote_values())
+
+    def _quote_values(self) -> Iterator[tuple[str, str]]:
+        for name, value in self.values:
+            yield quote_name(name), "NULL" if value == NULL_VALUE else quote_text(value)
 
     @property
     def folder(self) -> str:
