@@ -159,6 +159,26 @@ def test_what_stays_readable_is_named(lake: Lake) -> None:
     )
 
 
+def test_rows_without_a_date_are_never_due(lake: Lake) -> None:
+    """A partition of NULL is named; its column under another key is judged, and a predicate leaves it out of runs."""
+    policy = make_policy_of_months(lake)
+    make_table_of_months(lake, policy)
+    with lake.stranger() as stranger:
+        stranger.sql(f"INSERT INTO {lake.name('t')} PARTITION (d = NULL) VALUES (9, 'e9', 's9')")
+    plan = plan_shredding(lake, policy, "t", key_id="pii")
+    (undated,) = (line for line in plan.warnings if "never due" in line)
+    assert f"{lake.name('t')}: column email in d=__HIVE_DEFAULT_PARTITION__ is never due" in undated
+    assert "is not a date" in undated
+    assert plan.keys[0].defeated_by == (
+        f"{lake.name('t')}: column ssn in d=__HIVE_DEFAULT_PARTITION__ is not encrypted in 1 file; "
+        "`sparkcrypt backfill` puts it under the key first",
+    )
+    assert encrypt_table(lake.spark, "t", policy, where="d >= '2024-01-01'").outcome == "nothing to do"
+    report = backfill(lake.spark, policy, tables=["t"])
+    assert report.exit_code == 74
+    assert "d=__HIVE_DEFAULT_PARTITION__" in str(report.to_dict())
+
+
 def test_known_exports_are_named(lake: Lake, tmp_path: Path) -> None:
     """Copies in other tables under another key or in clear, copies of copies, and values that were declassified.
 

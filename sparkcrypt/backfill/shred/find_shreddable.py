@@ -140,7 +140,7 @@ class Survey:
             self._away.passed_over,
             facts.head_text,
             doubts,
-            (*((facts.weakness,) if facts.weakness else ()), *dict.fromkeys(self._unknown)),
+            (*((facts.weakness,) if facts.weakness else ()), *dict.fromkeys(self._unknown), *self._list_undated()),
             tuple(self._find_late_data()),
             len(self._scans),
             sum(scan.files for scan in self._scans.values()),
@@ -218,6 +218,14 @@ class Survey:
                     found.setdefault(key_id, []).append(DarkTable.of(place))
         for key_id, tables in sorted(found.items()):
             yield LateData(retention_of_key(self._policy, key_id), tuple(tables))
+
+    def _list_undated(self) -> Iterator[str]:
+        """Yield a warning about each column with data that no date puts under a key, such as those of a null date."""
+        for scan in self._scans.values():
+            for column, partitions in scan.without_key.items():
+                first, why = next(iter(partitions.items()))
+                more = f" and {count_of(len(partitions) - 1, 'other partition')}" if len(partitions) > 1 else ""
+                yield f"{scan.name}: column {column} in {first}{more} is never due, since it has no key there: {why}"
 
     def _find_exports(self, kept: KeyRetention, places: list[tuple[TableScan, KeyPlace]]) -> tuple[Export, ...]:
         rules = [rule for rule in map(self._policy.tag, kept.tags) if rule is not None]

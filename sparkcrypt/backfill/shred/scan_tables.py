@@ -89,6 +89,7 @@ class TableScan:
         unread: the number of files whose keys are not known, and the first of their errors.
         derived: source table or folder, and column as noted -> leaf of this table derived from it, and its key or None
             -> number of files.
+        without_key: column -> partition with files -> why the plan gives the column no key there.
     """
 
     def __init__(self, target: CatalogTarget, files: HadoopFiles, reader: FooterReader, *, selected: bool) -> None:
@@ -99,6 +100,7 @@ class TableScan:
         self.places: dict[str, KeyPlace] = {}
         self.unread: tuple[int, str] = (0, "")
         self.derived: dict[tuple[str, str], dict[tuple[str, str | None], int]] = {}
+        self.without_key: dict[str, dict[str, str]] = {}
         self._matcher = ColumnMatcher(target.plan)
         self._planned = {column.path: column for column in target.plan.columns}
         self._now = datetime.now(timezone.utc)
@@ -120,7 +122,7 @@ class TableScan:
             SparkcryptError: the table cannot be listed.
         """
         before, self._seen = self._seen, {}
-        self.places, self.unread, self.derived = {}, (0, ""), {}
+        self.places, self.unread, self.derived, self.without_key = {}, (0, ""), {}, {}
         batch: list[Unit] = []
         for unit in self.target.units(None):
             batch.append(list_unit(self._files, unit))
@@ -135,12 +137,12 @@ class TableScan:
         found: Mapping[str, Found] = self._reader.read(new) if new else {}
         for unit in units:
             for folder in unit.folders:
-                values = partition_of(unit, folder)
-                expected = self._expect(values)
+                values, partition = partition_of(unit, folder), unit.partition_path or unit.name
+                expected = self._expect(values, partition) if folder.files else {}
                 for file in folder.files:
                     kept = self._update_seen(file, before, found)
                     if kept is not None:
-                        self._count(unit.partition_path or unit.name, values, expected, file, kept)
+                        self._count(partition, values, expected, file, kept)
 
     def _update_seen(self, file: SourceFile, before: Mapping[str, _Seen], found: Mapping[str, Found]) -> _Seen | None:
         facts = found.get(file.path)
@@ -174,12 +176,15 @@ class TableScan:
         names = {path: column.path for path, column in planned.items()}
         return tuple((names.get(path, path), known.encrypted, known.key_id) for path, known in summary.columns.items())
 
-    def _expect(self, values: Mapping[str, str]) -> dict[Path, str | None]:
-        """Return the keys that the plan gives to the columns of a partition; empty if it cannot determine them."""
-        try:
-            return self.target.plan.key_ids(values)
-        except PlanError:
-            return {}
+    def _expect(self, values: Mapping[str, str], partition: str) -> dict[Path, str | None]:
+        """Return the keys that the plan gives to the columns of a partition, without those that it cannot determine."""
+        expected: dict[Path, str | None] = {}
+        for column in self.target.plan.encrypted:
+            try:
+                expected[column.path] = column.key.render(values) if column.key else None
+            except PlanError as error:
+                self.without_key.setdefault(column.leaf.dotted, {})[partition] = str(error)
+        return expected
 
     def _count(
         self,
