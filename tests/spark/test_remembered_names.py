@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from sparkcrypt.backfill.many.passes import PassOptions, backfill
 from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.cli.runs.past_runs import status
 from sparkcrypt.cli.tables.tags import tags as command
 from sparkcrypt.errors import PlanError
 from sparkcrypt.names import NAME_PREFIX, PREDECESSOR, TAGS_PREFIX
@@ -53,6 +54,12 @@ def invoke(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+def status_of(lake: Lake, table: str, *more: str) -> Any:
+    """Run `sparkcrypt backfill status` under the last created policy."""
+    file = max(lake.root.glob("policy-*")) / "policy.yaml"
+    return CliRunner().invoke(status, ["--table", lake.name(table), "--policy", str(file), *more])
+
+
 def test_name_outlives_a_drop_elsewhere(lake: Lake) -> None:
     """A table that is made here after another application dropped it has the tags that were set for its name."""
     policy = lake.policy()
@@ -73,13 +80,43 @@ def test_tags_that_are_lost(lake: Lake) -> None:
     drop_elsewhere(lake)
     with lake.stranger() as stranger:
         stranger.sql(f"CREATE TABLE t USING parquet AS {ROW}")
-    for dry_run in (True, False):
+    told = f"{lake.name('t')}: tags lost: email: pii"
+    for dry_run, code_of_status in ((True, 78), (False, 74)):
         code, refused = passed(lake, policy, dry_run=dry_run)
         assert code == 74
         assert "tags lost: email: pii" in refused[lake.name("t")]
+        done = status_of(lake, "t")  # without a run there is nothing else to say
+        assert done.exit_code == code_of_status
+        assert (told in done.output) is not dry_run
     lake.sql(ROW).write.mode("overwrite").format("parquet").saveAsTable("t")
     assert_encrypted(lake.path("t"), policy, {"email": "pii"})
     assert passed(lake, policy, dry_run=False) == (0, {})
+    assert status_of(lake, "t").exit_code == 78
+
+
+def test_status_names_tags_that_are_lost(lake: Lake) -> None:
+    """From the pass that found it to the one that finds the tags set again, or the table gone, without Spark."""
+    policy = lake.policy()
+    made(lake, policy)
+    backfill(lake.spark, policy, tables=["t"])
+    set_tags(lake.spark, "t", {"note": ["fin"]}, policy)
+    assert (passed(lake, policy, dry_run=False)[0], status_of(lake, "t").exit_code) == (0, 0)
+    for setting_right in ("set", "drop"):
+        drop_elsewhere(lake)
+        with lake.stranger() as stranger:
+            stranger.sql(f"CREATE TABLE t USING parquet AS {ROW}")
+        assert passed(lake, policy, dry_run=False)[0] == 74
+        done = status_of(lake, "t", "--json")
+        assert done.exit_code == 74
+        (line,) = json.loads(done.stdout)["tags_lost"]
+        assert line.startswith(f"{lake.name('t')}: tags lost: email: pii; note: fin;") and "tags set" in line
+        if setting_right == "set":
+            set_tags(lake.spark, "t", {"email": ["pii"], "note": ["fin"]}, policy)
+        else:
+            lake.sql("DROP TABLE t")
+        assert status_of(lake, "t").exit_code == 74
+        assert passed(lake, policy, dry_run=False)[0] == 0
+        assert json.loads(status_of(lake, "t", "--json").stdout)["tags_lost"] == []
 
 
 def test_tags_of_one_column_by_names_in_two_cases_are_not_lost(lake: Lake) -> None:

@@ -15,6 +15,7 @@ from sparkcrypt.backfill.drift.unit_survey import count_calls
 from sparkcrypt.backfill.journal.journal import new_run_id
 from sparkcrypt.backfill.many.chosen_tables import Choice, Chosen, choose_tables
 from sparkcrypt.backfill.many.key_status import tell_overdue
+from sparkcrypt.backfill.many.lost_tags import record_lost_tags, recorded_lost_tags
 from sparkcrypt.backfill.many.missing_keys import KeySearch
 from sparkcrypt.backfill.many.pass_progress import PassProgress
 from sparkcrypt.backfill.many.refused_tables import Gate
@@ -43,7 +44,7 @@ from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.remembered_names import expire_names
 from sparkcrypt.spark.tables.rules import rule_lines
-from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.table import Table, quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,9 +108,10 @@ def backfill(
     if (path is None) == (choice == Choice()):
         raise ConfigError("give tables or databases, or else a path")
     configure(spark, policy)
-    open_state_directory(spark, policy.run_state)  # what is wrong with it concerns every table
+    store = open_state_directory(spark, policy.run_state)  # what is wrong with it concerns every table
     if not options.run.dry_run:
         _expire_names(spark, choice.databases)
+        _forget_gone_tables(spark, store)
     the_pass = _Pass(spark, policy, options, progress or Silent())
     try:
         return the_pass.run_on_path(path) if path is not None else the_pass.run_on_tables(choose_tables(spark, choice))
@@ -124,6 +126,12 @@ def _expire_names(spark: SparkSession, databases: Iterable[str]) -> None:
             expire_names(spark, database)
         except SparkcryptError as error:  # the pass itself names a database or a record that it cannot read
             _LOG.warning("names of %s without a table are not forgotten: %s", database, error)
+
+
+def _forget_gone_tables(spark: SparkSession, store: StateStore) -> None:
+    for name, _ in tuple(recorded_lost_tags(store)):
+        if not Catalog(spark).exists(".".join(map(quote_name, name.split(".")))):
+            record_lost_tags(store, name, None)
 
 
 class _Pass:
@@ -178,7 +186,7 @@ class _Pass:
     def _table(self, table: Table) -> None:
         run, target = self._options.run, self._target(table)
         store = self._store(target)
-        if not self._gate.may_run(target, store):
+        if not self._gate.may_run(target, store, dry_run=run.dry_run):
             return
         self._looked_at.append((store, target.table_id))
         if self._unchanged_since(target, store) and not self._needs_care(target, store):

@@ -162,5 +162,5 @@ def _find_refusal(
     if target.table is None:
         return None
     gate = Gate(spark, policy, accept_path_readers=accept_path_readers)
-    gate.may_run(target, store)
+    gate.may_run(target, store, dry_run=True)
     return gate.away.refused.get(target.name)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.many.chosen_tables import Chosen
+from sparkcrypt.backfill.many.lost_tags import lost_tags, record_lost_tags
 from sparkcrypt.backfill.report.report import WITHOUT_EFFECT
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.kinds import refuse_kinds
 from sparkcrypt.backfill.target.shared_folders import describe_sharing, folders_of_tables
 from sparkcrypt.backfill.target.target import Target
-from sparkcrypt.errors import PlanError, VerificationError
+from sparkcrypt.errors import PlanError
 from sparkcrypt.paths import PlaceIndex
-from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.remembered_names import lost_tags_of_name
@@ -60,13 +59,18 @@ class Gate:
             return False
         return True
 
-    def may_run(self, target: Target, store: StateStore) -> bool:
-        """Tell whether a run may begin: the table lost no tags and shares no folder; if not, record it as refused."""
-        reason = (
-            _describe_lost(lost_tags(store, target.table_id, target.plan))
-            or self._find_lost_by_name(target.table)
-            or self._find_shared(target.table)
-        )
+    def may_run(self, target: Target, store: StateStore, *, dry_run: bool) -> bool:
+        """Tell whether a run may begin: the table lost no tags and shares no folder; if not, record it as refused.
+
+        Args:
+            target: the table.
+            store: the state directory, which then also has what tags it lost, unless ``dry_run``.
+            dry_run: whether nothing is to be changed.
+        """
+        lost = _describe_lost(lost_tags(store, target.table_id, target.plan)) or self._find_lost_by_name(target.table)
+        if not dry_run:
+            record_lost_tags(store, target.name, lost)
+        reason = lost or self._find_shared(target.table)
         if reason is not None:
             self.away.refused[target.name] = reason
         return reason is None
@@ -100,35 +104,6 @@ class Gate:
         if table.database not in self._known:
             self._known[table.database] = folders_of_tables(self._spark, table.database, self._policy.aliases)
         return self._known[table.database]
-
-
-def lost_tags(store: StateStore, table_id: str, plan: EncryptionPlan) -> tuple[str, ...]:
-    """Return the columns of a table that lost their tags since its last run.
-
-    ``sparkcrypt tags unset`` leaves the old key in the column's history.  A column without tags and history lost them
-    in another way: by ADD COLUMNS through Hive, or because the table was re-created.
-
-    This check saves reading the files.  It is not needed for security: a run refuses each unit in which such a column
-    is encrypted (`refuse_untagged`), whatever journals contain.  So journals are read unauthenticated here, and damaged
-    ones are ignored.
-    """
-    columns = _newest_plan(store, table_id)
-    before = {str(column["column"]) for column in columns if column["tags"] and column["action"] != "plaintext"}
-    return tuple(
-        column.leaf.dotted
-        for column in plan.columns
-        if column.leaf.dotted in before and not column.tags and not column.history
-    )
-
-
-def _newest_plan(store: StateStore, table_id: str) -> list[dict[str, Any]]:
-    """Return the columns of the plan of the newest run whose journal can be read."""
-    for run_id in reversed(Journal.runs(store, table_id)):
-        try:
-            return list(Journal.open(store, table_id, run_id).run.plan["columns"])
-        except VerificationError:
-            continue
-    return []
 
 
 def _describe_lost(columns: tuple[str, ...]) -> str | None:

@@ -11,6 +11,7 @@ import click
 from sparkcrypt.backfill.journal.run_status import has_ended
 from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.many.key_status import tell_overdue
+from sparkcrypt.backfill.many.lost_tags import recorded_lost_tags
 from sparkcrypt.backfill.state.lock import is_held
 from sparkcrypt.cli.frame.authentic import Authenticity
 from sparkcrypt.cli.frame.command import Command
@@ -21,6 +22,7 @@ from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.cli.runs.problems import open_problems, problem_lines
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.policy.model import normalized_table
 from sparkcrypt.text import count_of
 
 _APP = "sparkcrypt backfill"
@@ -70,17 +72,25 @@ def show_run(run_id: str, policy: str, as_json: bool) -> None:
 def status(context: click.Context, policy: str, table: str, as_json: bool) -> None:
     """Show how far the latest run of a table is, which of its problems are open, and which of its keys are overdue.
 
-    It ends with 74 while a problem is open, a swap may be half done and no run holds the table, or the folder of a
-    table without partitions is missing (which is seen on local disks alone).
+    It ends with 74 while a problem is open, a swap may be half done and no run holds the table, the last pass found
+    that the table lost tags, or the folder of a table without partitions is missing (which is seen on local disks
+    alone).
 
     Examples:
       sparkcrypt backfill status --table sales.customers --policy policy.yaml
     """
     with Workplace(_APP) as workplace:
-        runs, authenticity = _find_runs(workplace, policy, table)
-        latest = runs[-1]
         loaded = workplace.policy(policy)
         state_store = workplace.state_directory(loaded.run_state)
+        lost = {normalized_table(name): f"{name}: {reason}" for name, reason in recorded_lost_tags(state_store)}
+        try:
+            runs, authenticity = _find_runs(workplace, policy, table)
+        except ConfigError as error:  # no run of it is known
+            if normalized_table(table) in lost:
+                raise VerificationError(lost[normalized_table(table)]) from error
+            raise
+        latest = runs[-1]
+        tags_lost = [lost[name] for name in {*map(normalized_table, (table, latest.table or table))} if name in lost]
         problems, authenticated = open_problems(state_store, latest.table_id, authenticity)
         overdue = tell_overdue(loaded, [(state_store, latest.table_id)])
         unsettled = [] if is_held(state_store, latest.table_id) else _find_unsettled(runs)
@@ -89,15 +99,16 @@ def status(context: click.Context, policy: str, table: str, as_json: bool) -> No
         text += "\nit is running, or was interrupted: then the command that began it continues it"
     if latest.state == "paused":
         text += "\nits budget was spent; the command that began it goes on"
-    text += "".join(f"\n{line}" for line in unsettled)
+    text += "".join(f"\n{line}" for line in (*tags_lost, *unsettled))
     text += "".join(f"\nrotation overdue: {line}" for line in overdue)
     found: dict[str, Any] = {
         "problems": [problem.to_dict() for problem in problems],
         "problems_authenticated": authenticated,
+        "tags_lost": tags_lost,
         "unsettled": unsettled,
     }
     show({**latest.details(), **found, "rotations_overdue": list(overdue)}, text, as_json=as_json)
-    context.exit(VerificationError.exit_code if problems or unsettled else 0)
+    context.exit(VerificationError.exit_code if problems or unsettled or tags_lost else 0)
 
 
 @click.command(cls=Command)

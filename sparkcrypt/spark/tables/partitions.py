@@ -53,7 +53,8 @@ def choose_partitions(spark: SparkSession, table: Table, where: str | None) -> t
         with _without_log():
             kept = {int(row[_PLACE]) for row in frame.where(where).collect()}
     except JVM_ERRORS as error:
-        columns = ", ".join(f"{name} ({fields[name.lower()].dataType.simpleString()})" for name in table.partition_columns)
+        types = {name: fields[name.lower()].dataType.simpleString() for name in table.partition_columns}
+        columns = ", ".join(f"{name} ({kind})" for name, kind in types.items())
         name, value = partitions[-1].values[0]
         raise PredicateError(
             f"--where {where!r}: {_reason(error, [*fields])}; allowed: a condition in SQL on the partition columns of "
