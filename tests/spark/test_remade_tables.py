@@ -245,6 +245,26 @@ def test_like_has_an_identity_of_its_own(lake: Lake) -> None:
     assert lake.spark.table("same").count() == lake.spark.table("t").count() == 2
 
 
+@pytest.mark.parametrize("kind", ["USING parquet", "STORED AS PARQUET"])
+def test_requirement_of_a_name(lake: Lake, kind: str) -> None:
+    """A table with the tags that does not require encryption takes no name that did, until it does too."""
+    policy = lake.policy()
+    for name in ("t", "other", "model"):
+        lake.sql(f"CREATE TABLE {name} {COLUMNS} {kind}")
+        set_tags(lake.spark, name, {"email": ["pii"]}, policy)
+    catalog = Catalog(lake.spark)
+    catalog.set_options(catalog.table("t"), {REQUIRE_ENCRYPTION: "true"})
+    lake.sql("DROP TABLE t")
+    said = refusal(lake.sql, "ALTER TABLE other RENAME TO t")
+    assert "required encryption, which it does not" in said and "tags set" not in said
+    assert f"CREATE TABLE {lake.name('t')} (columns)" in refusal(lake.sql, "CREATE TABLE t LIKE model")
+    assert not lake.spark.catalog.tableExists("t")
+    (step,) = [part for part in said.split("`, and encrypt")[0].split(": `")[1:] if part.startswith("ALTER TABLE")][:1]
+    lake.sql(step)
+    lake.sql("ALTER TABLE other RENAME TO t")
+    assert catalog.table("t").options[REQUIRE_ENCRYPTION] == "true"
+
+
 def test_drop_by_another_session(lake: Lake) -> None:
     """A session of this application without the policy frees the name, and one under the policy takes it."""
     policy = lake.policy()

@@ -76,10 +76,15 @@ final class TableEntry {
   static Map<String, String> properties(Object table) {
     Map<String, String> found = new TreeMap<>();
     add(found, Calls.call(Calls.call(table, "storage"), "properties"));
-    if ("hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))))) {
+    if (isHive(table)) {
       add(found, Calls.call(table, "properties"));
     }
     return found;
+  }
+
+  /** Returns whether it is a Hive table. */
+  static boolean isHive(Object table) {
+    return "hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))));
   }
 
   /** Returns those properties of a Scala map that are sparkcrypt's and that may be of a table. */
@@ -167,7 +172,7 @@ final class TableEntry {
 
   /** Returns an entry with more of the properties that reach writers. */
   static Object with(Object table, Map<String, String> more) {
-    if ("hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))))) {
+    if (isHive(table)) {
       return withMarks(table, more);
     }
     Object storage = Calls.call(table, "storage");

@@ -1,11 +1,11 @@
 package io.sparkcrypt;
 
+import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
-import java.util.stream.Collectors;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.StructType;
@@ -17,6 +17,8 @@ import org.slf4j.LoggerFactory;
  */
 final class SucceedingTables {
   private static final Logger LOG = LoggerFactory.getLogger(SucceedingTables.class);
+
+  private static final String LIKE = "the model of";
 
   private final EarlierTables earlier;
   private final KnownTables tables;
@@ -74,7 +76,7 @@ final class SucceedingTables {
       properties.put(Names.REQUIRE_ENCRYPTION, "true");
     }
     List<String> lost =
-        required.tags().keySet().stream().filter(path -> !TableRequirements.isIn(schema, path)).map(SucceedingTables::pathText).toList();
+        required.tags().keySet().stream().filter(path -> !TableRequirements.isIn(schema, path)).map(LeafPaths::toText).toList();
     if (!lost.isEmpty()) {
       LOG.warn("{} is made anew without columns that had tags: {}; they get these again when they are back", name(table), lost);
     }
@@ -82,7 +84,7 @@ final class SucceedingTables {
     return TableEntry.withSchema(complete, FieldTags.with(TableEntry.schema(table), tags));
   }
 
-  /** Refuses a RENAME into a name whose earlier table had tags that the renamed table lacks. */
+  /** Refuses a RENAME into a name whose earlier table had tags that the renamed table lacks, or required encryption. */
   void refuseRename(LogicalPlan command) {
     Object from = Calls.call(command, "oldName");
     if (!(Boolean) Calls.call(command, "isView") && tables.exists(from)) {
@@ -91,7 +93,7 @@ final class SucceedingTables {
   }
 
   /**
-   * Refuses a table that is made like one which lacks tags that the earlier table of its name had; any other gets a UUID of its
+   * Refuses a table that is made like one which lacks what the earlier table of its name required; any other gets a UUID of its
    * own, since Spark copies that of its model, and files are bound to it.
    */
   void judgeLike(LogicalPlan command) {
@@ -102,7 +104,7 @@ final class SucceedingTables {
     }
     Object model = tables.fresh(like);
     String table = (String) Calls.call(name, "table");
-    refuseLacking(model, database(name), table, "the model of");
+    refuseLacking(model, database(name), table, LIKE);
     String uuid = TableEntry.properties(model).get(Names.TABLE_UUID);
     if (uuid != null) {
       earlier.expectCopy(database(name), table, uuid);
@@ -119,20 +121,30 @@ final class SucceedingTables {
     Map<List<String>, Set<String>> wanted = required.tagsIn(schema);
     Map<List<String>, Set<String>> has = own.tagsIn(schema);
     wanted.entrySet().removeIf(entry -> has.getOrDefault(entry.getKey(), Set.of()).containsAll(entry.getValue()));
-    if (wanted.isEmpty()) {
+    boolean isLike = role.equals(LIKE);
+    boolean isHive = TableEntry.isHive(table);
+    boolean open = required.encryption() && (!own.encryption() || isLike && isHive); // LIKE does not copy the properties of Hive's
+    if (wanted.isEmpty() && !open) {
       return;
     }
     has.forEach((path, kept) -> wanted.computeIfPresent(path, (unused, more) -> union(kept, more))); // since a command replaces them
     String taken = database + "." + name;
-    String commands =
-        wanted.entrySet().stream()
-            .map(entry -> "sparkcrypt tags set " + name(table) + " " + pathText(entry.getKey()) + " " + String.join(",", entry.getValue()))
-            .collect(Collectors.joining("`, `"));
+    List<String> lacks = new ArrayList<>();
+    List<String> commands = new ArrayList<>();
+    if (!wanted.isEmpty()) {
+      lacks.add("had tags that it lacks");
+    }
+    wanted.forEach((path, tags) -> commands.add("sparkcrypt tags set " + name(table) + " " + LeafPaths.toText(path) + " " + String.join(",", tags)));
+    if (open) {
+      lacks.add(isLike ? "required encryption" : "required encryption, which it does not");
+      String set = "ALTER TABLE " + TableEntry.quote(table) + " SET " + (isHive ? "TBLPROPERTIES" : "SERDEPROPERTIES");
+      commands.add(isLike ? "CREATE TABLE " + taken + " (columns)" : set + " ('" + Names.REQUIRE_ENCRYPTION + "' = 'true')");
+    }
     throw Refusal.of(
         "PlanError",
-        name(table) + " is not " + role + " " + taken + ", since the earlier " + taken + " had tags that it lacks, and rows would be "
-            + "in clear under that name; nothing was changed. Give it the tags: `" + commands + "`, and encrypt its files: "
-            + "`sparkcrypt encrypt --table " + name(table) + "`; then do this again");
+        name(table) + " is not " + role + " " + taken + ", since the earlier " + taken + " " + String.join(", and ", lacks) + ", and rows "
+            + "might be in clear under that name; nothing was changed. Give it what it lacks: `" + String.join("`, `", commands)
+            + "`, and encrypt its files: `sparkcrypt encrypt --table " + name(table) + "`; then do this again");
   }
 
   private static Set<String> union(Set<String> first, Set<String> more) {
@@ -148,9 +160,5 @@ final class SucceedingTables {
 
   private String name(Object table) {
     return TableEntry.name(table, (String) Calls.call(catalog, "getCurrentDatabase"));
-  }
-
-  private static String pathText(List<String> path) {
-    return path.stream().map(name -> name.replace("%", "%25").replace(".", "%2E")).collect(Collectors.joining("."));
   }
 }
