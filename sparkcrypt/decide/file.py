@@ -245,7 +245,7 @@ def _refuse_summary_files(properties: Mapping[str, str], plan: EncryptionPlan) -
 
 def _is_read_of_log(read: FileRead) -> bool:
     """Return whether a plaintext file is a checkpoint of Delta's log, read as Delta reads it: by its actions alone."""
-    columns = [field["name"] for field in read.footer["fields"]]
+    columns = [field.name for field in schema_from_parquet(read.footer["fields"]).fields]
     if read.requested is not None:  # None: its schema is read
         columns += [field.name for field in read.requested.fields] or ["*"]
     return read.footer["mode"] == "plaintext" and _is_log(read.path, columns, read.context.tagged)
