@@ -200,7 +200,9 @@ class Catalog:
                         f"table {table.quoted}: the metastore knows no location of partition {values}; set it to "
                         "where its files are with ALTER TABLE … SET LOCATION"
                     )
-                found.append(Partition(values, _as_path(storage["locationUri"]), str(storage["serde"] or "")))
+                # Spark reads a data source table by its provider, and if Hive lacks a type, stores any SerDe
+                serde = str(storage["serde"] or "") if table.is_hive else ""
+                found.append(Partition(values, _as_path(storage["locationUri"]), serde))
         return tuple(sorted(found, key=lambda item: item.values))
 
     def set_options(self, table: Table, options: Mapping[str, str]) -> None:

@@ -14,7 +14,7 @@ NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition: its values, and the location of its files (a full URI)."""
+    """A partition: its values, its files' location (a full URI), and, if its table is Hive's, their SerDe."""
 
     values: tuple[tuple[str, str], ...]
     location: str
