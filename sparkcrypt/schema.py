@@ -9,7 +9,7 @@ Source: LogicalTypes.md of parquet-format, "Nested Types".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import quote, unquote
@@ -119,19 +119,25 @@ def property_name(path: Sequence[str]) -> str:
 _SPARK_HINT = "pass what StructType.json() returns"
 
 
-def schema_from_spark(document: str | Mapping[str, Any], *, leave_out: Iterable[str] = ()) -> Schema:
+def schema_from_spark(
+    document: str | Mapping[str, Any],
+    *,
+    leave_out: Iterable[str] = (),
+    object_hook: Callable[[dict[str, Any]], Any] | None = None,
+) -> Schema:
     """Build a schema from Spark's schema JSON, with tags from each field's metadata.
 
     Args:
         document: what ``StructType.json()`` returns, as text or parsed.
         leave_out: names of top-level columns to leave out (partition columns are not in files); a name that matches no
             column exactly is matched without regard to case.
+        object_hook: as of ``json.loads``, for a text.
 
     Raises:
         PlanError: not a schema, nested too deeply, or a field's ``tags`` are neither a text nor a list of texts.
     """
     try:
-        parsed = json.loads(document) if isinstance(document, str) else document
+        parsed = json.loads(document, object_hook=object_hook) if isinstance(document, str) else document
     except (ValueError, RecursionError) as error:
         raise PlanError(f"the Spark schema is not JSON; {_SPARK_HINT}") from error
     if not isinstance(parsed, Mapping) or parsed.get("type") != "struct":

@@ -26,6 +26,8 @@ from sparkcrypt.tags.find_column import fold
 from sparkcrypt.tags.unite import unite_tags
 
 FILE_UNIQUE_BYTES = 8
+_PART = "__VARIANT_METADATA_KEY"
+"""Key of the metadata that says which part of a VARIANT a field is (``VariantMetadata.METADATA_KEY`` of Spark)."""
 _NEXT = "if an earlier policy allowed it, name it under 'history' in the policy; else restore or rewrite the file"
 
 
@@ -64,9 +66,20 @@ class FileRead:
         text = optional_text(request, "requested_schema")
         if not text:
             return cls(path, footer, context, unwrap=unwrap)
-        requested = schema_from_spark(text)
+        requested = schema_from_spark(text, object_hook=_join_parts)
         tagged = unite_tags(schemas=[requested], known=context.tagged)
         return cls(path, footer, replace(context, tagged=tagged), requested, unwrap)
+
+
+def _join_parts(kind: dict[str, Any]) -> Any:
+    """Return VARIANT for the struct that Spark reads in its place where a query names parts of it alone."""
+    fields = kind.get("fields")
+    is_parts = bool(fields) and isinstance(fields, list) and all(map(_is_part, fields))
+    return "variant" if is_parts else kind
+
+
+def _is_part(field: Any) -> bool:
+    return isinstance(field, Mapping) and _PART in (field.get("metadata") or ())
 
 
 def check_footer(read: FileRead) -> None:

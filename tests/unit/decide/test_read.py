@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparkcrypt.decide import read_checks
 from sparkcrypt.decide.context import table_context
 from sparkcrypt.decide.file import encrypted_columns, resolve_read, resolve_write
 from sparkcrypt.decide.read_checks import FileRead, check_footer
@@ -404,6 +405,19 @@ def test_untagged_column_in_clear_is_refused_where_the_footer_key_covers_it() ->
     forged = changed(written(policy=known), "id", **COLUMN_ATTACKS["plaintext"])
     assert not accepted(PLACE, forged, policy=known, requested_schema=schema(ID=[]))
     assert accepted(PLACE, forged, policy=known, requested_schema=schema(id=["public"]))
+
+
+def test_parts_in_place_of_a_variant_are_the_variant() -> None:
+    """Spark reads fields without names of the table's where a query takes parts of a VARIANT: its leaves are judged."""
+    known, parts = policy(untagged="footer_key"), ({"name": "0", "type": "int", "metadata": {read_checks._PART: "{}"}},)
+    document = {"type": "struct", "fields": [{"name": "v", "type": {"type": "struct", "fields": parts}}]}
+    leaves = [{"name": name, "kind": "leaf", "repetition": "optional"} for name in ("metadata", "value")]
+    fields = [{"name": "v", "kind": "group", "repetition": "optional", "children": leaves}]
+    for clear in ("metadata", "value"):
+        columns = [{"path": ["v", name], "encrypted": name != clear} for name in ("metadata", "value")]
+        footer = {**written(policy=known), "fields": fields, "columns": columns}
+        assert not accepted(PLACE, footer, policy=known, requested_schema=json.dumps(document))
+        assert accepted(PLACE, footer, policy=known, requested_schema=schema(id=[]))
 
 
 def test_key_of_a_template_belongs_to_the_partition() -> None:
