@@ -29,6 +29,8 @@ from sparkcrypt.schema import (
 
 Field: TypeAlias = Mapping[str, Any]
 _HINT = "the jar and this helper do not belong together"
+SHREDDED = "typed_value"
+"""What the specification of VARIANT calls the part that is shredded; below it are keys of objects."""
 _KINDS = {"leaf": "column of single values", "variant": "VARIANT"}
 
 
@@ -49,6 +51,15 @@ def schema_from_parquet(fields: Sequence[Field], columns: Schema | None = None) 
     """
     known = columns.fields if columns is not None else ()
     return Schema(tuple(_read(field, column, ()) for field, column in _pair(_check_fields(fields, ()), known)))
+
+
+def find_shredded(schema: Schema) -> frozenset[Path]:
+    """Return the logical paths of the VARIANTs of a file that are spread over more leaves than value and metadata."""
+    return frozenset(
+        chain[-2][0]
+        for leaf, chain in schema.walk_leaves()
+        if len(chain) > 1 and chain[-2][2].kind == "variant" and chain[-1][2].parquet != (chain[-1][2].name,)
+    )
 
 
 def _check_fields(fields: Any, above: Path) -> Sequence[Field]:
@@ -122,6 +133,9 @@ def _kind_of(field: Field, children: Sequence[Field]) -> Kind:
     if field["kind"] == "leaf":
         return "leaf"
     annotated = field.get("annotation")
+    names = {child["name"] for child in children}
+    if {METADATA} <= names <= {METADATA, VALUE, SHREDDED} and (annotated == "VARIANT" or SHREDDED in names):
+        return "variant"
     kind: Kind = "list" if annotated == "LIST" else "map" if annotated in ("MAP", "MAP_KEY_VALUE") else "struct"
     return kind if _may_be(kind, field, children) else "struct"
 

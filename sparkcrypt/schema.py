@@ -62,6 +62,10 @@ class Schema:
         """Return every leaf column in schema order."""
         return tuple(leaf for leaf, _ in self.walk_leaves())
 
+    def variants(self) -> frozenset[Path]:
+        """Return the logical paths of the VARIANTs."""
+        return frozenset(path for _, chain in self.walk_leaves() for path, _, node in chain if node.kind == "variant")
+
     def walk_leaves(self) -> Iterator[tuple[Leaf, tuple[tuple[Path, Path, Node], ...]]]:
         """Yield each leaf with its ancestors and itself, outermost first, as (logical path, Parquet path, node)."""
         for node in self.fields:

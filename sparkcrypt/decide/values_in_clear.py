@@ -11,14 +11,13 @@ from sparkcrypt import names
 from sparkcrypt.decide.context import TableContext, table_context
 from sparkcrypt.decide.request import require_properties, require_text, require_texts
 from sparkcrypt.errors import ConfigError, PlanError, show
+from sparkcrypt.parquet_schema import SHREDDED
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.schema import Path, join_dotted, schema_from_spark
 from sparkcrypt.tags.field_metadata import known_metadata, unknown_metadata, walk_fields
 from sparkcrypt.tags.unite import unite_tags
 
 _SPATIAL = ("geometry", "geography")
-_SHREDDED = "typed_value"
-"""What the specification of VARIANT calls the part that is shredded; below it are keys of objects."""
 _NO_SHREDDING = {"spark.sql.variant.inferShreddingSchema": "false"}
 
 
@@ -160,7 +159,7 @@ def refuse_in_plaintext_footer(columns: Iterable[ColumnPlan], text: str) -> None
                 f"in clear in the file's plaintext footer; {way}"
             )
         below = (column.leaf.parquet for column in columns if column.leaf.logical[: len(path)] == path)
-        if kind == "variant" and any(_SHREDDED in names_below[:-1] for names_below in below):
+        if kind == "variant" and any(SHREDDED in names_below[:-1] for names_below in below):
             raise PlanError(
                 f"column {join_dotted(path)} has a tag that encrypts, and its VARIANT is shredded: keys of its objects "
                 f"would be in clear in the file's plaintext footer; set {next(iter(_NO_SHREDDING))} to false; {way}"

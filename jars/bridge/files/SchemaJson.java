@@ -11,9 +11,10 @@ import org.apache.parquet.schema.GroupType;
 import org.apache.parquet.schema.LogicalTypeAnnotation;
 import org.apache.parquet.schema.Type;
 
-/** A file's schema as JSON for the helper: name, kind, LIST or MAP annotation, repetition and children of every field. */
+/** A file's schema as JSON for the helper: name, kind, LIST, MAP or VARIANT annotation, repetition and children of every field. */
 final class SchemaJson {
   private static final int MAX_DEPTH = 256;
+  private static final String VARIANT = "VARIANT";
 
   private SchemaJson() {}
 
@@ -72,7 +73,8 @@ final class SchemaJson {
       return isNested ? converted.name() : null;
     }
     LogicalType logical = element.getLogicalType();
-    return logical == null ? null : logical.isSetLIST() ? "LIST" : logical.isSetMAP() ? "MAP" : null;
+    String name = logical == null || logical.getSetField() == null ? "" : logical.getSetField().name(); // 3.5 knows no VARIANT
+    return name.equals("LIST") || name.equals("MAP") || name.equals(VARIANT) ? name : null;
   }
 
   private static String annotation(LogicalTypeAnnotation annotation) {
@@ -82,6 +84,9 @@ final class SchemaJson {
     if (annotation instanceof LogicalTypeAnnotation.MapLogicalTypeAnnotation) {
       return "MAP";
     }
-    return annotation instanceof LogicalTypeAnnotation.MapKeyValueTypeAnnotation ? "MAP_KEY_VALUE" : null;
+    if (annotation instanceof LogicalTypeAnnotation.MapKeyValueTypeAnnotation) {
+      return "MAP_KEY_VALUE";
+    }
+    return annotation != null && annotation.toString().startsWith(VARIANT) ? VARIANT : null;
   }
 }

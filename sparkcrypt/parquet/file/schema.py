@@ -9,7 +9,7 @@ from typing import Literal, TypedDict
 from sparkcrypt.errors import FormatError
 from sparkcrypt.parquet.thrift.metadata import ConvertedType, FileMetaData, SchemaElement
 
-Annotation = Literal["LIST", "MAP", "MAP_KEY_VALUE"]
+Annotation = Literal["LIST", "MAP", "MAP_KEY_VALUE", "VARIANT"]
 Path = tuple[str, ...]
 
 MAX_DEPTH = 256
@@ -28,7 +28,7 @@ _CONVERTED: dict[int, Annotation] = {
 
 
 class Field(TypedDict):
-    """A node of the schema tree as JSON values; ``annotation`` is only set for groups that are a list or a map."""
+    """A node of the schema tree as JSON values; ``annotation`` is set for groups that are a list, map or VARIANT."""
 
     name: str
     kind: Literal["leaf", "group"]
@@ -167,6 +167,8 @@ def _annotation(element: SchemaElement) -> Annotation | None:
         return _CONVERTED.get(converted)
     if logical is None:
         return None
+    if logical.variant is not None:
+        return "VARIANT"
     return "LIST" if logical.list is not None else "MAP" if logical.map is not None else None
 
 

@@ -37,6 +37,7 @@ from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk, source_chunks
 from sparkcrypt.parquet.summary import FileSummary, summarise
 from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, RowGroup
+from sparkcrypt.parquet_schema import SHREDDED
 from sparkcrypt.schema import join_dotted
 
 Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
@@ -44,8 +45,6 @@ Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption 
 
 _TIMES = 8
 """How many times `PATHS_SIZE` the paths in all row groups of a target may take, if its source leaves paths out."""
-_SHREDDED = "typed_value"
-"""What the specification of VARIANT calls the part that is shredded."""
 _MAX_I64 = 0x7FFF_FFFF_FFFF_FFFF
 
 
@@ -154,7 +153,7 @@ class _Rewrite:
         assert self.suite is not None  # noqa: S101 - `_redacts` says so
         known = set(self.paths)
         for path, cipher in zip(self.paths, self.suite.columns, strict=True):
-            at = path.index(_SHREDDED) if _SHREDDED in path else 0
+            at = path.index(SHREDDED) if SHREDDED in path else 0
             if cipher is not None and at and len(path) > at + 1 and (*path[:at], "metadata") in known:
                 raise UnsupportedFileError(
                     f"column {join_dotted(path[:at])} is a VARIANT that is shredded by the keys of its objects, which "

@@ -50,10 +50,11 @@ class Encoding(IntEnum):
 
 
 class LogicalType(View):
-    """The new annotation of a schema element: a union, of which only the members for lists and maps are named."""
+    """The new annotation of a schema element: a union, of which only the members that tell of groups are named."""
 
     map = OptionalField(2, STRUCT)
     list = OptionalField(3, STRUCT)
+    variant = OptionalField(16, STRUCT)
 
 
 class SchemaElement(View):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.parquet_schema import schema_from_parquet
+from sparkcrypt.parquet_schema import find_shredded, schema_from_parquet
 from sparkcrypt.schema import MAX_DEPTH, schema_from_spark
 from tests.unit.schema.message_types import FORMS, group, leaf, message_type, repeated
 from tests.unit.schema.strategies import spark_schemas
@@ -144,6 +144,32 @@ def test_form_is_read_into_the_tables_column(name: str) -> None:
     kind, field, expected = READ[name]
     columns = schema_from_spark(struct(a=kind))
     assert [(dotted(at.logical), at.dotted) for at in schema_from_parquet([field], columns).leaves()] == expected
+
+
+def test_variant_is_known_without_its_table() -> None:
+    """By its annotation, or by the part that its writer has shredded; and in no other group."""
+    whole, shredded = (leaf("metadata"), leaf("value")), group("typed_value", group("k", leaf("value")))
+    found = {
+        name: (schema.variants(), find_shredded(schema))
+        for name, field in {
+            "annotated": group("v", *whole, annotation="VARIANT"),
+            "plain": group("v", *whole),
+            "shredded": group("v", *whole, shredded),
+            "scalar": group("v", leaf("metadata"), leaf("typed_value"), annotation="VARIANT"),
+            "in a list": group("v", repeated("list", group("element", *whole, shredded)), annotation="LIST"),
+            "said to be one": group("v", *whole, leaf("ssn"), annotation="VARIANT"),
+        }.items()
+        for schema in [schema_from_parquet([field])]
+    }
+    one, none, inner = frozenset({("v",)}), frozenset[tuple[str, ...]](), frozenset({("v", "element")})
+    assert found == {
+        "annotated": (one, none),
+        "plain": (none, none),
+        "shredded": (one, one),
+        "scalar": (one, one),
+        "in a list": (inner, inner),
+        "said to be one": (none, none),
+    }
 
 
 @pytest.mark.parametrize(
