@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.tombstones import reason_of_absence
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.policy.model import ON_DENIED, Policy
-from sparkcrypt.schema import join_dotted, schema_from_spark
+from sparkcrypt.schema import Path, join_dotted, schema_from_spark
 from sparkcrypt.tags.unite import unite_tags
 
 
@@ -29,8 +29,8 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
         decisions: decisions of the policy's key service.
 
     Returns:
-        ``columns``: for each leaf that is masked somewhere its ``path`` (logical), ``column`` (as text), ``key``,
-        ``tag``, ``why``, and ``partitions``: the numbers of those it is masked in, None for all;
+        ``columns``: for each leaf, or VARIANT, that is masked somewhere its ``path`` (logical), ``column`` (as text),
+        ``key``, ``tag``, ``why``, and ``partitions``: the numbers of those it is masked in, None for all;
         ``partition_columns``: what key templates need, when the request has no partitions;
         ``undecided``: key ids on which the key service does not decide without a key that they wrapped;
         ``table``: the name used to look up rules, or None.
@@ -61,7 +61,7 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
     ]
     return {
         "table": context.name,
-        "columns": masked,
+        "columns": _join_variants(masked, schema_from_spark(require_text(request, "schema")).variants()),
         "partition_columns": _list_needed(columns) if request.get("partitions") is None else [],
         "undecided": [key for key in dict.fromkeys(key_ids) if key not in found],
     }
@@ -136,6 +136,16 @@ def _key(column: ColumnPlan) -> str:
 
 def _is_refused(found: Mapping[str, Decision], key_id: str) -> bool:
     return found.get(key_id, "allowed") != "allowed"
+
+
+def _join_variants(leaves: list[dict[str, Any]], variants: Collection[Path]) -> list[dict[str, Any]]:
+    """Return one answer for the leaves of a VARIANT, which is one value."""
+    found = {}
+    for leaf in leaves:
+        path = tuple(leaf["path"])
+        whole = path[:-1] if path[:-1] in variants else path
+        found[whole, leaf["key"]] = {**leaf, "path": list(whole), "column": join_dotted(whole)}
+    return list(found.values())
 
 
 def _answer(

@@ -18,7 +18,8 @@ import org.apache.spark.sql.types.StructType;
 /**
  * The denied leaves below one column, as a tree of logical names, and the column with nulls in their places.
  *
- * <p>A value without any allowed leaf is null as a whole; so is a map whose keys are denied, since keys cannot be null.
+ * <p>A value without any allowed leaf is null as a whole; so is a map whose keys are denied, since keys cannot be null, and a
+ * value whose leaves are no fields of its type: a VARIANT, or a type of the user.
  */
 final class DeniedLeaves {
   private static final String ELEMENT = "element";
@@ -64,7 +65,7 @@ final class DeniedLeaves {
       DataType left = below.containsKey("key") ? null : readableType(VALUE, map.valueType());
       return left == null ? null : new MapType(map.keyType(), left, map.valueContainsNull());
     }
-    return type;
+    return null;
   }
 
   private DataType readableType(String name, DataType type) {

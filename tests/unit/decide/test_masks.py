@@ -95,6 +95,18 @@ def test_the_session_asks_and_tags_have_the_last_word(policy: Policy, said: str,
     assert answer["partition_columns"] == (["day"] if said == "mask" else [])
 
 
+def test_a_variant_is_masked_as_one_value(policy: Policy) -> None:
+    """Its leaves are one answer, at any depth, and by partition under a template."""
+    variants = [field("v", "pii", kind="variant"), field("m", "month", kind="variant")]
+    inner = field("s", "pii", kind={"type": "array", "elementType": {"type": "struct", "fields": variants[:1]}})
+    schema = json.dumps({"type": "struct", "fields": [field("id"), *variants, inner]})
+    days = [{"day": day} for day in ("2026-01-05", "2026-02-07")]
+    answer = Operations().answer(request(policy, "mask", schema=schema, partitions=days))
+    found = [(column["path"], column["column"], column["partitions"]) for column in answer["columns"]]
+    inner_path = ["s", "element", "v"]
+    assert found == [(["v"], "v", None), (inner_path, "s.element.v", None), (["m"], "m", [1])]
+
+
 def test_a_template_is_decided_by_partition(policy: Policy) -> None:
     """The numbers of partitions whose keys are denied come with the column; a value without a key stays an error."""
     days = [{"day": day} for day in ("2026-01-05", "2026-02-07", "2026-02-08", "never")]
