@@ -14,7 +14,7 @@ from sparkcrypt.arrow.access_events import ReadEvents
 from sparkcrypt.arrow.decrypted_file import DecryptedFile, Decryption, has_v2_pages, plan_decryption
 from sparkcrypt.arrow.file_keys import FileKeys, Reader, encode, opened_key_service
 from sparkcrypt.arrow.old_calendar import find_old
-from sparkcrypt.arrow.shape import check_names, paths_in_file
+from sparkcrypt.arrow.shape import check_names, columns_of, paths_in_file, refuse_shredded
 from sparkcrypt.decide.file import resolve_read
 from sparkcrypt.errors import FormatError, StorageError
 from sparkcrypt.native.open_places import Settings, place
@@ -220,9 +220,11 @@ class Judge:
             },
             lambda key_id, wrapped: opened_key_service(self.reader.policy.key_service).keeper.unwrap(key_id, wrapped),
         )
-        in_file = paths_in_file(footer)
+        columns, read = columns_of(footer), self.needed(path)
+        in_file = paths_in_file(columns)
         check_names(path, in_file, self.columns)
-        needed = {in_file[leaf]: leaf for leaf in self.needed(path) if leaf in in_file}
+        refuse_shredded(path, columns, read)
+        needed = {in_file[leaf]: leaf for leaf in read if leaf in in_file}
         for column in footer.columns or ():
             if column.own_key and column.path in needed:
                 keys.open_column(column.key_metadata or b"", column.path)

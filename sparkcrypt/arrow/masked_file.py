@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from sparkcrypt.arrow.judge import Judge
 from sparkcrypt.arrow.masks import Denied, kept_type, restore
 from sparkcrypt.arrow.old_calendar import to_new_calendar
-from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, make_nullable, paths_in_file
+from sparkcrypt.arrow.shape import INT96_UNIT, columns_of, leaves_of, make_nullable, paths_in_file
 from sparkcrypt.errors import PlanError
 from sparkcrypt.schema import shown_path
 
@@ -36,7 +36,8 @@ def read_masked(
     Raises:
         SparkcryptError: as `GuardedTable.scan`.
     """
-    paths = paths_in_file(judge.footer(path))
+    columns = columns_of(judge.footer(path))
+    paths, variants = paths_in_file(columns), columns.variants()
     with (
         pa.PythonFile(judge.open(path), mode="r") as source,
         pq.ParquetFile(
@@ -46,7 +47,8 @@ def read_masked(
             coerce_int96_timestamp_unit=INT96_UNIT,
         ) as file,
     ):
-        types = {field.name: make_nullable(field).type for field in file.schema_arrow if field.name in schema.names}
+        own = (make_nullable(field, variants) for field in file.schema_arrow if field.name in schema.names)
+        types = {field.name: field.type for field in own}
         kept = {name: kept_type(kind, denied.get(name, {})) for name, kind in types.items() if name not in values}
         leaves = [leaf for name, kind in kept.items() if kind is not None for leaf in leaves_of(kind, (name,))]
         names = [".".join(_find(path, paths, leaf)) for leaf in leaves]

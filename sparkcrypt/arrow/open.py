@@ -14,7 +14,7 @@ from sparkcrypt.arrow.denied import DeniedLeaves, decide_denied
 from sparkcrypt.arrow.file_keys import Reader, encode
 from sparkcrypt.arrow.files import DataFile, find_files, partition_columns, table_folder
 from sparkcrypt.arrow.judge import Judge
-from sparkcrypt.arrow.shape import SPARK_SCHEMA, make_nullable, spark_json
+from sparkcrypt.arrow.shape import SPARK_SCHEMA, columns_of, make_nullable, spark_json
 from sparkcrypt.arrow.table import GuardedTable, begin_events, dropped_columns, read_schema
 from sparkcrypt.errors import ConfigError, show
 from sparkcrypt.native.open_places import Settings
@@ -84,12 +84,22 @@ def open_table(
         policy, table or table_properties.get(names.TABLE_NAME), principal or getpass.getuser(), lifetime_seconds
     )
     events = begin_events(reader, listed)
-    found = read_schema(Judge(reader, events, table_properties, settings=settings), listed[0].path)
-    of_spark = (found.metadata or {}).get(SPARK_SCHEMA)
-    if of_spark is not None:
-        table_properties.setdefault(names.TABLE_SCHEMA, of_spark.decode())
+    first = Judge(reader, events, table_properties, settings=settings)
+    found = read_schema(first, listed[0].path)
+    of_spark = (found.metadata or {}).get(SPARK_SCHEMA, b"").decode()
+    if of_spark:
+        table_properties.setdefault(names.TABLE_SCHEMA, of_spark)
+    variants = columns_of(first.footer(listed[0].path), of_spark).variants()
     partitions = partition_columns(listed, schema)
-    file_schema = _file_schema(found if schema is None else schema, partitions.names, listed[0], requested=schema)
+    if schema is None:
+        _refuse_both(found, partitions.names, listed[0])
+    file_schema = pa.schema(
+        [
+            make_nullable(field, variants)
+            for field in (found if schema is None else schema)
+            if field.name not in partitions.names
+        ]
+    )
     judge = Judge(reader, events, table_properties, settings=settings)
     denied = decide_denied(
         reader,
@@ -166,17 +176,13 @@ def gather_properties(
     return gathered
 
 
-def _file_schema(
-    schema: pa.Schema, partitions: Sequence[str], file: DataFile, *, requested: pa.Schema | None
-) -> pa.Schema:
-    """Return the schema of the columns that are in files, without the metadata of a single file."""
+def _refuse_both(schema: pa.Schema, partitions: Sequence[str], file: DataFile) -> None:
     both = [name for name in schema.names if name in partitions]
-    if both and requested is None:
+    if both:
         raise ConfigError(
             f"{file.path}: column {', '.join(both)} is in the file and in the names of its folders; read the table "
             "with Spark, which takes the folders' values"
         )
-    return pa.schema([make_nullable(field) for field in schema if field.name not in partitions])
 
 
 def _mark_masked(schema: pa.Schema, denied: DeniedLeaves) -> pa.Schema:

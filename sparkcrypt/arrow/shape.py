@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.parquet import Footer, message_type
-from sparkcrypt.parquet_schema import schema_from_parquet
-from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path, shown_path
+from sparkcrypt.parquet_schema import find_shredded, schema_from_parquet
+from sparkcrypt.schema import ELEMENT, KEY, METADATA, VALUE, Path, Schema, schema_from_spark, shown_path
 from sparkcrypt.tags.find_column import fold
 
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
@@ -21,10 +21,13 @@ SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 INT96_UNIT = "us"
 """The unit in which pyarrow reads INT96, as Spark does; in its own, nanoseconds, it overflows after 2262."""
 _INSTANT = pa.timestamp(INT96_UNIT, "UTC")
+_MARK = {"sparkcrypt.type": "variant"}
+VARIANT = pa.struct([pa.field(name, pa.binary(), metadata=_MARK) for name in (VALUE, METADATA)])
+"""A VARIANT as pyarrow reads it from files that have it whole; the marks distinguish it from other structs."""
 
 
 def spark_json(schema: pa.Schema) -> str:
-    """Return the names and nesting of an Arrow schema as Spark's schema JSON, in which every leaf is a string."""
+    """Return the names and nesting of an Arrow schema as Spark's schema JSON, in which every other leaf is a string."""
     return json.dumps(_struct(schema))
 
 
@@ -34,6 +37,8 @@ def _struct(fields: Any) -> dict[str, Any]:
 
 
 def _type(kind: pa.DataType) -> Any:
+    if kind.equals(VARIANT, check_metadata=True):
+        return "variant"
     if pa.types.is_struct(kind):
         return _struct(kind)
     if is_list(kind):
@@ -44,18 +49,29 @@ def _type(kind: pa.DataType) -> Any:
     return "string"
 
 
-def make_nullable(field: pa.Field) -> pa.Field:
-    """Return a nullable field with nullable children, since a file may lack it or this reader its key."""
-    return pa.field(field.name, _nullable_type(field.type), nullable=True)
+def make_nullable(field: pa.Field, variants: frozenset[Path] = frozenset(), above: Path = ()) -> pa.Field:
+    """Return a nullable field with nullable children, since a file may lack it or this reader its key.
+
+    Args:
+        field: the field.
+        variants: logical paths of VARIANTs, which get one type however files have them.
+        above: the logical path of its parent.
+    """
+    return pa.field(field.name, _nullable_type(field.type, variants, (*above, field.name)), nullable=True)
 
 
-def _nullable_type(kind: pa.DataType) -> pa.DataType:
+def _nullable_type(kind: pa.DataType, variants: frozenset[Path], path: Path) -> pa.DataType:
+    def below(field: pa.Field, name: str) -> pa.Field:
+        return pa.field(field.name, _nullable_type(field.type, variants, (*path, name)), nullable=True)
+
+    if path in variants:
+        return VARIANT
     if pa.types.is_struct(kind):
-        return pa.struct([make_nullable(field) for field in kind])
+        return pa.struct([make_nullable(field, variants, path) for field in kind])
     if is_list(kind):
-        return _list_of(kind, make_nullable(kind.value_field))
+        return _list_of(kind, below(kind.value_field, ELEMENT))
     if pa.types.is_map(kind):
-        return pa.map_(_nullable_type(kind.key_type), make_nullable(kind.item_field))
+        return pa.map_(_nullable_type(kind.key_type, variants, (*path, KEY)), below(kind.item_field, VALUE))
     return kind
 
 
@@ -107,11 +123,34 @@ def leaves_of(kind: pa.DataType, above: Path) -> list[Path]:
     return [above]
 
 
-def paths_in_file(footer: Footer) -> dict[Path, Path]:
+def columns_of(footer: Footer, of_spark: str | None = None) -> Schema:
+    """Return the columns of a file, by its annotations or as Spark's schema JSON says."""
+    columns = schema_from_spark(of_spark) if of_spark else None
+    return schema_from_parquet([] if footer.metadata is None else message_type(footer.metadata), columns)
+
+
+def paths_in_file(columns: Schema) -> dict[Path, Path]:
     """Return logical path -> Parquet path of a file's leaves."""
-    if footer.metadata is None:
-        return {}
-    return {leaf.logical: leaf.parquet for leaf in schema_from_parquet(message_type(footer.metadata)).leaves()}
+    return {leaf.logical: leaf.parquet for leaf in columns.leaves()}
+
+
+def refuse_shredded(path: str, columns: Schema, read: Iterable[Path]) -> None:
+    """Refuse to read a VARIANT whose writer has spread it over typed columns: pyarrow would read the rest as null.
+
+    Args:
+        path: the file's path.
+        columns: its columns.
+        read: logical paths of the leaves that are read.
+
+    Raises:
+        PlanError: one of them is in such a VARIANT; the message names it.
+    """
+    for variant in sorted(find_shredded(columns)):
+        if any(leaf[: len(variant)] == variant for leaf in read):
+            raise PlanError(
+                f"{path}: column {shown_path(variant)} is a VARIANT that is shredded in this file, which pyarrow "
+                "cannot put together; name the other columns, or read the table with Spark"
+            )
 
 
 def check_names(path: str, in_file: Iterable[Path], columns: frozenset[Path]) -> None:

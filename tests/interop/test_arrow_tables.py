@@ -633,3 +633,27 @@ def test_lists_of_any_writer_are_read_and_demanded(tmp_path: Path, policy: Polic
     writer.encrypt(plain.read_bytes(), "a.parquet", {ssn: "fin"})
     with pytest.raises(VerificationError, match=f"column {phones} is plaintext, and the tag 'pii'"):
         open_t(tmp_path / "t", policy, tags=told).to_table()
+
+
+def test_shredded_variants_are_refused_where_they_are_read(tmp_path: Path, policy: Policy) -> None:
+    """A file after the first that has one is refused by name; denied ones are null whatever their files have."""
+    whole = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
+    shredded = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", pa.int64())])
+    writer = TableWriter(tmp_path / "t", policy)
+    for number, kind in enumerate((whole, shredded)):
+        variant = {"metadata": b"m", **({"value": b"v"} if kind == whole else {"typed_value": 7})}
+        nested = pa.array([{"a": number, "v": variant}], pa.struct([("a", pa.int64()), ("v", kind)]))
+        rows = pa.table({"id": [number], "s": nested, "v": pa.array([variant], kind)})
+        leaves = [f"{column}.{field.name}" for column in ("s.v", "v") for field in kind]
+        writer.write(f"{number}.parquet", rows, dict.fromkeys(leaves, "pii"), f"p={number}")
+    table = open_t(tmp_path / "t", policy, tags={"v": ["pii"], "s.v": ["pii"]})
+    assert table.to_table(["id"])["id"].to_pylist() == [0, 1]
+    assert table.to_table(["v"], pc.field("p") == 0).to_pylist() == [{"v": {"value": b"v", "metadata": b"m"}}]
+    for column, name in {"v": "v", "s": r"s\.v"}.items():
+        with pytest.raises(PlanError, match=rf"1\.parquet: column {name} is a VARIANT that is shredded"):
+            table.to_table([column])
+    poor = lacking(policy, tmp_path, "pii")
+    for on_denied, expected in (("null", {"v": None}), ("drop", {})):
+        nulls = open_t(tmp_path / "t", poor, tags={"v": ["pii"], "s.v": ["pii"]}, on_denied=on_denied)
+        found = nulls.to_table([name for name in nulls.schema.names if name != "p"]).to_pylist()
+        assert found == [{"id": number, "s": {"a": number, "v": None}, **expected} for number in range(2)]
