@@ -49,29 +49,27 @@ def _type(kind: pa.DataType) -> Any:
     return "string"
 
 
-def make_nullable(field: pa.Field, variants: frozenset[Path] = frozenset(), above: Path = ()) -> pa.Field:
+def make_nullable(field: pa.Field, variants: frozenset[Path] = frozenset(), path: Path = ()) -> pa.Field:
     """Return a nullable field with nullable children, since a file may lack it or this reader its key.
 
     Args:
         field: the field.
         variants: logical paths of VARIANTs, which get one type however files have them.
-        above: the logical path of its parent.
+        path: the field's logical path; its name if it is a column.
     """
-    return pa.field(field.name, _nullable_type(field.type, variants, (*above, field.name)), nullable=True)
+    return pa.field(field.name, _nullable_type(field.type, variants, path or (field.name,)), nullable=True)
 
 
 def _nullable_type(kind: pa.DataType, variants: frozenset[Path], path: Path) -> pa.DataType:
-    def below(field: pa.Field, name: str) -> pa.Field:
-        return pa.field(field.name, _nullable_type(field.type, variants, (*path, name)), nullable=True)
-
     if path in variants:
         return VARIANT
     if pa.types.is_struct(kind):
-        return pa.struct([make_nullable(field, variants, path) for field in kind])
+        return pa.struct([make_nullable(field, variants, (*path, field.name)) for field in kind])
     if is_list(kind):
-        return _list_of(kind, below(kind.value_field, ELEMENT))
+        return _list_of(kind, make_nullable(kind.value_field, variants, (*path, ELEMENT)))
     if pa.types.is_map(kind):
-        return pa.map_(_nullable_type(kind.key_type, variants, (*path, KEY)), below(kind.item_field, VALUE))
+        key = _nullable_type(kind.key_type, variants, (*path, KEY))
+        return pa.map_(key, make_nullable(kind.item_field, variants, (*path, VALUE)))
     return kind
 
 
