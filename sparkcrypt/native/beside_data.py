@@ -8,7 +8,7 @@ and whatever would move or delete it must refuse.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
@@ -26,6 +26,9 @@ _OF_WRITERS = re.compile(r"_SUCCESS|\..+\.crc|\..+\.[0-9a-f]{32}\.partial", re.D
 """Marks of success, checksums, and what a killed rewrite had written under a name of its own (``Output``)."""
 _WRITERS = (".spark-staging", ".hive-staging", "__magic")
 ICEBERG = "metadata"
+_OF_ICEBERG = re.compile(r"(?P<folder>(?:.*/)?metadata)/[^/]+\.metadata\.json(?:\.gz)?", re.DOTALL)
+_ICEBERG_DATA = "data"
+"""The folder of an Iceberg table's files, beside its ``metadata``."""
 FORMATS = {
     "_spark_metadata": "a streaming sink keeps its own list of files there",
     "_delta_log": "a Delta table keeps its own list of files there",
@@ -76,8 +79,8 @@ def find_beside(entries: Iterable[Entry]) -> tuple[Beside, ...]:
         if hidden is None:
             if not entry.is_folder:
                 data.add(entry.path)
-            if entry.path.startswith(f"{ICEBERG}/") and entry.path.endswith(".metadata.json"):
-                found[ICEBERG] = Entry(ICEBERG, is_folder=True)
+            if of_iceberg := _OF_ICEBERG.fullmatch(entry.path):
+                found[of_iceberg["folder"]] = Entry(of_iceberg["folder"], is_folder=True)
         elif hidden != entry.path:
             found[hidden] = Entry(hidden, is_folder=True)
         else:
@@ -117,19 +120,54 @@ def is_writers_folder(name: str) -> bool:
     return name == "_temporary" or name.startswith(_WRITERS)
 
 
-def marks_above(path: str) -> Iterator[tuple[str, str]]:
-    """Yield where another format would keep its list of the files of a partition's folder: in the folders above it.
+def refuse_marks_above(path: str, exists: Callable[[str], bool], names: Callable[[str], Iterable[str]]) -> None:
+    """Refuse a folder of a table in a format that keeps its list of files above it: of a partition, or Iceberg's data.
 
     Args:
-        path: any path; above one that does not end with partition folders nothing is looked for.
+        path: any path; above one that does not end with such folders nothing is looked for.
+        exists: tells whether a path exists.
+        names: returns the names in a folder that exists.
 
-    Yields:
-        A folder, and the name of what the format would have in it.
+    Raises:
+        PlanError: as `refuse_format`.
     """
     path = path.rstrip("/")
     while is_partition_folder(path.rpartition("/")[2]):
         path = path.rpartition("/")[0]
-        yield from ((path, name) for name in FORMATS if is_hidden(name))
+        refuse_marks_at(path, exists, names)
+    above, _, name = path.rpartition("/")
+    if name == _ICEBERG_DATA:
+        refuse_marks_at(above, exists, names, formats=(ICEBERG,))
+
+
+def refuse_marks_at(
+    folder: str,
+    exists: Callable[[str], bool],
+    names: Callable[[str], Iterable[str]],
+    formats: Iterable[str] = FORMATS,
+) -> None:
+    """Refuse a folder in which a table format keeps its own list of files.
+
+    Args:
+        folder: the folder.
+        exists: tells whether a path exists.
+        names: returns the names in a folder that exists.
+        formats: the formats that are looked for.
+
+    Raises:
+        PlanError: as `refuse_format`.
+    """
+    for mark in formats:
+        place = f"{folder}/{mark}"
+        if exists(place) and (
+            mark != ICEBERG or any(_OF_ICEBERG.fullmatch(f"{ICEBERG}/{name}") for name in names(place))
+        ):
+            refuse_format(folder, mark)
+
+
+def tell_format(path: str) -> str:
+    """Return what another table format keeps at a path of kind ``format``."""
+    return FORMATS[path.rpartition("/")[2]]
 
 
 def refuse_formats(folder: str, entries: Iterable[Beside]) -> None:
@@ -157,8 +195,8 @@ def refuse_format(folder: str, path: str) -> NoReturn:
     Raises:
         PlanError: always.
     """
-    why = FORMATS[path.rpartition("/")[2]]
     raise PlanError(
-        f"{folder}: has {path}: {why}, so which files are the table's cannot be told by their names, and they cannot "
-        "be swapped under it; read and write it through that format with sparkcrypt.configure, which encrypts new files"
+        f"{folder}: has {path}: {tell_format(path)}, so which files are the table's cannot be told by their names, "
+        "and none may be replaced under it; read and write it through that format with sparkcrypt.configure, which "
+        "encrypts new files"
     )

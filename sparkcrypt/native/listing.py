@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.native.beside_data import Entry, find_beside, marks_above, refuse_format, refuse_formats
+from sparkcrypt.native.beside_data import Entry, find_beside, refuse_formats, refuse_marks_above
 from sparkcrypt.native.open_places import Place, Settings, place
 from sparkcrypt.paths import is_hidden
 
@@ -63,14 +64,21 @@ def list_files(path: str, settings: Settings) -> tuple[ListedFile, ...]:
 
 
 def refuse_formats_above(folders: Iterable[str], settings: Settings) -> None:
-    """Refuse folders that are partitions of a table in a format that keeps its own list of files.
+    """Refuse folders of a table in a format that keeps its own list of files above them.
 
     Raises:
         PlanError: there is such a list above one of them.
     """
-    for above, name in dict.fromkeys(mark for folder in folders for mark in marks_above(folder)):
-        if _exists(place(f"{above}/{name}", settings)):
-            refuse_format(above, name)
+
+    @cache
+    def exists(path: str) -> bool:
+        return _exists(place(path, settings))
+
+    def names(path: str) -> Iterable[str]:
+        return _names(place(path, settings))
+
+    for folder in folders:
+        refuse_marks_above(folder, exists, names)
 
 
 def _exists(where: Place) -> bool:
@@ -80,6 +88,17 @@ def _exists(where: Place) -> bool:
 
     filesystem, name = where
     return bool(filesystem.get_file_info(name).type != FileType.NotFound)
+
+
+def _names(where: Place) -> Iterable[str]:
+    if isinstance(where, str):
+        return (path.name for path in Path(where).glob("*"))
+    from pyarrow.fs import FileSelector, FileType
+
+    filesystem, name = where
+    if filesystem.get_file_info(name).type != FileType.Directory:
+        return ()
+    return (str(entry.base_name) for entry in filesystem.get_file_info(FileSelector(name)))
 
 
 def _list_remote(filesystem: FileSystem, name: str) -> Iterator[ListedFile]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.backfill.target.unit import Unit, list_location
 from sparkcrypt.errors import SourceChangedError, VerificationError
-from sparkcrypt.native.beside_data import FORMATS, ICEBERG, SUMMARIES, Beside, refuse_format
+from sparkcrypt.native.beside_data import SUMMARIES, Beside
 from sparkcrypt.spark.files.listing import list_contents
 
 if TYPE_CHECKING:
@@ -111,18 +111,3 @@ def find_summaries_above(files: HadoopFiles, target: Target) -> tuple[str, ...]:
     if table is None or not table.partition_columns or not target.plan.encrypted:
         return ()
     return tuple(path for name in SUMMARIES if files.exists(path := f"{target.base}/{name}"))
-
-
-def refuse_formats_at(files: HadoopFiles, base: str) -> None:
-    """Refuse a partitioned table whose folder has the list of another format, which is above the partitions.
-
-    Raises:
-        PlanError: as `sparkcrypt.native.beside_data.refuse_format`.
-    """
-    for name in FORMATS:
-        if files.exists(f"{base}/{name}") and (name != ICEBERG or _holds_iceberg(files, f"{base}/{name}")):
-            refuse_format(base, name)
-
-
-def _holds_iceberg(files: HadoopFiles, folder: str) -> bool:
-    return any(name.endswith(".metadata.json") for name in files.names(folder))

@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt import names
-from sparkcrypt.backfill.target.beside import refuse_formats_at
 from sparkcrypt.backfill.target.kinds import LEFT_ALONE, refuse_kinds
 from sparkcrypt.backfill.target.unit import Folder, Unit, base_location, list_folders, refuse_overlaps
 from sparkcrypt.errors import PlanError, PredicateError, SourceChangedError
 from sparkcrypt.names import FileFormat
-from sparkcrypt.native.beside_data import marks_above, refuse_format
+from sparkcrypt.native.beside_data import refuse_marks_above, refuse_marks_at
 from sparkcrypt.orc import is_orc
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
 from sparkcrypt.plan import EncryptionPlan
@@ -153,8 +152,10 @@ class CatalogTarget:
             PredicateError: ``where`` refers to something other than partition columns.
             PlanError: units overlap.
         """
+        files = HadoopFiles(self.spark)
+        refuse_marks_above(self.base, files.exists, files.names)
         if self.table.partition_columns:
-            refuse_formats_at(HadoopFiles(self.spark), self.base)  # units are partitions; a format's list is above them
+            refuse_marks_at(self.base, files.exists, files.names)  # units are partitions; a format's list is above
         elif where:
             raise PredicateError(f"--where {where!r}: {self.name} has no partitions to choose among; leave it out")
         units = units_of(self.spark, self.table, where)
@@ -299,9 +300,7 @@ def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | N
     path = files.qualify(path.rstrip("/"))
     if not files.exists(path):
         raise PlanError(f"{path}: is not there; name a folder of data files")
-    for above, mark in marks_above(path):
-        if files.exists(f"{above}/{mark}"):
-            refuse_format(above, mark)
+    refuse_marks_above(path, files.exists, files.names)
     folders = list_folders(files, path)
     if not folders:
         raise PlanError(f"{path}: holds no data files; name a folder of data files")

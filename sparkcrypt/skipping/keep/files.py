@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError, FormatError
-from sparkcrypt.native.listing import ListedFile, list_files
+from sparkcrypt.native.listing import ListedFile, list_files, refuse_formats_above
 from sparkcrypt.native.open_places import Settings, place
 from sparkcrypt.parquet import FileSummary, Footer, RetrieveKey, Source, read_footer, summarise
 from sparkcrypt.skipping.format.description import Index
@@ -55,9 +55,11 @@ class DataFolder:
         """List the files.
 
         Raises:
+            PlanError: the folder is of a table in a format that keeps its own list of files.
             VerificationError: one of them is a symbolic link.
         """
         if self.partitions is None:
+            refuse_formats_above((self.path,), self.settings)
             return list_files(self.path, self.settings)
         return tuple(
             replace(file, name=f"{partition}/{file.name}" if partition else file.name)

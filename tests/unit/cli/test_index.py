@@ -264,3 +264,11 @@ def test_a_denied_key_of_a_list_is_an_error(data: Path, policy: Path, tmp_path: 
     done = created(data, policy, "ssn:values")
     assert done.code in (69, 77) and "pii" in done.errors
     assert [path.name for path in (data.parent / "st").iterdir()] == [LOCK]
+
+
+@pytest.mark.parametrize("folder", ["data", "data/day=1"])
+def test_a_table_with_a_list_of_its_files_has_no_store(data: Path, policy: Path, folder: str) -> None:
+    """Neither it nor a partition of it: rows of files that the list has left out would be in the store."""
+    (data / "_delta_log").mkdir()
+    done = created(data.parent / folder, policy, "id", to=data.parent / "st")
+    assert done.code == 65 and "has _delta_log: a Delta table keeps its own list of files" in done.errors

@@ -100,3 +100,15 @@ def test_partition_of_a_table_with_a_list_of_its_files_is_not_listed(tmp_path: P
         with pytest.raises(PlanError, match=f"{tmp_path}/t: has _delta_log: a Delta table"):
             data_files(str(folder), {})
     assert data_files(str(tmp_path / "t" / "other"), {}) == ("a.parquet",)
+
+
+@pytest.mark.parametrize("folder", ["t", "t/data", "t/data/p=1", "t/data/p=1/q=2", "."])
+@pytest.mark.parametrize("name", ["v1.metadata.json", "v1.metadata.json.gz"])
+def test_iceberg_is_told_from_any_folder_of_it(tmp_path: Path, folder: str, name: str) -> None:
+    """Its list is beside its folder of data, and below the folder above it."""
+    for file in (f"t/metadata/{name}", "t/data/p=1/q=2/a.parquet", "data/metadata/x.parquet", "data/data/x.parquet"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(b"x")
+    with pytest.raises(PlanError, match=f"{tmp_path}.*: an Iceberg table keeps its own list of files"):
+        data_files(str(tmp_path / folder), {})
+    assert data_files(str(tmp_path / "data" / "data"), {}) == ("x.parquet",)
