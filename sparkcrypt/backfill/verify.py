@@ -160,6 +160,7 @@ def verify_table(
             untagged = untagged and not scanned.inherited
             count += len(scanned.unit.files)
             lacking.extend(_find_lacking_files(scanned, target.plan))
+            notes.extend(f"{path}: has 0 bytes, so no reader finds a row in it" for path in scanned.unit.empty_files)
             rows += sum(summary.rows or 0 for summary in scanned.summaries.values())
             for folder in scanned.unit.folders:
                 for file in folder.files:

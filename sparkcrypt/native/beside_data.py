@@ -19,7 +19,7 @@ from sparkcrypt.paths import is_hidden, is_partition_folder
 STAGING_FOLDER = ".sparkcrypt"
 """Name of the folder beside a table's folder.  Hive's RENAME TABLE replaces the table's old path wherever it occurs in
 the text of a partition's location, so the name begins with a dot, as no table's name can."""
-Kind = Literal["written", "summary", "writer", "format", "staging", "foreign"]
+Kind = Literal["written", "empty", "summary", "writer", "format", "staging", "foreign"]
 SUMMARIES = ("_metadata", "_common_metadata")
 """Files into which Parquet's writers copy the footers of a folder's files, or their schema."""
 _OF_WRITERS = re.compile(r"_SUCCESS|\..+\.crc|\..+\.[0-9a-f]{32}\.partial", re.DOTALL)
@@ -55,7 +55,8 @@ class Beside:
     Attributes:
         path: its path below the listed folder.
         kind: ``written`` with data files and of no use without them: ``_SUCCESS``, checksums, key material of a file
-            that is there, and unfinished files of killed rewrites;
+            that is there, and unfinished files of killed rewrites; ``empty``: a file of 0 bytes among the data, which
+            Spark leaves out, so it holds no row;
             ``summary`` of footers, with statistics in plaintext; of a ``writer`` that is at work, or was killed; of
             another ``format``; the ``staging`` folder of tables below; or ``foreign``: not known.
         length: in bytes; 0 for a folder.
@@ -86,6 +87,12 @@ def find_beside(entries: Iterable[Entry]) -> tuple[Beside, ...]:
         else:
             found.setdefault(hidden, entry)
     return tuple(Beside(path, _kind_of(found[path], data), found[path].length) for path in sorted(found))
+
+
+def find_empty(entries: Iterable[Entry]) -> tuple[Beside, ...]:
+    """Return the files of 0 bytes among the data files, in the given order."""
+    visible = (entry for entry in entries if topmost_hidden(entry.path) is None)
+    return tuple(Beside(entry.path, "empty") for entry in visible if not (entry.is_folder or entry.length))
 
 
 def topmost_hidden(path: str) -> str | None:

@@ -52,6 +52,8 @@ def data_files(path: str, settings: Settings) -> tuple[str, ...]:
 def list_files(path: str, settings: Settings) -> tuple[ListedFile, ...]:
     """Return a file, or the data files below a folder, sorted by path; none if the path does not exist.
 
+    Files of 0 bytes below a folder are no data files: Spark leaves them out.
+
     Raises:
         PlanError: the folder belongs to a table format that keeps its own list of files, of which some of these may be
             no part any more.
@@ -60,7 +62,7 @@ def list_files(path: str, settings: Settings) -> tuple[ListedFile, ...]:
     where = place(path, settings)
     found = tuple(_list_local(Path(where)) if isinstance(where, str) else _list_remote(*where))
     refuse_formats(path, find_beside(Entry(file.name) for file in found if file.name))
-    return tuple(file for file in found if _is_visible(file.name))
+    return tuple(file for file in found if _is_visible(file.name) and (file.length or not file.name))
 
 
 def refuse_formats_above(folders: Iterable[str], settings: Settings) -> None:

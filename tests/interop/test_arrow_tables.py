@@ -459,8 +459,10 @@ def test_folders_are_found_as_spark_finds_them(folder: Path, policy: Policy, tmp
     (folder / "p=1/day=2026-01-31/d.parquet").symlink_to(folder / "p=1/day=2026-01-31/a.parquet")
     with pytest.raises(VerificationError, match="symbolic link"):
         open_t(folder, policy)
-    (folder / "_delta_log").mkdir()
+    (folder / "p=1/day=2026-01-31/0.parquet").touch()
     (folder / "p=1/day=2026-01-31/d.parquet").unlink()
+    assert open_t(folder, policy).to_table(["id"]).num_rows == 15
+    (folder / "_delta_log").mkdir()
     with pytest.raises(PlanError, match="has _delta_log: a Delta table keeps its own list of files"):
         open_t(folder, policy)
 

@@ -109,6 +109,7 @@ class TargetPlan:
             "not_in_place": list(self.not_in_place),
             "inherited": [column.to_dict() for column in self.inherited],
             "held": {survey.name: survey.held_by for survey in self.surveys if survey.held_by},
+            "empty_files": [path for survey in self.surveys for path in survey.unit.empty_files],
             "stray": list(self.stray),
             "rotations_overdue": [due.to_text() for due in self.overdue],
         }

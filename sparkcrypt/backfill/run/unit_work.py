@@ -128,9 +128,11 @@ class UnitWork:
             raise
 
     def _note_left(self, unit: Unit) -> tuple[str, ...]:
-        """Return a note on what a copy leaves in its source beside data; other runs refuse such a unit."""
+        """Return notes on files of 0 bytes, and on what a copy leaves beside data; other runs refuse such a unit."""
         left = find_foreign(unit.beside) if self.rewriter.swap.copies else ()
-        return (f"stays in the source and is not in the copy: {name_foreign(unit.location, left)}",) if left else ()
+        empty = [entry for entry in unit.beside if entry.kind == "empty"]
+        notes = {"stays in the source and is not in the copy": left, "left out, as 0 bytes hold no row": empty}
+        return tuple(f"{what}: {name_foreign(unit.location, found)}" for what, found in notes.items() if found)
 
 
 def refuse_home(files: HadoopFiles, places: Places, unit: str, home: str) -> None:

@@ -175,7 +175,7 @@ class Disposal:
         """
         root = folder.rstrip("/")
         materials = [file.path for file in self.files.walk(folder) if is_material_file(file.name)]
-        data = [file.path for file in self.files.data_files(folder)]
+        data = [file.path for file in self.files.walk_visible(folder) if not is_hidden(file.name)]
         depth = len(self.files.qualify(root)) + 1
         visible = (path for path in materials if not any(map(is_hidden, path[depth:].split("/")[:-1])))
         return (*data, *visible)

@@ -68,6 +68,12 @@ class Unit:
         return tuple(file for folder in self.folders for file in folder.files)
 
     @property
+    def empty_files(self) -> tuple[str, ...]:
+        """The paths of files of 0 bytes, which hold no row: Spark leaves them out, and so do runs."""
+        folder = self.location.rstrip("/")
+        return tuple(f"{folder}/{entry.path}" for entry in self.beside if entry.kind == "empty")
+
+    @property
     def total_bytes(self) -> int:
         """The total length of all files, in bytes."""
         return sum(file.length for file in self.files)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
+from sparkcrypt.cli.frame.output import say
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, VerificationError, show
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.opened import open_data_keys
+from sparkcrypt.native.beside_data import Beside, Entry, find_beside, find_empty, tell_format, topmost_hidden
 from sparkcrypt.native.listing import refused_link
 from sparkcrypt.parquet import KeyRequest, RetrieveKey
 from sparkcrypt.paths import is_hidden
@@ -29,6 +31,8 @@ class NamedFile:
 
 def named_files(workplace: Workplace, paths: tuple[str, ...]) -> list[NamedFile]:
     """Return the data files of paths, in their order; of folders the files that Spark would read.
+
+    A note on stderr names files of 0 bytes, which Spark leaves out, and another format's list of the table's files.
 
     Raises:
         ConfigError: a path does not exist, or a folder has no data files.
@@ -86,8 +90,25 @@ def _list_local(path: str) -> Iterator[NamedFile]:
     place = local_path(path)
     if not place.exists():
         raise ConfigError(f"{path}: is not there; name a data file, or a folder of them")
-    for file in _list_below(place) if place.is_dir() else [place]:
-        yield NamedFile(str(file), _opener(file))
+    if not place.is_dir():
+        yield NamedFile(str(place), _opener(place))
+        return
+    entries = tuple(_list_below(place, ""))
+    _note_beside(path, (*find_beside(entries), *find_empty(entries)))
+    for entry in entries:
+        if entry.length and topmost_hidden(entry.path) is None:
+            file = place / entry.path
+            yield NamedFile(str(file), _opener(file))
+
+
+def _note_beside(folder: str, beside: Iterable[Beside]) -> None:
+    """Say what of a folder is left out, or may be no part of its table any more."""
+    for entry in beside:
+        path = f"{folder.rstrip('/')}/{entry.path}"
+        if entry.kind == "empty":
+            say(f"note: {path}: has 0 bytes, so it holds no row; Spark leaves it out, and so does this command")
+        elif entry.kind == "format":
+            say(f"note: {path}: {tell_format(entry.path)}; some of the files here may be none of its table any more")
 
 
 def _opener(file: Path) -> Callable[[], Any]:
@@ -100,25 +121,32 @@ def _opener(file: Path) -> Callable[[], Any]:
     return open_file
 
 
-def _list_below(folder: Path) -> Iterator[Path]:
-    """Yield the files that Spark reads below a folder, without names that begin with ``.``, or ``_`` without ``=``."""
+def _list_below(folder: Path, above: str) -> Iterator[Entry]:
+    """Yield the files below a folder, and the topmost of each hidden file or folder."""
     for entry in sorted(folder.iterdir()):
+        name = f"{above}{entry.name}"
         if is_hidden(entry.name):
-            continue
-        if entry.is_symlink():
+            yield Entry(name, entry.is_dir())
+        elif entry.is_symlink():
             raise VerificationError(refused_link(str(entry)))
-        if entry.is_dir():
-            yield from _list_below(entry)
+        elif entry.is_dir():
+            yield from _list_below(entry, f"{name}/")
         else:
-            yield entry
+            yield Entry(name, length=entry.stat().st_size)
 
 
 def _list_remote(workplace: Workplace, path: str) -> Iterator[NamedFile]:
     from sparkcrypt.spark.files.hadoop import HadoopFiles
+    from sparkcrypt.spark.files.listing import list_contents
 
     files = HadoopFiles(workplace.spark)
     if not files.exists(path):
         raise ConfigError(f"{path}: is not there; name a data file, or a folder of them")
-    statuses = files.data_files(path) if files.status(path).is_folder else (files.status(path),)
-    for status in statuses:
-        yield NamedFile(status.path, lambda status=status: files.open(status.path))  # type: ignore[misc]  # bound early
+    status = files.status(path)
+    found = [status.path]
+    if status.is_folder:
+        contents = list_contents(files, status.path)
+        _note_beside(path, contents.beside)
+        found = [file.path for file in contents.data]
+    for file in found:
+        yield NamedFile(file, lambda file=file: files.open(file))  # type: ignore[misc]  # bound early

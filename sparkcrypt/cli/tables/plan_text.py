@@ -29,6 +29,7 @@ def plan_text(target_plan: TargetPlan) -> str:
         lines.append("  `sparkcrypt tags apply`, or a run, puts it there, for sessions without the extension of Spark")
     lines += [f"rotation overdue: {due.to_text()}" for due in target_plan.overdue]
     lines += [f"held: {survey.name}: {survey.held_by}" for survey in target_plan.surveys if survey.held_by]
+    lines += _empty_files([path for survey in target_plan.surveys for path in survey.unit.empty_files])
     lines += [f"in no table: {text}" for text in target_plan.stray]
     shown = KEY_NOT_KNOWN if target_plan.surveys else ""
     lines += [f"warning: {text}" for text in target_plan.report.warnings if text.startswith(shown)]
@@ -49,6 +50,12 @@ def _drift(made: TargetPlan) -> list[str]:
     lines = [f"  {file}: {_differences(found)}" for file, found in list(by_file.items())[:_SHOWN]]
     more = [f"  … and {len(by_file) - _SHOWN:,} more; --json lists all"] if len(by_file) > _SHOWN else []
     return [head, *lines, *more]
+
+
+def _empty_files(paths: Sequence[str]) -> list[str]:
+    more = f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else ""
+    text = f"{count_of(len(paths), 'file')} of 0 bytes, which hold no row and are left out: "
+    return [f"{text}{', '.join(paths[:_SHOWN])}{more}"] if paths else []
 
 
 def _to_do(report: Report) -> str:

@@ -136,10 +136,10 @@ class HadoopFiles:
                 yield entry
 
     def data_files(self, path: str) -> tuple[FileStatus, ...]:
-        """Return the files below a folder that Spark reads, without hidden ones (see ``is_hidden``)."""
+        """Return the files below a folder that Spark reads: neither hidden ones (``is_hidden``) nor empty ones."""
         if not self.exists(path):
             return ()
-        return tuple(entry for entry in self.walk_visible(path) if not is_hidden(entry.name))
+        return tuple(entry for entry in self.walk_visible(path) if not is_hidden(entry.name) and entry.length)
 
     def make_folder(self, path: str, mode: str | None = None) -> None:
         """Make a folder and its parents; an octal mode applies to the folder itself if it is new."""

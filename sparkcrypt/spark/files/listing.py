@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.names import FOLDER_LISTING_CLASS
-from sparkcrypt.native.beside_data import Beside, Entry, find_beside
+from sparkcrypt.native.beside_data import Beside, Entry, find_beside, find_empty
 from sparkcrypt.native.listing import refused_link
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.spark.files.status import local_path
@@ -43,6 +43,8 @@ class Contents:
 def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
     """Return the files below a folder, without names that begin with ``_`` or ``.`` unless they name a partition.
 
+    Files of 0 bytes are left out, as Spark leaves them out.
+
     Args:
         files: the file system.
         folder: its URI, as Hadoop prints it.
@@ -70,8 +72,8 @@ def list_contents(files: HadoopFiles, folder: str) -> Contents:
     found = sorted(_list(files, root), key=lambda entry: entry.path)
     start = len(root) + 1
     entries = [Entry(entry.path[start:], entry.length == _FOLDER, max(entry.length, 0)) for entry in found]
-    visible = tuple(entry for entry in found if not is_hidden(entry.path.rpartition("/")[2]))
-    return Contents(visible, find_beside(entries))
+    visible = [entry for entry in found if not is_hidden(entry.path.rpartition("/")[2])]
+    return Contents(tuple(entry for entry in visible if entry.length), (*find_beside(entries), *find_empty(entries)))
 
 
 def _list(files: HadoopFiles, folder: str) -> Iterator[DataFile]:

@@ -272,3 +272,7 @@ def test_a_table_with_a_list_of_its_files_has_no_store(data: Path, policy: Path,
     (data / "_delta_log").mkdir()
     done = created(data.parent / folder, policy, "id", to=data.parent / "st")
     assert done.code == 65 and "has _delta_log: a Delta table keeps its own list of files" in done.errors
+    (data / "_delta_log").rmdir()
+    (data / "day=1" / "000000_0").touch()
+    aged(data / "day=1" / "000000_0")
+    assert created(data, policy, "id").document["objects"] == 5

@@ -63,11 +63,22 @@ def test_a_folder_is_read_as_spark_reads_it(tmp_path: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows(), folder / name)
     (folder / "_SUCCESS").touch()
-    found = run("inspect", folder, "--json").document
+    (folder / "p=1" / "000001_0").touch()
+    (folder / "_delta_log").mkdir()
+    done = run("inspect", folder, "--json")
+    assert done.code == 0 and f"note: {folder}/p=1/000001_0: has 0 bytes" in done.errors
+    assert f"note: {folder}/_delta_log: a Delta table keeps its own list of files there; some of" in done.errors
+    found = done.document
     assert [file["path"] for file in found] == [
         str(folder / n) for n in ("_q=2/d.parquet", "a.parquet", "p=1/b.parquet")
     ]
     assert {file["footer"] for file in found} == {"plaintext"}
+
+
+def test_a_file_of_no_bytes_that_is_named_is_66(tmp_path: Path) -> None:
+    """It is left out of folders alone."""
+    (tmp_path / "a.parquet").touch()
+    assert run("inspect", tmp_path / "a.parquet").code == 66
 
 
 def test_the_text_names_each_column(tmp_path: Path, policy: Path, keys: KeyService) -> None:

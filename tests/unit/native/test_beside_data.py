@@ -102,6 +102,16 @@ def test_partition_of_a_table_with_a_list_of_its_files_is_not_listed(tmp_path: P
     assert data_files(str(tmp_path / "t" / "other"), {}) == ("a.parquet",)
 
 
+def test_file_of_no_bytes_is_left_out(tmp_path: Path) -> None:
+    """Spark reads no row of it, whatever the table's format; a file that is named itself is one."""
+    for name in ("a.parquet", "p=1/000000_0"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "p=1" / "000001_0").touch()
+    assert data_files(str(tmp_path), {}) == ("a.parquet", "p=1/000000_0")
+    assert data_files(str(tmp_path / "p=1" / "000001_0"), {}) == ("",)
+
+
 @pytest.mark.parametrize("folder", ["t", "t/data", "t/data/p=1", "t/data/p=1/q=2", "."])
 @pytest.mark.parametrize("name", ["v1.metadata.json", "v1.metadata.json.gz"])
 def test_iceberg_is_told_from_any_folder_of_it(tmp_path: Path, folder: str, name: str) -> None:
