@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 from pyspark.sql import functions as F
 
@@ -65,6 +66,33 @@ def set_variables(session: SparkSession) -> None:
     session.sql("SET VAR v = (SELECT max(email) FROM people)")
 
 
+CURSORS = "SET spark.sql.scripting.cursorEnabled=true\n"
+OF_CURSORS = {
+    "a row of a cursor": (
+        "BEGIN DECLARE four STRING; DECLARE c CURSOR FOR SELECT email FROM people; OPEN c; FETCH c INTO four; "
+        "INSERT INTO texts SELECT four; END",
+        IN_CLEAR,
+    ),
+    "a row of a cursor, in a session's variables": (
+        "DECLARE OR REPLACE VARIABLE one INT\n DECLARE OR REPLACE VARIABLE five STRING\n"
+        "BEGIN DECLARE c CURSOR FOR SELECT id, upper(email) FROM people; OPEN c; "
+        "FETCH c INTO session.one, session.five; CLOSE c; END\n"
+        "INSERT INTO texts SELECT string(one)\n INSERT INTO texts SELECT five",
+        IN_CLEAR,
+    ),
+    "a row of a cursor whose view is replaced": (
+        "CREATE OR REPLACE TEMPORARY VIEW seen AS SELECT email FROM people\n"
+        "BEGIN DECLARE six STRING; DECLARE c CURSOR FOR SELECT * FROM seen; OPEN c; "
+        "CREATE OR REPLACE TEMPORARY VIEW seen AS SELECT 'a' AS email; FETCH c INTO six; "
+        "INSERT INTO texts SELECT six; END",
+        IN_CLEAR,
+    ),
+    "an argument of a cursor": (
+        "BEGIN DECLARE seven STRING; DECLARE c CURSOR FOR SELECT ?; OPEN c USING v; FETCH c INTO seven; "
+        "INSERT INTO texts SELECT seven; END",
+        REPLACED,
+    ),
+}
 ATTACKS = {
     "an inline table": ("INSERT INTO texts VALUES (v)", IN_CLEAR),
     "an inline table by other names": ("INSERT INTO texts VALUES (session.v), (upper(`V`))", IN_CLEAR),
@@ -91,6 +119,7 @@ ATTACKS = {
         "BEGIN DECLARE three STRING DEFAULT v; INSERT INTO texts VALUES (three); END",
         IN_CLEAR,
     ),
+    **{name: (CURSORS + text, told) for name, (text, told) in OF_CURSORS.items() if pyspark.__version__ >= "4.3"},
     "an argument of EXECUTE IMMEDIATE": ("EXECUTE IMMEDIATE 'CREATE TABLE c USING csv AS SELECT ?' USING v", REPLACED),
     "an argument by name": ("EXECUTE IMMEDIATE 'INSERT INTO texts SELECT :a' USING upper(v) AS a", REPLACED),
     "INTO another variable": ("EXECUTE IMMEDIATE 'SELECT ?' INTO w USING v", REPLACED),

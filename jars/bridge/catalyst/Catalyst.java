@@ -91,7 +91,7 @@ final class Catalyst {
             qualifier);
   }
 
-  private static Object module(String name) {
+  static Object module(String name) {
     try {
       return Class.forName(name, true, LogicalPlan.class.getClassLoader()).getField("MODULE$").get(null);
     } catch (ReflectiveOperationException e) {

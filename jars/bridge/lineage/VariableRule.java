@@ -70,6 +70,8 @@ final class VariableRule extends Rule<LogicalPlan> {
     }
     if (name.endsWith("ParameterizedQuery")) {
       refuse(Trees.expressions(node), "is an argument of a statement");
+    } else if (name.equals("OpenCursor")) {
+      refuse(Trees.expressions(node, "args"), "is an argument of a cursor");
     } else if (node instanceof Pivot) {
       List<Expression> unnamed = new ArrayList<>(Trees.expressions(node, "pivotValues"));
       unnamed.removeIf(value -> value instanceof Alias);

@@ -20,7 +20,9 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
  */
 final class VariableTags {
   private static final Carried NOTHING = new Carried();
-  private static final Set<String> ASSIGNING = Set.of("SetVariable", "CreateVariable");
+  private static final String FETCH = "FetchCursor";
+  private static final Set<String> ASSIGNING = Set.of("SetVariable", "CreateVariable", FETCH);
+  private static final String CURSORS = "org.apache.spark.sql.execution.command.v2.CursorCommandUtils$";
   private static final Map<SparkSession, Map<String, Carried>> BY_SESSION = Collections.synchronizedMap(new WeakHashMap<>());
 
   private VariableTags() {}
@@ -40,12 +42,29 @@ final class VariableTags {
       for (int i = 0; i < variables.size(); i++) {
         note(session, variables.get(i), tags.of(columns.get(i)));
       }
+    } else if (statement.getClass().getSimpleName().equals(FETCH)) {
+      List<Object> variables = Calls.list(Calls.call(statement, "targetVariables"));
+      List<Attribute> columns = fetched(Calls.call(statement, "cursor"));
+      for (int i = 0; i < variables.size(); i++) {
+        Carried found = new Carried();
+        boolean isEach = variables.size() == columns.size(); // else one variable takes them all
+        (isEach ? columns.subList(i, i + 1) : columns).forEach(column -> found.addAll(FieldTags.of(column.metadata())));
+        note(session, variables.get(i), found);
+      }
     } else {
       Carried found = tags.of((Expression) Calls.call(statement, "defaultExpr"));
       Object several = Calls.callIfPresent(statement, "names"); // Spark 4.0 has one
       List<Object> names = several == null ? List.of(Calls.call(statement, "name")) : Calls.list(several);
       names.forEach(name -> note(session, name, found));
     }
+  }
+
+  /** Returns the columns of a cursor that was opened, with the tags that its query was given then; none if it was not. */
+  private static List<Attribute> fetched(Object cursor) {
+    Object context = Calls.call(Catalyst.module(CURSORS), "getScriptingContext", Calls.call(Calls.call(cursor, "definition"), "name"));
+    Object state = Calls.orNull(Calls.call(context, "getCursorState", cursor));
+    Object columns = state == null ? null : Calls.callIfPresent(state, "outputSchema");
+    return columns == null ? List.of() : Trees.elements(Attribute.class, columns);
   }
 
   private static void note(SparkSession session, Object variable, Carried found) {
