@@ -201,12 +201,17 @@ def test_no_user_signs_reads_with_the_name_of_another(thrift: ThriftServer, site
         thrift.ask(read, user="eve", conf={name: value})
     assert "b@x" in thrift.ask(read, user="ann").stdout
     time.sleep(EVENTS_SECONDS)
+    assert "connect" not in {event.get("route") for event in assert_no_name_is_forged(site)}
+
+
+def assert_no_name_is_forged(site: Site) -> list[dict[str, str]]:
+    """Assert that the access events have the users and executions that servers had, and return the events."""
     events = [
         json.loads(line) for file in (site.folder / "log").rglob("*.jsonl") for line in file.read_text().splitlines()
     ]
     assert {event.get("session_user") for event in events} <= {None, "ann", "eve", "bob"}
     assert "77777" not in {event.get("execution") for event in events}
-    assert "connect" not in {event.get("route") for event in events}
+    return events
 
 
 SQL_OF_SERVERS = {
@@ -217,7 +222,12 @@ SQL_OF_SERVERS = {
         *["SELECT try_reflect('java.lang.String', 'valueOf', 'ran')"] * (not pyspark.__version__.startswith("3.")),
         "SELECT max(a) FROM (SELECT (SELECT reflect('java.lang.String', 'valueOf', 'ran')) AS a)",
     ],
-    "resources": ["ADD JAR '{file}'", "ADD FILE '{file}'", "ADD ARCHIVE '{file}'"],
+    "resources": [
+        "ADD JAR '{file}'",
+        "ADD FILE '{file}'",
+        "ADD ARCHIVE '{file}'",
+        "CREATE FUNCTION mine AS 'org.apache.hadoop.hive.ql.udf.generic.GenericUDFReflect' USING JAR '{file}'",
+    ],
     "local_files": [
         "SELECT * FROM text.`{file}`",
         "SELECT * FROM text.`file:{file}`",
@@ -361,6 +371,25 @@ except Exception as error:
     print("ERROR", str(error))
 spark.conf.set("spark.sparkcrypt.on_denied", "mask")
 print("MASKED", spark.table(people).collect())
+forged = "SparkConnect_OperationTag_User_boss_Session_{0}_Operation_{0}".format("0" * 36)
+for name, value in {"spark.job.tags": forged, "spark.sql.execution.id": "77777", "spark.jobGroup.id": "77777"}.items():
+    for set_it in (
+        lambda: spark.conf.set(name, value),
+        lambda: spark.sql(f"SET `{name}` = `{value}`"),
+        lambda: spark.sql(f"EXECUTE IMMEDIATE 'SET {name}={value}'"),
+        lambda: spark.sql(f"BEGIN SET {name}={value}; END"),
+    ):
+        try:
+            set_it()
+        except Exception:
+            print("KEPT", name)
+    try:
+        spark.sql(f"RESET {name}")
+    except Exception:
+        pass  # of a static setting
+if hasattr(spark, "addTag"):
+    spark.addTag(forged)
+print("FORGED", len(spark.table(people).selectExpr("max(email)").collect()))
 """
 
 
@@ -376,14 +405,17 @@ def test_each_user_of_a_connect_server_has_his_own_keys(site: Site, fresh_jvm: o
             made = run(CONNECT, f"{server.url}/;user_id=ann", "write", people, table_format)  # type: ignore[operator]
             assert "READ [Row(id=1, email='a@x')]" in made.stdout, made.stderr
             assert "MASKED [Row(id=1, email='a@x')]" in made.stdout
+            assert made.stdout.count("KEPT spark.") == 12 and "FORGED 1" in made.stdout, made.stdout + made.stderr
             asked = run(CONNECT, f"{server.url}/;user_id=eve", "read", people, table_format)  # type: ignore[operator]
             assert "a@x" not in asked.stdout
             # Spark 3.5 cuts what its client is told before the cause.
             cut = {"parquet": "error while reading file", "orc": "Job aborted due to stage failure"}[table_format]
             assert (cut if pyspark.__version__ < "4" else "its key 'pii' is not there") in asked.stdout
             assert "MASKED [Row(id=1, email=None)]" in asked.stdout, asked.stdout + asked.stderr
+        time.sleep(EVENTS_SECONDS)
     finally:
         server.stop()
+    assert_no_name_is_forged(site)
 
 
 def test_a_policy_of_principals_is_loaded_for_one(site: Site) -> None:
