@@ -11,6 +11,7 @@ from sparkcrypt.errors import SparkcryptError
 from sparkcrypt.native.open_places import Settings
 from sparkcrypt.native.orders import FileOutcome, KeySettings, Order
 from sparkcrypt.native.work import failure, rewrite
+from sparkcrypt.text import clean_log_lines
 
 
 def rewrite_all(
@@ -31,7 +32,7 @@ def rewrite_all(
             yield rewrite(order, keys, settings)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(orders)), mp_context=context) as pool:
+    with ProcessPoolExecutor(min(processes, len(orders)), context, clean_log_lines) as pool:
         waiting: dict[Future[FileOutcome], Order] = {}
         try:
             for order in orders:

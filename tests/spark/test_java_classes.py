@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,6 +13,7 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.spark.jvm import gateway
 from sparkcrypt.spark.jvm.gateway import jvm, to_list
 from sparkcrypt.spark.tables.tagging import set_tags
+from tests.services.installed import ROOT
 from tests.spark.support import Lake
 
 pytestmark = pytest.mark.spark
@@ -66,3 +68,49 @@ def test_class_is_found_by_its_dotted_name(lake: Lake) -> None:
     assert str(classes.org.apache.hadoop.fs.Path("/x").getName()) == "x"
     with pytest.raises(AttributeError, match="_private"):
         _ = classes.java._private
+
+
+def find_method(lake: Lake, owner: str, signature: str) -> Any:
+    """Return a method of a class, which may be of the package alone."""
+    classes = jvm(lake.spark)
+    loader = classes.java.lang.Thread.currentThread().getContextClassLoader()
+    methods = classes.java.lang.Class.forName(owner, True, loader).getDeclaredMethods()
+    found = next(method for method in methods if f".{signature}" in str(method.toString()))
+    found.setAccessible(True)
+    return found
+
+
+def to_array(lake: Lake, *values: Any) -> Any:
+    """Return values as an array of Java."""
+    array = lake.spark.sparkContext._gateway.new_array(jvm(lake.spark).java.lang.Object, len(values))
+    for place, value in enumerate(values):
+        array[place] = value
+    return array
+
+
+def test_no_log_line_controls_a_terminal(lake: Lake, tmp_path: Path) -> None:
+    """Names in log lines are shown without what a terminal obeys, and begin no line of their own."""
+    lake.policy()
+    classes = jvm(lake.spark)
+    logged = tmp_path / "lines.log"
+    layout = classes.org.apache.logging.log4j.core.layout.PatternLayout.newBuilder().withPattern("%m%n").build()
+    appender = classes.org.apache.logging.log4j.core.appender.FileAppender.newBuilder().withFileName(str(logged))
+    appender = appender.setName("lines").setLayout(layout).build()
+    appender.start()
+    root = classes.org.apache.logging.log4j.LogManager.getRootLogger()
+    root.addAppender(appender)
+    try:
+        make = find_method(lake, "io.sparkcrypt.CleanLog", "of(java.lang.Class)")
+        error = find_method(lake, "org.slf4j.Logger", "error(java.lang.String,java.lang.Object,java.lang.Object)")
+        logger = make.invoke(None, to_array(lake, classes.java.lang.Class.forName("java.lang.String")))
+        error.invoke(logger, to_array(lake, "table {} of {}", "a\x1b[2J\nb", 7))
+    finally:
+        root.removeAppender(appender)
+        appender.stop()
+    assert logged.read_text() == "table a\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}b of 7\n"
+
+
+def test_every_logger_is_clean() -> None:
+    """No class asks for a logger itself."""
+    named = [source for source in (ROOT / "jars").rglob("*.java") if "LoggerFactory" in source.read_text()]
+    assert [source.stem for source in named] == ["CleanLog"]

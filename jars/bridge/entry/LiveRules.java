@@ -6,7 +6,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.ColumnarRule;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * An addition of analyzer and physical-plan rules to a session that was created before the extension was installed.
@@ -15,7 +14,7 @@ import org.slf4j.LoggerFactory;
  * each query.
  */
 final class LiveRules {
-  private static final Logger LOG = LoggerFactory.getLogger(LiveRules.class);
+  private static final Logger LOG = CleanLog.of(LiveRules.class);
   private static final String POST_HOC = "postHocResolutionRules";
   private static final String EARLY = "hintResolutionRules";
   private static final String COLUMNAR = "columnarRules";

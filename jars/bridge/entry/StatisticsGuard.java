@@ -6,7 +6,6 @@ import java.util.Set;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.util.QueryExecutionListener;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * A listener that removes the statistics of encrypted columns from the catalog after ANALYZE TABLE … FOR COLUMNS.
@@ -16,7 +15,7 @@ import org.slf4j.LoggerFactory;
  * determined, the statistics of all columns are dropped.
  */
 public class StatisticsGuard implements QueryExecutionListener {
-  private static final Logger LOG = LoggerFactory.getLogger(StatisticsGuard.class);
+  private static final Logger LOG = CleanLog.of(StatisticsGuard.class);
 
   @Override
   public void onSuccess(String function, QueryExecution execution, long durationNanos) {

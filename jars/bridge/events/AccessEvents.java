@@ -10,7 +10,6 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * The access events of this JVM: counted here, and sent to the helper in batches by a separate thread.
@@ -22,7 +21,7 @@ import org.slf4j.LoggerFactory;
 final class AccessEvents {
   static final String ACCESS = "access";
   static final String QUERY = "query";
-  private static final Logger LOG = LoggerFactory.getLogger(AccessEvents.class);
+  private static final Logger LOG = CleanLog.of(AccessEvents.class);
   private static final Map<String, String> REFUSALS = Map.of("KeyAccessDeniedError", "denied", "KeyNotFoundError", "shredded");
   private static final int MOST_PENDING = 10_000;
   private static final int SOON_PENDING = 1_000;

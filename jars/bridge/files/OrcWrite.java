@@ -18,7 +18,6 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * The encryption of one ORC file that Spark writes, set in the configuration of its writer.
@@ -32,7 +31,7 @@ final class OrcWrite {
   static final String NOT_PREPARED = "none:not.prepared.by.sparkcrypt";
   static final String MASK = "orc.mask";
   static final String BLOOM_COLUMNS = "orc.bloom.filter.columns";
-  private static final Logger LOG = LoggerFactory.getLogger(OrcWrite.class);
+  private static final Logger LOG = CleanLog.of(OrcWrite.class);
   /** The identity, in Base64, that binds local keys of the file that this thread opens next: ORC does not name the file. */
   private static final ThreadLocal<String> IDENTITY = new ThreadLocal<>();
 

@@ -9,11 +9,10 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.crypto.FileDecryptionProperties;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /** A check of a file's footer by the helper, whose answer is converted into parquet-mr's decryption properties. */
 final class ReadCheck {
-  private static final Logger LOG = LoggerFactory.getLogger(ReadCheck.class);
+  private static final Logger LOG = CleanLog.of(ReadCheck.class);
 
   private final SessionConf session;
   private final FileKeys keys;

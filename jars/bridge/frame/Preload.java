@@ -7,7 +7,6 @@ import java.util.List;
 import java.util.jar.JarFile;
 import java.util.stream.Collectors;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * A loader of every class of this jar, run when the first of them is used.
@@ -25,7 +24,7 @@ final class Preload {
         Class.forName(name, false, Preload.class.getClassLoader());
       } catch (ClassNotFoundException | LinkageError e) {
         // Some classes extend Spark's, which are missing if parquet-mr is used alone.
-        LoggerFactory.getLogger(Preload.class).debug("{} is not loaded beforehand", name, e);
+        CleanLog.of(Preload.class).debug("{} is not loaded beforehand", name, e);
       }
     }
   }
@@ -43,7 +42,7 @@ final class Preload {
           .map(name -> name.substring(0, name.length() - ".class".length()).replace('/', '.'))
           .collect(Collectors.toList());
     } catch (IOException | URISyntaxException | IllegalArgumentException | NullPointerException e) {
-      Logger log = LoggerFactory.getLogger(Preload.class);
+      Logger log = CleanLog.of(Preload.class);
       log.debug("the place of the sparkcrypt jar cannot be told; its classes are loaded when they are needed", e);
       return List.of();
     }

@@ -14,7 +14,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.atomic.AtomicLong;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * One helper process and the requests that wait for it.
@@ -23,7 +22,7 @@ import org.slf4j.LoggerFactory;
  * would hang beyond its deadline.
  */
 final class HelperProcess {
-  private static final Logger LOG = LoggerFactory.getLogger(HelperProcess.class);
+  private static final Logger LOG = CleanLog.of(HelperProcess.class);
   private static final byte[] END = new byte[0];
   private static final String ENVIRONMENT_FILE = "SPARKCRYPT_ENVIRONMENT_FILE";
   private static final String ALLOW_HTTP = "SPARKCRYPT_ALLOW_HTTP";

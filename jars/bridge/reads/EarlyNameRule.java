@@ -5,7 +5,6 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.slf4j.LoggerFactory;
 
 /**
  * NameRule in an analyzer of Spark 3.5, which takes an extension's rules only after names are resolved.
@@ -42,7 +41,7 @@ final class EarlyNameRule extends Analyzer.WindowsSubstitution$ {
       field.setAccessible(true);
       field.set(analyzer(session), new EarlyNameRule(analyzer(session), names));
     } catch (ReflectiveOperationException | RuntimeException e) {
-      LoggerFactory.getLogger(EarlyNameRule.class).debug("the analyzer takes no rule before names are resolved", e);
+      CleanLog.of(EarlyNameRule.class).debug("the analyzer takes no rule before names are resolved", e);
     }
   }
 

@@ -17,7 +17,6 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * A listener that adds to access events what only the driver has of an execution: the digest of its SQL text, and a server's
@@ -28,7 +27,7 @@ import org.slf4j.LoggerFactory;
  * else. The text itself can be found in Spark's own history by application and execution.
  */
 final class QueryWatch extends SparkListener {
-  private static final Logger LOG = LoggerFactory.getLogger(QueryWatch.class);
+  private static final Logger LOG = CleanLog.of(QueryWatch.class);
   private static final String END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd";
   private static final String THRIFT = "org.apache.spark.sql.hive.thriftserver.ui.SparkListenerThriftServerOperationStart";
   private static final int MOST = 10_000;

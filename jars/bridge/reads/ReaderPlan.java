@@ -20,7 +20,6 @@ import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 import scala.Function1;
 import scala.PartialFunction;
 import scala.Tuple2;
@@ -33,7 +32,7 @@ import scala.runtime.AbstractFunction1;
  * the column that it replaces for that column, and then read a struct's fields at the positions of another struct.
  */
 final class ReaderPlan {
-  private static final Logger LOG = LoggerFactory.getLogger(ReaderPlan.class);
+  private static final Logger LOG = CleanLog.of(ReaderPlan.class);
   private static final String ROWS = "org.apache.spark.sql.execution.LogicalRDD";
 
   private final SparkSession session;

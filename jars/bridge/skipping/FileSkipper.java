@@ -16,7 +16,6 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * A client of the helper that finds listed files of one table which a query need not open
@@ -25,7 +24,7 @@ import org.slf4j.LoggerFactory;
  * <p>On any failure every file is opened, with one warning: a store makes queries faster and never changes a result.
  */
 final class FileSkipper {
-  private static final Logger LOG = LoggerFactory.getLogger(FileSkipper.class);
+  private static final Logger LOG = CleanLog.of(FileSkipper.class);
 
   private final SessionPolicy policy;
   private final ReadTable table;

@@ -11,7 +11,6 @@ import org.apache.spark.sql.execution.ColumnarRule;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * A rule that adds the metrics of its FileSkipper to each scan that uses a store, beside Spark's number of files read.
@@ -20,7 +19,7 @@ import org.slf4j.LoggerFactory;
  * before a scan runs, so no scan is copied after it. If the rule fails, the query runs without these metrics.
  */
 final class SkipMetrics extends ColumnarRule {
-  private static final Logger LOG = LoggerFactory.getLogger(SkipMetrics.class);
+  private static final Logger LOG = CleanLog.of(SkipMetrics.class);
   private static final AtomicBoolean IS_TOLD = new AtomicBoolean();
   private static final String SCAN = "org.apache.spark.sql.execution.FileSourceScanExec";
   private static final String SENT = "driverMetrics";

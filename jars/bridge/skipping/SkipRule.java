@@ -17,7 +17,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * A rule that puts an index in front of the file index of each Parquet table in a query; it asks the table's store for data
@@ -28,7 +27,7 @@ import org.slf4j.LoggerFactory;
  */
 final class SkipRule extends Rule<LogicalPlan> {
   static final String SKIPPING = Names.SKIPPING;
-  private static final Logger LOG = LoggerFactory.getLogger(SkipRule.class);
+  private static final Logger LOG = CleanLog.of(SkipRule.class);
   private static final AtomicBoolean TOLD = new AtomicBoolean();
   private static final Set<String> INDEXES = Set.of("InMemoryFileIndex", "CatalogFileIndex");
   private static final String CASE_SENSITIVE = "spark.sql.caseSensitive";

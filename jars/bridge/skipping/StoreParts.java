@@ -16,7 +16,6 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.java.function.Function;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Evaluation of a query's files by the parts of a store that is too large to be kept open
@@ -26,7 +25,7 @@ import org.slf4j.LoggerFactory;
  * helpers; a part that no executor can read, for example on a disk of the driver, then goes to the driver's helper.
  */
 final class StoreParts {
-  private static final Logger LOG = LoggerFactory.getLogger(StoreParts.class);
+  private static final Logger LOG = CleanLog.of(StoreParts.class);
   private static final int FEW = 4;
   /** The most parts that the driver evaluates if tasks cannot: it takes about a minute for them. */
   private static final int MOST_HERE = 64;

@@ -15,7 +15,6 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * The folders of tables with tags or a rule, as the catalog has them.
@@ -25,7 +24,7 @@ import org.slf4j.LoggerFactory;
 final class CatalogPlaces {
   private static final long LIFETIME_NANOS = 60_000_000_000L;
   private static final int MOST = 10_000;
-  private static final Logger LOG = LoggerFactory.getLogger(CatalogPlaces.class);
+  private static final Logger LOG = CleanLog.of(CatalogPlaces.class);
   private static final Pattern CHANGING =
       Pattern.compile("(Alter|Create|Drop|Rename|Truncate|Repair|Recover|SetTable|UnsetTable|Replace).*");
   private static final String RULED = "ruled";

@@ -15,7 +15,6 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Folders in which a table or a partition lived until a run put it elsewhere: what is written there by path would be in no table,
@@ -25,7 +24,7 @@ import org.slf4j.LoggerFactory;
  * Writes that were planned before are not judged; passes bring their files into the table.
  */
 final class FormerHomes {
-  private static final Logger LOG = LoggerFactory.getLogger(FormerHomes.class);
+  private static final Logger LOG = CleanLog.of(FormerHomes.class);
   private static final String OR_NEW = ", or name the folder of a new partition itself, and add it to the table";
   private static final int MOST_TOLD = 1_000;
   private static final int MOST_NAMED = 100;

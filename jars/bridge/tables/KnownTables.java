@@ -10,7 +10,6 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Predicate;
 import org.apache.spark.sql.SparkSession;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * The table that a path belongs to, found by the nearest folder: the tables' own, those that runs made beside them, and
@@ -19,7 +18,7 @@ import org.slf4j.LoggerFactory;
 final class KnownTables {
   private static final int MOST_ANNOUNCED = 10_000;
   private static final int MOST_NAMED = 100;
-  private static final Logger LOG = LoggerFactory.getLogger(KnownTables.class);
+  private static final Logger LOG = CleanLog.of(KnownTables.class);
   private static final Map<String, Made> ANNOUNCED = new ConcurrentHashMap<>();
   private static final Set<Made> SEEN = ConcurrentHashMap.newKeySet();
 

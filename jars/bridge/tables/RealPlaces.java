@@ -13,7 +13,6 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Where folders really are: without the policy's aliases, the mounts of viewfs and links of local file systems.
@@ -23,7 +22,7 @@ import org.slf4j.LoggerFactory;
 final class RealPlaces {
   private static final String VIEW = "viewfs";
   private static final int MOST_LINKS = 40;
-  private static final Logger LOG = LoggerFactory.getLogger(RealPlaces.class);
+  private static final Logger LOG = CleanLog.of(RealPlaces.class);
 
   private final SessionPolicy policy;
   private final List<Place.Alias> aliases = new ArrayList<>();

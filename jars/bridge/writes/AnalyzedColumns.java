@@ -12,11 +12,10 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /** The columns of which ANALYZE computes statistics: none that is encrypted, since the catalog would have its bounds in clear. */
 final class AnalyzedColumns {
-  private static final Logger LOG = LoggerFactory.getLogger(AnalyzedColumns.class);
+  private static final Logger LOG = CleanLog.of(AnalyzedColumns.class);
   private static final String COMMAND = "org.apache.spark.sql.execution.command.AnalyzeColumnCommand";
 
   private AnalyzedColumns() {}

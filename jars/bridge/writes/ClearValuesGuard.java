@@ -11,7 +11,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * A guard against values of encrypted columns in what is in clear: metadata of columns, statistics in plaintext footers, names of
@@ -20,7 +19,7 @@ import org.slf4j.LoggerFactory;
  * <p>The helper decides (sparkcrypt/decide/values_in_clear.py).
  */
 final class ClearValuesGuard {
-  private static final Logger LOG = LoggerFactory.getLogger(ClearValuesGuard.class);
+  private static final Logger LOG = CleanLog.of(ClearValuesGuard.class);
   /** Methods that collect values for names: the first in Spark 3.5, where the second is missing. */
   private static final List<String> PIVOTS = List.of("pivot", "collectPivotValues");
 

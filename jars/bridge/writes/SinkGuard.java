@@ -9,7 +9,6 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * A guard for writes of tagged columns to sinks that encrypt nothing (CSV, JDBC, Kafka, the console): by the policy's
@@ -18,7 +17,7 @@ import org.slf4j.LoggerFactory;
  * <p>FormatGuard judges table formats with a log of their own.
  */
 final class SinkGuard {
-  private static final Logger LOG = LoggerFactory.getLogger(SinkGuard.class);
+  private static final Logger LOG = CleanLog.of(SinkGuard.class);
   private static final String PARQUET = "parquet";
   private static final String STREAM_PROTOCOL = "spark.sql.streaming.commitProtocolClass";
 

@@ -10,13 +10,12 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Tables that take the name of an earlier one: they get what it required, or the command is refused if it cannot give them that.
  */
 final class SucceedingTables {
-  private static final Logger LOG = LoggerFactory.getLogger(SucceedingTables.class);
+  private static final Logger LOG = CleanLog.of(SucceedingTables.class);
 
   private static final String LIKE = "the model of";
 

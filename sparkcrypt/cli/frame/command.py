@@ -14,6 +14,7 @@ import click
 from sparkcrypt.cli.frame.output import encode_json, say
 from sparkcrypt.errors import EXIT_OK, EXIT_USAGE, SparkcryptError
 from sparkcrypt.spark.jvm.failures import find_carried_error, find_storage_error, short_text
+from sparkcrypt.text import clean_log_lines
 
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, as in shells."""
@@ -81,6 +82,7 @@ def run_main(
     arguments = list(sys.argv[1:] if args is None else args)
     as_json = "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
     extra.pop("standalone_mode", None)
+    clean_log_lines()
     try:
         code = main(args=arguments, prog_name=prog_name, standalone_mode=False, **extra)
     except (click.Abort, KeyboardInterrupt):

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -234,3 +236,15 @@ def test_every_help_lists_every_exit_code() -> None:
         shown = CliRunner().invoke(cli, [*words, "--help"]).output
         lines = re.findall(r"^ +(\d+)  (\S.*)$", shown[shown.index("Exit codes:") :], re.MULTILINE)
         assert lines == [(str(code), meaning) for code, meaning in EXIT_CODES.items()], words
+
+
+def test_no_log_line_controls_a_terminal() -> None:
+    """Names in the lines of a process that has no logging of its own are shown without what a terminal obeys."""
+    script = (
+        "import click, logging\n"
+        "from sparkcrypt.cli.frame.command import run_main\n"
+        "command = click.command()(lambda: logging.getLogger('sparkcrypt.any').warning('%s', 'a\\x1b[2Jb'))\n"
+        "raise SystemExit(run_main(command.main, []))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == "a\N{REPLACEMENT CHARACTER}[2Jb\n"
