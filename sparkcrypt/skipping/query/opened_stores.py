@@ -150,7 +150,7 @@ class OpenedStores:
             lifetime_seconds: maximum age of a cached store that this reader accepts.
 
         Raises:
-            As `open_store`.
+            As `read_store`.
         """
         digest = _sidecar_digest(folder)
         if digest is None:

@@ -35,7 +35,7 @@ class Skipper:
     """Determines which files a query with a predicate need not open.
 
     Args:
-        store: the store from `open_store`.
+        store: the store, as `read_store` reads it.
         objects: object -> its facts when it was indexed.
         types: column -> its Spark type in the table, for columns whose indexes do not contain it.
     """

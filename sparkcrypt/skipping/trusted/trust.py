@@ -108,18 +108,19 @@ class TrustedStore:
         """Yield the store's content, one part at a time.
 
         Raises:
-            As `open_store`.
+            As `read_store`.
         """
         return iter((self.store,)) if self.read is None else self.read()
 
 
-def open_store(
-    folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected, *, budget: Budget | None = None
+def read_store(
+    folder: StoreFolder, sidecar: Sidecar, retrieve_key: RetrieveKey, expected: Expected, budget: Budget
 ) -> TrustedStore:
-    """Open a store that sparkcrypt wrote, and read it as a whole.
+    """Read a store that sparkcrypt wrote as a whole, given its opened sidecar.
 
     Args:
         folder: the store's folder.
+        sidecar: its opened sidecar.
         retrieve_key: returns data keys.  An index whose key is denied has no entries.
         expected: the expected identity and keys.
         budget: the limits for its columns.
@@ -129,13 +130,6 @@ def open_store(
         VerificationError: it belongs to another table, is older than expected, forged, incomplete, or not encrypted.
         KeyServiceError: the footer's key is denied, or the key service cannot be reached.
     """
-    return read_store(folder, open_manifest(folder, retrieve_key, expected), retrieve_key, expected, budget or Budget())
-
-
-def read_store(
-    folder: StoreFolder, sidecar: Sidecar, retrieve_key: RetrieveKey, expected: Expected, budget: Budget
-) -> TrustedStore:
-    """Read a store as a whole, given its opened sidecar; as `open_store`."""
     parts = [open_part(folder, part, retrieve_key, expected, budget) for part in list_parts(sidecar)]
     return TrustedStore(_merge_known(folder, parts, sidecar), sidecar)
 
@@ -144,7 +138,7 @@ def open_parts(folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expecte
     """Open a store that sparkcrypt wrote, of any size; its ``parts`` reads the parts one by one.
 
     Raises:
-        As `open_store`; errors of a part are raised when it is read.
+        As `read_store`; errors of a part are raised when it is read.
     """
     sidecar = open_manifest(folder, retrieve_key, expected)
     read = partial(_read_part, folder, retrieve_key, expected, sidecar)
@@ -197,7 +191,7 @@ def open_part(
         budget: the limits for its columns.
 
     Raises:
-        As `open_store`.
+        As `read_store`.
     """
     name, prefix = part.name, StoreIdentity(part.table_uuid, part.generation).aad_prefix(part.name)
     found = read_part(
@@ -242,7 +236,7 @@ def _other_objects(folder: StoreFolder) -> VerificationError:
 
 
 def open_manifest(folder: StoreFolder, retrieve_key: RetrieveKey, expected: Expected) -> Sidecar:
-    """Open only a store's sidecar, without reading a file of the store; as `open_store`."""
+    """Open only a store's sidecar, without reading a file of the store; as `read_store`."""
     sidecar = open_sidecar(_sidecar_bytes(folder), retrieve_key, expected.footer_keys.__contains__)
     _check_identity(folder, sidecar, expected)
     return sidecar

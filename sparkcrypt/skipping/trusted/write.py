@@ -28,7 +28,6 @@ from sparkcrypt.skipping.trusted.sidecar import (
     PartSize,
     Sidecar,
     claimed_generation,
-    new_digest_key,
     seal_sidecar,
 )
 from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys, choose_encryption, label_fields
@@ -218,46 +217,6 @@ def open_writer(folder: StoreFolder, shape: Store, keys: StoreKeys, identity: St
             with suppress(OSError):
                 writer.give_up()
             raise
-
-
-def write_store(
-    folder: StoreFolder,
-    store: Store,
-    objects: Mapping[str, ObjectFacts],
-    keys: StoreKeys,
-    identity: StoreIdentity,
-    *,
-    digest_key: bytes | None = None,
-    fixed_values: Mapping[str, str] | None = None,
-) -> Sidecar:
-    """Write a store that is in memory, in place of the existing one.
-
-    An object with unknown bounds or values has no row, since upstream would treat a missing entry as a column of nulls.
-    It is still among the sidecar's objects.
-
-    Args:
-        folder: a folder only for this table's store; created if it does not exist.
-        store: the store; labels and names of fields are made here.
-        objects: object -> its facts, for every object of the store and any further ones.
-        keys: the keys to encrypt with.
-        identity: the table, and the generation, which must be later than the existing store's.
-        digest_key: the key of the digests of the objects' footers; None makes a new one.
-        fixed_values: partition column -> its value in every object, if no folder name contains it.
-
-    Returns:
-        The new sidecar.
-
-    Raises:
-        ConfigError: the folder cannot be written or has other files, or a value does not have its index's type.
-        RunConflictError: another process writes this store, or has written this generation or a later one.
-        KeyServiceError: the key service did not wrap a key.
-    """
-    missing = [name for name in store.objects if name not in objects]
-    if missing:
-        raise ConfigError(f"{missing[0]}: nothing is known of its length; give the facts of every object of the store")
-    with open_writer(folder, store, keys, identity) as writer:
-        writer.carry((store,), {name: (name, facts) for name, facts in objects.items()})
-        return writer.finish(digest_key=digest_key or new_digest_key(), fixed_values=fixed_values or {})
 
 
 @contextmanager

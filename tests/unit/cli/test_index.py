@@ -15,8 +15,9 @@ from sparkcrypt.parquet import FOOTER_KEY, DataKey, FileEncryption, read_footer,
 from sparkcrypt.parquet.rewrite.encryption import Protection
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
-from sparkcrypt.skipping.trusted.trust import Expected, open_store
+from sparkcrypt.skipping.trusted.trust import Expected
 from tests.unit.skipping.stores import TABLE, bounds_of, index_field, list_type, minmax_type, schema_json, store_bytes
+from tests.unit.skipping.whole_stores import open_store
 
 from .conftest import run
 

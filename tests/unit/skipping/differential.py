@@ -33,10 +33,11 @@ from sparkcrypt.skipping.keep.refresh import keys_of_store, refresh_store
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys
-from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
+from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.random_rows import COLUMNS, Chooser, drawn, evaluated, plain
 from tests.unit.skipping.stores import must_open
+from tests.unit.skipping.whole_stores import open_store
 
 FILES, ROWS, EACH = 24, 6, 200
 LENGTHS = 1 << 14

@@ -18,8 +18,9 @@ from sparkcrypt.skipping.keep.refresh import keys_of_store, refresh_store
 from sparkcrypt.skipping.keep.verify import Comparison, compare_files
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys
-from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
+from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore
 from tests.unit.skipping.keys import Keys
+from tests.unit.skipping.whole_stores import open_store
 
 UUID = "0a1b2c3d-0000-4000-8000-000000000001"
 

@@ -32,8 +32,9 @@ from sparkcrypt.skipping.trusted.hdfs_folder import STALE_SECONDS
 from sparkcrypt.skipping.trusted.local_folder import LOCK
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys
-from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_store
+from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore
 from tests.unit.skipping.keys import Keys
+from tests.unit.skipping.whole_stores import open_store
 
 Reply = tuple[int, dict[str, str], bytes]
 

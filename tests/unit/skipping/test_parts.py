@@ -27,11 +27,12 @@ from sparkcrypt.skipping.trusted import trust, write
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR, PartSize, Sidecar, open_sidecar, seal_sidecar
 from sparkcrypt.skipping.trusted.store_keys import StoreIdentity
-from sparkcrypt.skipping.trusted.trust import Expected, open_parts, open_store
+from sparkcrypt.skipping.trusted.trust import Expected, open_parts
 from sparkcrypt.skipping.trusted.write import open_writer
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.requests import policy, request
 from tests.unit.skipping.tables import UUID, Table
+from tests.unit.skipping.whole_stores import open_store
 
 FILES = 7
 PREDICATES: tuple[Any, ...] = (

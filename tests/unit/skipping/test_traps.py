@@ -22,10 +22,11 @@ from sparkcrypt.skipping.query.predicate import Compare, In, IsNull, Not, Predic
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys
-from sparkcrypt.skipping.trusted.trust import Expected, open_store
+from sparkcrypt.skipping.trusted.trust import Expected
 from tests.unit.skipping.footers import changed, file_of
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.stores import must_open
+from tests.unit.skipping.whole_stores import open_store
 
 NAN = math.nan
 OLD, NEW = datetime.date(1582, 10, 10), datetime.date(2024, 2, 29)
