@@ -35,7 +35,7 @@ WITH_VAULT = if GO="$$(tools/ensure_go.sh $(BIN)/python)"; then export PATH="$$G
 WITH_CHROMIUM = if CHROMIUM="$$(tools/ensure_chromium.sh)"; then export CHROMIUM; \
 	else echo "Chromium cannot be had; the lines above say why" >&2; fi
 
-.PHONY: help demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint audit sbom jar bench chaos attacks nights clean
+.PHONY: help house demo demo-access demo-cluster demo-backfill demo-orc demo-retention demo-skipping test test-fast test-sparks lint audit sbom jar bench chaos attacks nights clean
 
 help:  ## this list
 	@grep -hE '^[a-z][a-z0-9-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -92,6 +92,9 @@ lint: $(INSTALLED)  ## style, types, the import contract, and licences of what t
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/list_dependencies.py --check
 	@echo "make lint: style, types, imports and licences are as they should be"
+
+house: $(INSTALLED)  ## count what makes the code easy or hard to carry on: lines, modules, parameters, holders; ARGS=--list names them
+	@$(BIN)/python tools/measure_house.py $(ARGS)
 
 audit: $(INSTALLED)  ## known vulnerabilities of what this stands on; ends with 69 where no advisory service can be asked
 	@[ -x .venv-audit/bin/pip-audit ] || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/python -m pip install -q pip-audit; } \
