@@ -16,6 +16,7 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.backfill.after.expire import expire_run
 from sparkcrypt.backfill.after.orphan_search import Orphan
 from sparkcrypt.backfill.after.orphans import find_orphans
+from sparkcrypt.backfill.after.resolve_problem import resolve_problem
 from sparkcrypt.backfill.audit.audit import audit_entries
 from sparkcrypt.backfill.html.page import report_html
 from sparkcrypt.backfill.many.chosen_tables import Choice
@@ -150,6 +151,10 @@ def test_old_files_are_told_at_once_where_the_state_is_lost(lake: Lake, create: 
     ]
     assert list(run.rglob("*.parquet"))
     assert ids(lake) == sorted(row.id for row in before)
+    (problem,) = told.tables[0].problems
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="there is no copy of the state")
+    assert the_pass(lake, policy).exit_code == 0
+    assert list(run.rglob("*.parquet"))
     shutil.rmtree(state)
     backup.rename(state)
     assert the_pass(lake, policy).exit_code == 0

@@ -25,9 +25,9 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 REPLACED = "replaced"
 """``what`` of the entry that a unit's files were replaced by a writer, or dropped; it lists those that are there."""
-GONE, BACK = "new files are gone", "old files are in use again"
+GONE, CUT_OFF = "new files are gone", "a swap was cut off"
 LISTED_GONE, REPLAYED = "listed files are gone", "earlier files are there again"
-"""Kinds of problems: of a run's new and old files, and of units whose files may not replace those of the list."""
+"""Kinds of problems: of a run's new files, and of units whose files may not replace those of the list."""
 _SETS = ("encrypt", "roll back", REPLACED)
 """Kinds of entries that list all of a unit's files; other kinds add files."""
 
@@ -79,17 +79,10 @@ class Manifest:
             self.listed[partition] = {**(_find_lost(listed, old) if entry["what"] == "encrypt" else {}), **new}
         elif _is_decided(unit, (GONE,), "new"):
             self.listed[partition] = _leave_out_gone(listed, unit)
-        elif _is_decided(unit, (BACK,), "old"):
-            self.listed[partition] = {}
-            self._forgive(partition, frozenset(map(str, unit.get("came", ()))))
+        elif entry["what"] == "resolve" and (unit.get("keep") == "old" or _is_decided(unit, (CUT_OFF,), "new")):
+            self.listed[partition] = {}  # what is there is right, and the next run lists what it makes of that
         elif new:
             self.listed.setdefault(partition, {}).update(new)
-
-    def _forgive(self, partition: str, places: frozenset[str]) -> None:
-        """Forget earlier files that a person has taken for the table's, by the ends of their paths."""
-        earlier = self.earlier.get(partition, {})
-        for length, files in earlier.items():
-            earlier[length] = [file for file in files if not any(file.path.endswith(f"/{place}") for place in places)]
 
 
 class Digests:

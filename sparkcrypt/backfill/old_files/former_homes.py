@@ -36,17 +36,16 @@ from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import data_files
 from sparkcrypt.spark.tables.table import Table
-from sparkcrypt.text import count_of
 
 
 @dataclass(frozen=True, slots=True)
 class StrayFiles:
-    """Data files in the former home of a unit.
+    """Data files in the former home of a unit, or in the folder of old files of a run that is not known.
 
     Attributes:
-        unit: the unit's name.
-        home: its former home.
-        location: the unit's folder now.
+        unit: the unit's name, or the table's if the run is not known.
+        home: its former home, or that folder.
+        location: the unit's folder now, or that folder.
         files: path below the former home -> length in bytes.
     """
 
@@ -63,6 +62,13 @@ class StrayFiles:
     def describe(self, places: Collection[str]) -> str:
         """Return what is wrong with some of the files, and what is to be done."""
         first, more = min(places), f" and {len(places) - 1:,} more" if len(places) > 1 else ""
+        if self.home == self.location:
+            return (
+                f"{self.unit}: {first}{more} is in {self.home}, where run {self.run_id} put files that it had replaced "
+                "(perhaps plaintext), and nothing of that run is in this state directory: it was lost, or is not the "
+                "one of that run. Restore it from a backup, or correct run_state; if there is none, `sparkcrypt "
+                "backfill orphans` lists such folders, and deletes them once nothing in them has changed for a week"
+            )
         return (
             f"{self.unit}: {first}{more} is in {self.home}, which the table left: run {self.run_id} put it into "
             f"{self.location}, so what is in that file is in no table, and in clear unless its writer encrypts; change "
@@ -113,6 +119,32 @@ def find_stray_files(
         }
         if kept:
             strays.append(StrayFiles(home.unit, home.folder, home.location, kept))
+    return strays
+
+
+def find_unknown_old(files: HadoopFiles, target: Target, in_use: InUse, store: StateStore) -> list[StrayFiles]:
+    """Return a table's folders of old files of runs that the state directory does not know, as if it had been lost.
+
+    Raises:
+        SparkcryptError: a folder cannot be listed.
+    """
+    if target.table is None:
+        return []
+    staged = (base_location(place) for place in in_use.units(seconds_old=10.0).values() if is_staged(place))
+    bases = {comparable_path(base): base for base in (target.base, *staged)}
+    own, found = set(Journal.runs(store, target.table_id)), list[tuple[str, str]]()
+    for top in map(staging_folder, bases.values()):
+        for child in files.children(top) if files.exists(top) else ():
+            run_id = run_of_folder(child.path)
+            if child.name.startswith("old-") and run_id is not None and run_id not in own:
+                found.append((child.path, run_id))
+    known = list_run_ids(store) if found else frozenset()
+    unknown = [folder for folder, run_id in found if run_id not in known]
+    strays = []
+    for folder in unknown:
+        held = {path_below(folder, file.path): file.length for file in data_files(files, folder.rstrip("/"))}
+        if held and in_use.look().user_of(folder) is None:
+            strays.append(StrayFiles(target.name, folder, folder, held))
     return strays
 
 
@@ -197,42 +229,9 @@ def list_stray_files(files: HadoopFiles, target: Target, in_use: InUse, trust: T
     except VerificationError:
         return []
     found = find_stray_files(files, target, in_use, journals, set(list_awaited(journals.values())))
+    found += find_unknown_old(files, target, in_use, trust.store)
     strays = ((stray, undecided_files(trust, stray)) for stray in found)
     return [FailedUnit(stray.unit, "OpenProblem", stray.describe(came)) for stray, came in strays if came]
-
-
-def list_unknown_old(files: HadoopFiles, target: Target, in_use: InUse, store: StateStore) -> list[FailedUnit]:
-    """Return a table's folders of old files of runs that the state directory does not know, as if it had been lost.
-
-    Raises:
-        SparkcryptError: a folder cannot be listed.
-    """
-    if target.table is None:
-        return []
-    staged = (base_location(place) for place in in_use.units(seconds_old=10.0).values() if is_staged(place))
-    bases = {comparable_path(base): base for base in (target.base, *staged)}
-    own, found = set(Journal.runs(store, target.table_id)), list[tuple[str, str]]()
-    for top in map(staging_folder, bases.values()):
-        for child in files.children(top) if files.exists(top) else ():
-            run_id = run_of_folder(child.path)
-            if child.name.startswith("old-") and run_id is not None and run_id not in own:
-                found.append((child.path, run_id))
-    known = list_run_ids(store) if found else frozenset()
-    unknown = [(folder, run_id) for folder, run_id in found if run_id not in known]
-    return [
-        FailedUnit(target.name, "ConfigError", _describe_unknown(folder, run_id, count))
-        for folder, run_id in unknown
-        if (count := len(files.data_files(folder))) and in_use.look().user_of(folder) is None
-    ]
-
-
-def _describe_unknown(folder: str, run_id: str, count: int) -> str:
-    return (
-        f"{folder}: {count_of(count, 'file')} that run {run_id} had replaced, perhaps in plaintext, and nothing of "
-        "that run is in this state directory: it was lost, or is not the one of that run. Restore it from a backup, or "
-        "correct run_state; if there is none, `sparkcrypt backfill orphans` lists such folders, and deletes them once "
-        "nothing in them has changed for a week; nothing was deleted"
-    )
 
 
 def look_into_homes(runs: PastRuns, journals: Iterable[Journal]) -> tuple[list[FailedUnit], list[str]]:
@@ -253,7 +252,8 @@ def look_into_homes(runs: PastRuns, journals: Iterable[Journal]) -> tuple[list[F
     awaited = {*list_awaited(trusted.values()), *places_of_unread(runs, trusted.keys())}
     problems, failed, notes = runs.problems(), list[FailedUnit](), list[str]()
     still = set[str]()
-    for stray in find_stray_files(runs.files, runs.target, runs.in_use, trusted, awaited):
+    strays = find_stray_files(runs.files, runs.target, runs.in_use, trusted, awaited)
+    for stray in (*strays, *find_unknown_old(runs.files, runs.target, runs.in_use, runs.store)):
         came = undecided_files(runs.trust, stray)
         if came:
             still.add(comparable_path(stray.home))

@@ -17,8 +17,8 @@ from sparkcrypt.backfill.old_files.compare_with_audit import compare_unread
 from sparkcrypt.backfill.old_files.compare_with_journal import compare_run, problems_of
 from sparkcrypt.backfill.old_files.former_homes import (
     find_stray_files,
+    find_unknown_old,
     list_stray_files,
-    list_unknown_old,
     look_into_homes,
 )
 from sparkcrypt.backfill.old_files.grace import move_out_of_reach
@@ -155,8 +155,6 @@ class OldFiles:
             self._spark, self._target, self._policy, self._trust, lock, self._progress, self._others, but=but
         )
         spark, target, policy, trust = self._spark, self._target, self._policy, self._trust
-        unknown = list_unknown_old(HadoopFiles(spark), target, InUse(spark, target, self._others), trust.store)
-        self._looked = replace(self._looked, failed=(*self._looked.failed, *unknown))
         self._listed = None
         if target.table is not None and target.plan.encrypted:
             files, store = HadoopFiles(spark), trust.store
@@ -193,10 +191,9 @@ class OldFiles:
 
     def look_without_lock(self) -> None:
         """Find what a run would report of former homes and unknown runs, for a dry run, which opens no problem."""
-        in_use, files = InUse(self._spark, self._target, self._others), HadoopFiles(self._spark)
-        strays = list_stray_files(files, self._target, in_use, self._trust)
-        unknown = list_unknown_old(files, self._target, in_use, self._trust.store)
-        self._looked = LookedAfter(failed=(*strays, *unknown))
+        in_use = InUse(self._spark, self._target, self._others)
+        strays = list_stray_files(HadoopFiles(self._spark), self._target, in_use, self._trust)
+        self._looked = LookedAfter(failed=tuple(strays))
 
     @property
     def failed(self) -> tuple[FailedUnit, ...]:
@@ -291,6 +288,7 @@ def _has_stray_files(spark: SparkSession, target: Target, trust: TableTrust, oth
     files, in_use = HadoopFiles(spark), InUse(spark, target, others)
     return bool(
         find_stray_files(files, target, in_use, {})
+        or find_unknown_old(files, target, in_use, trust.store)
         or list_stray_files(files, target, in_use, trust)
         or read_open_problems(trust, target, files)
     )

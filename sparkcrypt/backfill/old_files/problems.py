@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.audit.manifest import BACK as BACK
+from sparkcrypt.backfill.audit.manifest import CUT_OFF as CUT_OFF
 from sparkcrypt.backfill.audit.manifest import GONE as GONE
 from sparkcrypt.backfill.audit.manifest import LISTED_GONE
 from sparkcrypt.backfill.audit.manifest import REPLAYED as REPLAYED
@@ -39,7 +39,7 @@ KEPT = ("new", "old")
 WRITER_AT_WORK = "a writer at work"
 UNDONE = "came to a swap that was undone"
 EMPTIED = "came to an emptied folder"
-CUT_OFF = "a swap was cut off"
+BACK = "old files are in use again"
 STRAY = "came to a former home"
 OF_LIST = (LISTED_GONE, REPLAYED)
 BY_SQL = (UNDONE, EMPTIED, STRAY, *OF_LIST)

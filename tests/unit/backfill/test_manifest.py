@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.backfill.audit.audit import AuditWriter, make_entry
-from sparkcrypt.backfill.audit.manifest import BACK, GONE, LISTED_GONE, REPLACED, Manifest
+from sparkcrypt.backfill.audit.manifest import CUT_OFF, GONE, LISTED_GONE, REPLACED, Manifest
 from sparkcrypt.backfill.audit.manifest_record import keep_listed, read_listed
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore
@@ -55,7 +55,9 @@ RUN = entry("encrypt", files("/old", a=1, b=2), files("/new", a=11, b=12))
         (entry("resolve", kind=LISTED_GONE, keep="both"), {"a": 11, "b": 12}),
         (entry("resolve", kind=GONE, keep="new", gone=["b"], listing={"new": [["a", 11]]}), {"a": 11}),
         (entry("resolve", kind=GONE, keep="new", gone=["b"], listing={"old": []}), {"a": 11}),
-        (entry("resolve", kind=BACK, keep="old", came=["a"]), {}),
+        (entry("resolve", kind="removed", keep="new", gone=["a"]), {"a": 11, "b": 12}),
+        (entry("resolve", kind="removed", keep="old", gone=["a"]), {}),
+        (entry("resolve", kind=CUT_OFF, keep="new"), {}),
     ],
 )
 def test_what_an_entry_makes_of_the_list(later: dict[str, Any], expected: dict[str, int]) -> None:
@@ -63,13 +65,12 @@ def test_what_an_entry_makes_of_the_list(later: dict[str, Any], expected: dict[s
     assert listed(RUN, later) == expected
 
 
-def test_old_files_that_a_person_took_back_are_no_replay() -> None:
-    """All files that entries name are known by their lengths, except those that a decision made the table's."""
+def test_every_file_that_entries_name_is_known_as_an_earlier_one() -> None:
+    """Sources and targets of all entries are, by their lengths, whatever became of the list."""
     manifest = Manifest()
     manifest.take(RUN)
-    assert sorted(manifest.earlier[UNIT]) == [1, 2, 11, 12]
-    manifest.take(entry("resolve", kind=BACK, keep="old", came=["a"]))
-    assert [file.path for known in manifest.earlier[UNIT].values() for file in known] == ["/old/b", "/new/b"]
+    manifest.take(entry(REPLACED, None, files("/new", x=20)))
+    assert sorted(manifest.earlier[UNIT]) == [1, 2, 11, 12, 20]
 
 
 def test_kept_list_goes_on_with_newer_entries_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
