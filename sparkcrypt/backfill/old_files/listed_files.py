@@ -107,11 +107,12 @@ class ListedFiles:
         except KeyServiceError:
             return None
 
-    def settle(self, *, whole: bool) -> list[Problem]:
+    def settle(self, *, whole: bool, adopt: bool) -> list[Problem]:
         """Record which units were replaced or dropped; open a problem for each other that differs from the list.
 
         Args:
             whole: every unit of the table was compared.
+            adopt: files that belong elsewhere are accepted.
 
         Returns:
             The problems that were opened.
@@ -125,7 +126,7 @@ class ListedFiles:
             keep_listed(runs.store, runs.target.table_id, runs.trust.mac(), self._manifest, self._head)
         undecided = {problem.unit for problem in problems if problem.kind not in OF_LIST}
         for unit, drift in self._differing:
-            kind = None if unit.name in undecided else self._judge(unit, drift)
+            kind = None if unit.name in undecided else self._judge(unit, drift, adopt=adopt)
             if kind == REPLACED:
                 self._settled.add(unit.name)
             elif kind is not None:
@@ -153,7 +154,7 @@ class ListedFiles:
         listed = self._manifest.listed[unit.partition_path]
         return [place for place, file in listed.items() if place not in now or now[place].length != file.length]
 
-    def _judge(self, unit: Unit, drift: Collection[str]) -> str | None:
+    def _judge(self, unit: Unit, drift: Collection[str], *, adopt: bool) -> str | None:
         """Record a unit that was replaced, and say so; return the kind of its problem otherwise, None if not known."""
         runs, added = self._runs, self._manifest.beside.get(unit.partition_path, {}).items()
         now = {(place, file.length) for place, file in by_place(unit.location, unit.folders).items()}
@@ -164,7 +165,7 @@ class ListedFiles:
             footers = read_authentic(runs, unit)
             if footers is None and not drift:
                 return None  # nothing rewrites it
-            if "aad_mismatch" in drift or self._is_replayed(unit):
+            if ("aad_mismatch" in drift and not adopt) or self._is_replayed(unit):
                 return REPLAYED
             if footers is None:
                 return None

@@ -179,14 +179,15 @@ class OldFiles:
         if self._listed is not None:
             self._listed.refuse_replayed(unit)
 
-    def settle_listed(self, *, whole: bool) -> None:
+    def settle_listed(self, *, whole: bool, adopt: bool) -> None:
         """Record which units writers have replaced, and open problems of others; see `ListedFiles`.
 
         Args:
             whole: every unit of the table was compared.
+            adopt: files that belong elsewhere are accepted.
         """
         if self._listed is not None:
-            opened = self._listed.settle(whole=whole)
+            opened = self._listed.settle(whole=whole, adopt=adopt)
             self._looked = replace(self._looked, problems=(*self._looked.problems, *opened))
 
     def look_without_lock(self) -> None:

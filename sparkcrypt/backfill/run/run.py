@@ -90,7 +90,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
     if begun.journal is None:
         refuse_swap(job, options, begun.run_id)
     surveyed = survey_units(job, options, job.old_files.compare)
-    job.old_files.settle_listed(whole=options.where is None)
+    job.old_files.settle_listed(whole=options.where is None, adopt=options.adopt)
     so_far.surveys, so_far.warnings = surveyed.units, (*so_far.warnings, *surveyed.warnings)
     drifted = order_units(surveyed.drifted, job.target.plan, job.policy)
     if options.move_old:
