@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.backfill.audit.write_key_audit import key_audit
 from sparkcrypt.backfill.engine.keks import table_keks
 from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.spark.jvm.failures import list_java_errors
 from tests.spark.sessions import run_command
-from tests.spark.support import Lake, key_service, make_policy
+from tests.spark.support import Lake, data_files, key_service, make_policy
 from tests.spark.tables import make_table
 
 pytestmark = pytest.mark.spark
@@ -120,4 +125,26 @@ def test_tags_that_are_set_wrongly_or_for_nothing(lake: Lake) -> None:
     gone = run_command(lake, "plan", "--table", "nosuch.t", "--policy", policy)
     assert gone.exit_code == 65
     assert "not found in the session catalog, " in gone.output and "SHOW TABLES lists what is there" in gone.output
-    assert "Derby" in gone.output and "hive.metastore.uris" in gone.output or "in memory" in gone.output, gone.output
+    assert ("Derby" in gone.output and "hive.metastore.uris" in gone.output) or "in memory" in gone.output, gone.output
+
+
+def test_messages_of_other_programs_are_as_the_page_says(lake: Lake) -> None:
+    """A session without the policy and pyarrow say of encrypted files what docs/operations.md explains."""
+    policy, table = policy_of(lake), lake.name("t")
+    make_table(lake, "t", partitions=0)
+    assert run_command(lake, "encrypt", "--table", table, "--policy", policy).exit_code == 0
+    told: list[str] = []
+    with lake.stranger() as stranger, pytest.raises(Exception) as of_spark:  # of py4j or pyspark
+        stranger.table("t").collect()
+    told.append("\n".join([str(of_spark.value), *list_java_errors(of_spark.value)]))
+    with pytest.raises(OSError, match="encrypted") as of_arrow:
+        pq.read_table(data_files(lake.path("t"))[0])
+    told.append(str(of_arrow.value))
+    job = subprocess.run([sys.executable, "jobs/encrypt_table.py"], cwd=lake.root, capture_output=True, check=False)
+    told.append(job.stderr.decode().replace(str(lake.root), "…"))
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    section = page.partition("## Messages of other programs")[2].partition("## Exit codes")[0]
+    quoted = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert len(quoted) == len(told) + 1
+    for quote, said in zip(quoted, told, strict=False):
+        assert quote in said, said
