@@ -11,7 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.backfill.audit.write_key_audit import key_audit
+from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
 from sparkcrypt.backfill.engine.keks import table_keks
+from sparkcrypt.backfill.report.outcome import UnitOutcome
+from sparkcrypt.backfill.run.unit_work import UnitWork
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.spark.jvm.failures import list_java_errors
 from tests.spark.sessions import run_command
@@ -126,6 +129,30 @@ def test_tags_that_are_set_wrongly_or_for_nothing(lake: Lake) -> None:
     assert gone.exit_code == 65
     assert "not found in the session catalog, " in gone.output and "SHOW TABLES lists what is there" in gone.output
     assert ("Derby" in gone.output and "hive.metastore.uris" in gone.output) or "in memory" in gone.output, gone.output
+
+
+@pytest.mark.parametrize("command", ["encrypt", "backfill"])
+def test_interrupted_run_says_how_far_it_came(lake: Lake, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """And that the same command continues, which it does."""
+    policy, table = policy_of(lake), lake.name("t")
+    make_table(lake, "t", partitions=3)
+    options = ["--table", table, "--policy", policy] + (["--parallelism", "1"] if command == "backfill" else [])
+    rewrite, begun = UnitWork.process, list[str]()
+
+    def interrupt(self: UnitWork, survey: UnitSurvey) -> UnitOutcome | None:
+        begun.append(survey.name)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return rewrite(self, survey)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UnitWork, "process", interrupt)
+        stopped = run_command(lake, command, *options)
+    assert stopped.exit_code == 130
+    assert "error: interrupted: 1 of 3 units is done and stays so; the same command continues" in stopped.output
+    done = run_command(lake, command, *options, "--json")
+    assert done.exit_code == 0, done.output
+    assert run_command(lake, "plan", "--table", table, "--policy", policy).exit_code == 0
 
 
 def test_messages_of_other_programs_are_as_the_page_says(lake: Lake) -> None:

@@ -85,8 +85,8 @@ def run_main(
     clean_log_lines()
     try:
         code = main(args=arguments, prog_name=prog_name, standalone_mode=False, **extra)
-    except (click.Abort, KeyboardInterrupt):
-        return _fail("Interrupted", "interrupted", EXIT_INTERRUPTED, as_json)
+    except (click.Abort, KeyboardInterrupt) as error:
+        return _fail("Interrupted", str(error.__cause__ or error) or "interrupted", EXIT_INTERRUPTED, as_json)
     except click.UsageError as error:
         _show_usage(error)
         return _fail("UsageError", error.format_message(), EXIT_USAGE, as_json)
@@ -101,7 +101,7 @@ def describe_error(error: BaseException) -> tuple[str, str, int]:
     An error of this package that arrives inside Spark's exceptions is described as if it had been raised here.
     """
     if isinstance(error, KeyboardInterrupt):
-        return "Interrupted", "interrupted", EXIT_INTERRUPTED
+        return "Interrupted", str(error) or "interrupted", EXIT_INTERRUPTED
     if isinstance(error, click.ClickException):
         return type(error).__name__, error.format_message(), error.exit_code
     own_error = error if isinstance(error, SparkcryptError) else find_carried_error(error)

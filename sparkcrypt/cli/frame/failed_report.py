@@ -11,6 +11,7 @@ from typing import Any
 from sparkcrypt.cli.frame.command import describe_error
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.output import say
+from sparkcrypt.text import count_of
 
 Document = dict[str, Any]
 
@@ -39,6 +40,8 @@ def failed_report(
     try:
         yield known
     except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            error.args = (_describe_interruption(known),)
         document = _describe_failure(error, known)
         if report is not None:
             _write(workplace, report, lambda: json.dumps(document, indent=2, ensure_ascii=False) + "\n")
@@ -56,6 +59,24 @@ def _describe_failure(error: BaseException, known: Document) -> Document:
         "verified": False,
         "error": {"type": kind, "message": message, "exit_code": code},
     }
+
+
+def _describe_interruption(known: Document) -> str:
+    """Return what the runs that were interrupted have done, by their partial reports, and how they go on."""
+    tables = known.get("tables", [known])
+    done, left = (sum(count(table) for table in tables) for count in (_count_done, _count_left))
+    if not done + left:
+        return "interrupted before any unit was begun; run the same command again"
+    stay = "is done and stays so" if done == 1 else "are done and stay so"
+    return f"interrupted: {done:,} of {count_of(done + left, 'unit')} {stay}; the same command continues"
+
+
+def _count_done(table: Document) -> int:
+    return len(table.get("units", ()))
+
+
+def _count_left(table: Document) -> int:
+    return int(table.get("units_left", 0))
 
 
 def _write(workplace: Workplace, report: str, text: Callable[[], str]) -> None:
