@@ -105,7 +105,8 @@ class _Planner:
             if node is None:
                 self.problems.append(
                     f"column {join_dotted(column.path)} is tagged {','.join(column.tags)} by the {column.source}, but "
-                    f"the schema has no such column; allowed: {self._names()}; correct the tag or remove it"
+                    f"the schema has no such column; allowed: {self._names()}; correct the tag, or remove it: of a "
+                    "column that was renamed by `sparkcrypt tags unset`, after `tags set` of the new name"
                 )
                 continue
             by_source = self._tags.setdefault(node, {})

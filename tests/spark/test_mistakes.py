@@ -17,6 +17,7 @@ from sparkcrypt.backfill.report.outcome import UnitOutcome
 from sparkcrypt.backfill.run.unit_work import UnitWork
 from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.spark.jvm.failures import list_java_errors
+from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.sessions import run_command
 from tests.spark.support import Lake, data_files, key_service, make_policy
 from tests.spark.tables import make_table
@@ -129,6 +130,33 @@ def test_tags_that_are_set_wrongly_or_for_nothing(lake: Lake) -> None:
     assert gone.exit_code == 65
     assert "not found in the session catalog, " in gone.output and "SHOW TABLES lists what is there" in gone.output
     assert ("Derby" in gone.output and "hive.metastore.uris" in gone.output) or "in memory" in gone.output, gone.output
+
+
+def test_plan_of_a_renamed_column(lake: Lake) -> None:
+    """It says what a run would do, which is to refuse, and how the tag of the former name is taken off."""
+    policy, table = policy_of(lake), lake.name("t")
+    make_table(lake, "t", partitions=1)
+    assert run_command(lake, "encrypt", "--table", table, "--policy", policy).exit_code == 0
+    rename_column(lake, "t", "email", "mail")
+    tagged = run_command(lake, "plan", "--table", table, "--policy", policy)
+    assert tagged.exit_code == 65
+    assert "column that was renamed by `sparkcrypt tags unset`" in tagged.output
+    assert run_command(lake, "tags", "unset", table, "email").exit_code == 0
+    planned = run_command(lake, "plan", "--table", table, "--policy", policy)
+    assert "email: no column of the table, so that it has no tag; was it renamed?" in planned.output
+    assert "quarantine 1" in planned.output and "decrypt" not in planned.output
+    run = run_command(lake, "backfill", "--table", table, "--policy", policy)
+    assert run.exit_code == 74
+    assert "add the column to the table (ALTER TABLE … ADD COLUMNS)" in run.output, run.output
+
+
+def rename_column(lake: Lake, table: str, old: str, new: str) -> None:
+    """Rename a column in the catalog alone, as another engine does."""
+    schema = json.loads(Catalog(lake.spark).table(table).schema_json)
+    fields = [{**field, "name": new if field["name"] == old else field["name"]} for field in schema["fields"]]
+    data = lake.jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps({**schema, "fields": fields[:-1]}))
+    lake.spark._jsparkSession.sharedState().externalCatalog().alterTableDataSchema(lake.database, table, data)
+    lake.spark.sql(f"REFRESH TABLE {table}")
 
 
 @pytest.mark.parametrize("command", ["encrypt", "backfill"])

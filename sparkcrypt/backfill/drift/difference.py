@@ -36,6 +36,10 @@ DriftKind = Literal[
 EXTERNAL_MATERIAL: DriftKind = "external_material"
 UNKNOWN: DriftKind = "unknown"
 DECRYPTED: DriftKind = "extra"
+_NO_COLUMN = (
+    "no column of the table, so that it has no tag; was it renamed? Files keep the former name, so that readers of the "
+    "new one get nulls"
+)
 """The kind of drift that a run removes by decrypting a file or a column."""
 OF_FOLDERS: tuple[DriftKind, ...] = ("missing_folder", "unlisted_folder")
 """Kinds of drift of a unit's folder, of which no file is known."""
@@ -112,9 +116,9 @@ def drift_of_file(
     if not wanted and inherited and not dark and not any(columns[column].encrypted for column in judged):
         return tuple(_material_drift(summary))
     if not wanted and not dark:
-        return (
-            Drift("extra", summary.path, None, "the file is encrypted, and the plan has no encrypted column in it"),
-        )
+        unknown = ", ".join(join_dotted(path) for path in matched.unknown)
+        detail = "the file is encrypted, and the plan has no encrypted column in it"
+        return (Drift("extra", summary.path, None, f"{detail}; {unknown}: {_NO_COLUMN}" if unknown else detail),)
     drift = (
         *_material_drift(summary),
         *_file_drift(summary, plan, table_uuid),
@@ -217,7 +221,9 @@ def _column_drift(
     if actual.encrypted is None:  # no row group, so nothing to encrypt
         return ()
     if column not in wanted:
-        return (Drift("extra", summary.path, name, f"encrypted with {actual.key_id!r}"),) if actual.encrypted else ()
+        unknown = f", and {_NO_COLUMN}" if column in matched.unknown else ""
+        found = Drift("extra", summary.path, name, f"encrypted with {actual.key_id!r}{unknown}")
+        return (found,) if actual.encrypted else ()
     if not actual.encrypted:
         return (Drift("missing", summary.path, name, f"plaintext, not {wanted[column] or plan.footer_key!r}"),)
     key = wanted[column] or plan.footer_key
@@ -248,7 +254,7 @@ def drift_of_unknown(summary: FileSummary, matched: FileColumns, plan: Encryptio
 
     An encrypted one is `extra`.
     """
-    columns, detail = summary.columns or {}, "plaintext, and no column of the table, so that it has no tag"
+    columns, detail = summary.columns or {}, f"plaintext, and {_NO_COLUMN}"
     lost = [path for path in matched.unknown if columns[path].encrypted is False] if plan.encrypted else []
     return tuple(Drift(UNKNOWN, summary.path, join_dotted(path), detail) for path in lost)
 

@@ -110,10 +110,7 @@ def survey_unit(
     for file in scanned.unit.files:
         found, amount = by_file.get(file.path, []), Amount(1, file.length)
         if found:
-            action = action_of(found, rewrap=rewrap)
-            summary = scanned.summaries.get(file.path)
-            if summary is not None and file.path in scanned.dark and not keeps_dark(summary.format, action, found):
-                action = "quarantine"
+            action = _choose_action(scanned, file.path, found, rewrap=rewrap)
             actions[action] += 1
             lengths[action] += file.length
         elif is_away:
@@ -149,6 +146,14 @@ def survey_unit(
         held_by=held_by,
         keys=_list_keys(scanned, by_file, plan),
     )
+
+
+def _choose_action(scanned: ScannedUnit, file: str, found: Sequence[Drift], *, rewrap: bool) -> FileAction:
+    action, summary = action_of(found, rewrap=rewrap), scanned.summaries.get(file)
+    if summary is not None and file in scanned.dark and not keeps_dark(summary.format, action, found):
+        return "quarantine"
+    # A run refuses a column that the table lacks: nothing says whether all may read it.
+    return "quarantine" if file in scanned.columns and scanned.columns[file].unknown else action
 
 
 def _list_keys(scanned: ScannedUnit, differing: Container[str], plan: EncryptionPlan) -> frozenset[str]:

@@ -42,6 +42,7 @@ def refuse_unit(
     if not copies:
         refuse_foreign(scanned.unit.name, scanned.unit.location, scanned.unit.beside)
     refuse_algorithms(scanned, policy)
+    refuse_unknown_columns(scanned.columns)
     refuse_untagged(scanned, policy)
     if not allow_decrypt and scanned.rotation is None:  # a rotation refuses every other difference
         refuse_decryption(scanned, "run again with --allow-decrypt")
@@ -49,7 +50,6 @@ def refuse_unit(
         refuse_forgeries(scanned, target.plan, policy)
     if scanned.rotation is not None:
         refuse_other_drift(scanned.unit.name, scanned.drift, scanned.rotation)
-    refuse_unknown_columns(scanned.columns)
 
 
 def refuse_unreadable(scanned: ScannedUnit) -> None:
@@ -168,8 +168,8 @@ def refuse_unknown_columns(columns: Mapping[str, FileColumns]) -> None:
         for column in matched.unknown:
             raise PlanError(
                 f"{path}: holds column {join_dotted(column)}, which the table's schema does not, so that no tag says "
-                "whether it may be read by all; add the column to the table (ALTER TABLE … ADD COLUMNS) and tag it, or "
-                "move the file out of the table"
+                "whether it may be read by all; add the column to the table (ALTER TABLE … ADD COLUMNS) and tag it, "
+                "also where it was renamed, since files keep the former name, or move the file out of the table"
             )
 
 

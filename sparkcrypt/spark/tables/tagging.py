@@ -171,6 +171,7 @@ def _fixed_key(policy: Policy, tags: Iterable[str]) -> str | None:
 def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
     """Remove all tags of columns, in both places.
 
+    A column that the table lacks, such as one that was renamed, loses the property that tags it.
     ``plaintext`` is added to the column's history: it shows a run that the tags were removed on purpose and not lost,
     so the run decrypts what is still encrypted.
 
@@ -180,14 +181,17 @@ def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
     catalog = Catalog(spark)
     table = catalog.table(name)
     schema = schema_from_spark(table.schema_json)
-    paths = [_resolve_column(schema, table, column) for column in columns]
+    named = {column: split_dotted(column) for column in columns}
+    gone = {tagged.path for tagged in tags_of_properties(table.options)} - set(_nodes(schema))
+    paths = [_resolve_column(schema, table, column) for column, path in named.items() if path not in gone]
     tagged_paths = {_logical(schema, tagged.path) for tagged in tags_of_table(spark, table)}
     history_by_path = history_of_properties(table.options)
     history = {path: (*history_by_path.get(path, ()), PLAINTEXT) for path in paths if path in tagged_paths}
     catalog.set_options(
         table, {history_property(path): ",".join(dict.fromkeys(entries)) for path, entries in history.items()}
     )
-    catalog.unset_options(table, _tag_properties(table, paths))
+    of_gone = tuple(tag_property(path) for path in named.values() if path in gone)
+    catalog.unset_options(table, (*_tag_properties(table, paths), *of_gone))
     _write_schema(catalog, catalog.table(name), dict.fromkeys(paths, ()))
     remember_name(spark, catalog.table(name))
 
