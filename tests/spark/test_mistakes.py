@@ -159,6 +159,24 @@ def rename_column(lake: Lake, table: str, old: str, new: str) -> None:
     lake.spark.sql(f"REFRESH TABLE {table}")
 
 
+def test_job_without_sparkcrypt_that_appends_is_told(lake: Lake) -> None:
+    """Plans and passes say that files came in clear after a run, who may have written them, and what keeps it away."""
+    policy, table = policy_of(lake), lake.name("t")
+    make_table(lake, "t", partitions=1)
+    before = run_command(lake, "plan", "--table", table, "--policy", policy)
+    assert "written in clear since" not in before.output
+    assert run_command(lake, "encrypt", "--table", table, "--policy", policy).exit_code == 0
+    with lake.stranger() as stranger:
+        stranger.sql("INSERT INTO t VALUES (9, 'x', 1.0, 0)")
+    for command in (["plan"], ["plan", "--database", lake.database], ["backfill"]):
+        target = ["--table", table] if "--database" not in command else []
+        told = run_command(lake, *command, *target, "--policy", policy)
+        assert "1 file was written in clear since run " in told.output, told.output
+        assert "by a job without sparkcrypt" in told.output and "docs/existing-jobs.md" in told.output
+    again = run_command(lake, "plan", "--table", table, "--policy", policy)
+    assert (again.exit_code, "written in clear since" in again.output) == (0, False)
+
+
 @pytest.mark.parametrize("command", ["encrypt", "backfill"])
 def test_interrupted_run_says_how_far_it_came(lake: Lake, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """And that the same command continues, which it does."""

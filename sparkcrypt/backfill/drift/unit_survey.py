@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,7 @@ class UnitSurvey:
         dark: columns of the plan that are under a shredded key in a file, or were replaced by nulls for that reason.
         held_by: what lies beside its data, for which a run leaves it unchanged; None if nothing does.
         keys: the master keys of the columns of those files that differ, by the plan.
+        clear_since: how many plaintext files to be encrypted are younger than the table's last run.
     """
 
     unit: Unit
@@ -60,6 +62,7 @@ class UnitSurvey:
     dark: frozenset[Path] = frozenset()
     held_by: str | None = None
     keys: frozenset[str] = frozenset()
+    clear_since: int = 0
 
     @property
     def name(self) -> str:
@@ -91,7 +94,12 @@ class UnitSurvey:
 
 
 def survey_unit(
-    scanned: ScannedUnit, plan: EncryptionPlan, *, rewrap: bool = False, copies: bool = False
+    scanned: ScannedUnit,
+    plan: EncryptionPlan,
+    *,
+    rewrap: bool = False,
+    copies: bool = False,
+    since_ms: float = math.inf,
 ) -> UnitSurvey:
     """Return the summary of a scanned unit.
 
@@ -100,6 +108,7 @@ def survey_unit(
         plan: the plan of its files.
         rewrap: files are rewrapped if only master keys differ.
         copies: the run writes a copy, so nothing that lies beside the files keeps it from that.
+        since_ms: when the table's last run began, in milliseconds since the epoch; infinity if it has none.
     """
     by_file = drift_by_file(scanned.drift)
     tags = tuple(dict.fromkeys(column.tag for column in plan.encrypted if column.tag is not None))
@@ -145,6 +154,10 @@ def survey_unit(
         ),
         held_by=held_by,
         keys=_list_keys(scanned, by_file, plan),
+        clear_since=sum(
+            file.modified_ms > since_ms and any(found.kind == "plaintext" for found in by_file.get(file.path, ()))
+            for file in scanned.unit.files
+        ),
     )
 
 

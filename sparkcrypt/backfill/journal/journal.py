@@ -282,6 +282,11 @@ def list_run_ids(store: StateStore) -> frozenset[str]:
     return frozenset(name.split("/")[2].removesuffix(".json") for name in names)
 
 
+def start_of_run(run_id: str) -> int:
+    """Return when a run began by its id, in milliseconds since the epoch; a second may be missing."""
+    return int(datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc).timestamp() * 1000)
+
+
 def check_same_policy(journal: Journal, digest: str) -> None:
     """Check that a run is continued under the policy with which it began.
 

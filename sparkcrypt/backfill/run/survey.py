@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,11 +11,11 @@ from sparkcrypt.backfill.drift.difference import drift_of_summary
 from sparkcrypt.backfill.drift.scan import ScannedUnit, Scanner, add_way_home
 from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.backfill.drift.untouchable import error_of_folder, refuse_unit
-from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.backfill.journal.journal import Journal, start_of_run
 from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.old_files.former_homes import describe_move
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.backfill.report.report import WRITTEN_IN_CLEAR, Report
 from sparkcrypt.backfill.run.job import TableJob
 from sparkcrypt.backfill.run.result import RunResult
 from sparkcrypt.backfill.run.unit_work import refuse_changed, refuse_home
@@ -27,6 +28,7 @@ from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.requested_rotation import rotation_of
 from sparkcrypt.backfill.work.schedule import FailedUnit
 from sparkcrypt.errors import SparkcryptError, VerificationError
+from sparkcrypt.text import count_of
 
 _RUNS = 3
 """The number of newest runs that count, since machines, engines and files change."""
@@ -66,6 +68,8 @@ def survey_units(
         warnings = (
             f"{job.target.name}: --where {options.where!r} chooses no partition; SHOW PARTITIONS lists what is there",
         )
+    last = next(reversed(Journal.runs(job.store, job.target.table_id)), None)
+    since_ms = math.inf if last is None else start_of_run(last)
     rewrap = options.rewrap and not _gives_new_names(job, options)
     scanner = Scanner(
         job.target,
@@ -81,9 +85,21 @@ def survey_units(
         compare(scanned)
         if scanned.drift and not (options.keep_going or options.dry_run):
             _refuse(job, scanned, options)
-        surveys.append(survey_unit(scanned, job.target.plan, rewrap=rewrap, copies=options.output is not None))
+        copies = options.output is not None
+        surveys.append(survey_unit(scanned, job.target.plan, rewrap=rewrap, copies=copies, since_ms=since_ms))
     above = (drift_of_summary(path, above=True) for path in find_summaries_above(job.files, job.target))
+    written = sum(survey.clear_since for survey in surveys)
+    if written and last is not None:
+        warnings = (*warnings, _describe_written(written, last))
     return Surveyed(surveys, (*warnings, *(f"{drift.file}: {drift.detail}" for drift in above)), home=options.home)
+
+
+def _describe_written(files: int, run_id: str) -> str:
+    return (
+        f"{WRITTEN_IN_CLEAR} {count_of(files, 'file')} {'was' if files == 1 else 'were'} written in clear since run "
+        f"{run_id}, by a job without sparkcrypt or a session without the policy: put that job under the policy "
+        "(docs/existing-jobs.md), or each of its writes is in clear until the next run encrypts it"
+    )
 
 
 def _add_ways_home(job: TableJob, options: RunOptions, scanned_units: Iterable[ScannedUnit]) -> Iterator[ScannedUnit]:

@@ -12,6 +12,7 @@ from sparkcrypt.backfill.report.report import (
     KEY_NOT_KNOWN,
     NEEDS_CONSENT,
     WITHOUT_EFFECT,
+    WRITTEN_IN_CLEAR,
     describe_missing_keys,
 )
 from sparkcrypt.cli.frame.output import align_table
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from sparkcrypt.backfill.report.report import Report
 
 _SHOWN = 20
-_OF_PLANS = (NOT_IN_PLACE, NEEDS_CONSENT, WITHOUT_EFFECT, IN_CLEAR, KEY_NOT_KNOWN)
+_OF_PLANS = (NOT_IN_PLACE, NEEDS_CONSENT, WITHOUT_EFFECT, IN_CLEAR, KEY_NOT_KNOWN, WRITTEN_IN_CLEAR)
 """How warnings begin that the table of a plan does not show already."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.report.report import KEY_NOT_KNOWN, describe_missing_keys, describe_untagged
+from sparkcrypt.backfill.report.report import KEY_NOT_KNOWN, WRITTEN_IN_CLEAR, describe_missing_keys, describe_untagged
 from sparkcrypt.cli.frame.pass_text import actions_text, estimate_text
 from sparkcrypt.text import count_of, size_of
 
@@ -31,7 +31,7 @@ def plan_text(target_plan: TargetPlan) -> str:
     lines += [f"held: {survey.name}: {survey.held_by}" for survey in target_plan.surveys if survey.held_by]
     lines += _empty_files([path for survey in target_plan.surveys for path in survey.unit.empty_files])
     lines += [f"in no table: {text}" for text in target_plan.stray]
-    shown = KEY_NOT_KNOWN if target_plan.surveys else ""
+    shown = (KEY_NOT_KNOWN, WRITTEN_IN_CLEAR) if target_plan.surveys else ""
     lines += [f"warning: {text}" for text in target_plan.report.warnings if text.startswith(shown)]
     if target_plan.refused is not None:
         lines.append(f"refused: {target_plan.refused}")
