@@ -87,7 +87,7 @@ class KeySearch:
         try:
             lost |= find_uses_of_keys(store, [*absent])
             facts = read_key_facts(store, self._service, MasterKeys.of(self._policy))
-            lost |= {key_id: said for key_id in absent if (said := facts.describe_state(key_id))}
+            lost |= {key_id: state for key_id in absent if (state := facts.describe_state(key_id))}
         except SparkcryptError as error:  # without these records nobody can tell that it was never made
             return {
                 key_id: f"{why}; its records cannot be read ({error}), so make none" for key_id, why in absent.items()
