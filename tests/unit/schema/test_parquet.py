@@ -161,12 +161,12 @@ def test_variant_is_known_without_its_table() -> None:
         }.items()
         for schema in [schema_from_parquet([field])]
     }
-    one, none, inner = frozenset({("v",)}), frozenset[tuple[str, ...]](), frozenset({("v", "element")})
+    column, none, inner = frozenset({("v",)}), frozenset[tuple[str, ...]](), frozenset({("v", "element")})
     assert found == {
-        "annotated": (one, none),
+        "annotated": (column, none),
         "plain": (none, none),
-        "shredded": (one, one),
-        "scalar": (one, one),
+        "shredded": (column, column),
+        "scalar": (column, column),
         "in a list": (inner, inner),
         "said to be one": (none, none),
     }
