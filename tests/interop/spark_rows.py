@@ -13,12 +13,15 @@ from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.parquet import (
     DataKey,
     FileEncryption,
+    inspect_file,
+    rewrite_file,
 )
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jvm.gateway import hadoop_conf
 from tests.spark.support import (
     Lake,
     key_service,
+    retriever,
 )
 
 if TYPE_CHECKING:
@@ -84,6 +87,19 @@ def encryption(policy: Policy, columns: dict[tuple[str, ...], Any] | None = None
         },
         **more,
     )
+
+
+def put_in_clear(file: Path, policy: Policy, *columns: tuple[str, ...]) -> None:
+    """Replace a file by one that has columns in clear, as a holder of the footer's key alone could."""
+    before = inspect_file(file, retrieve_key=retriever(policy))
+    kept = {path: found.key_id for path, found in (before.columns or {}).items() if found.encrypted}
+    for column in columns:
+        del kept[column]
+    forged = file.with_name("_forged")
+    made = encryption(policy, kept, aad_prefix=before.aad_prefix)
+    rewrite_file(file, forged, retrieve_key=retriever(policy), encryption=made)
+    forged.replace(file)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

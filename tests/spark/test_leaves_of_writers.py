@@ -12,24 +12,22 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.arrow import open_table
-from sparkcrypt.parquet import inspect_file, message_type, read_footer, rewrite_file
+from sparkcrypt.parquet import message_type, read_footer
 from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
-from tests.interop.spark_rows import encryption, row_reader
+from tests.interop.spark_rows import put_in_clear, row_reader
 from tests.spark.passes import the_pass
 from tests.spark.support import (
     PLAIN,
     SECRET,
     Lake,
     assert_encrypted,
-    data_files,
     encrypted_columns,
     footers,
     refusal,
-    retriever,
     rows_of,
 )
 from tests.unit.schema.writers import LISTS, MAPS, REPEATED, canary, write_as
@@ -69,18 +67,6 @@ def pick(form: str, forms: Sequence[str]) -> str:
 def folder_of(lake: Lake) -> Path:
     """Return the folder that the table points to."""
     return Path(Catalog(lake.spark).table("t").location.removeprefix("file:"))
-
-
-def put_in_clear(file: Path, policy: Policy, column: tuple[str, ...]) -> None:
-    """Replace a file by one that has a column in clear, as a holder of the footer's key alone could."""
-    before = inspect_file(file, retrieve_key=retriever(policy))
-    columns = {path: found.key_id for path, found in (before.columns or {}).items() if found.encrypted}
-    del columns[column]
-    forged = file.with_name("_forged")
-    made = encryption(policy, columns, aad_prefix=before.aad_prefix)
-    rewrite_file(file, forged, retrieve_key=retriever(policy), encryption=made)
-    forged.replace(file)
-    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def test_lists_without_groups_are_encrypted_and_demanded(lake: Lake) -> None:
@@ -170,31 +156,4 @@ def test_legacy_writer_of_spark_encrypts_each_tagged_leaf(lake: Lake) -> None:
     assert {name.split(".")[0]: key for name, key in found.items()} == {"a": "pii", "s": "pii", "m": "pii", "l": "fin"}
     assert not [name for name in found if ".list." in name]
     assert_encrypted(lake.path("t"), policy, {name: str(key) for name, key in found.items()})
-    assert verify_table(lake.spark, "t", policy).ok
-
-
-@pytest.mark.parametrize("mode", ["encrypted", "plaintext"])
-def test_variant_is_encrypted_whole_however_it_is_shredded(lake: Lake, mode: str) -> None:
-    """Runs take files of two shreddings, what was written under the policy is no drift, and a part has the tag too.
-
-    Keys of objects are in no plaintext footer, also after a run.
-    """
-    policy = lake.policy(footer_mode=mode)
-    lake.sql("CREATE TABLE t (id INT, v VARIANT) USING parquet")
-    with lake.stranger() as stranger:
-        for key in ("ssnOfVariant", "otherOfVariant"):
-            stranger.sql(f'INSERT INTO t SELECT 1, parse_json(\'{{"{key}": "{SECRET}"}}\')')
-    set_tags(lake.spark, "t", {"v.value": ["pii"]}, policy)
-    lake.sql(f'INSERT INTO t SELECT 2, parse_json(\'{{"third": "{SECRET}"}}\')')
-    before = rows_of(lake.sql("SELECT id, to_json(v) FROM t"))
-    assert not any(
-        "typed_value" in name for found in footers(lake.path("t"), policy) for name in encrypted_columns(found)
-    )
-    drift = verify_table(lake.spark, "t", policy).drift
-    assert [found.kind for found in drift] == ["plaintext"] * 2
-    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
-    lake.spark.catalog.refreshTable("t")
-    assert rows_of(lake.sql("SELECT id, to_json(v) FROM t")) == before and len(before) == 3
-    for file in data_files(lake.path("t")):
-        assert SECRET.encode() not in file.read_bytes() and b"OfVariant" not in file.read_bytes()
     assert verify_table(lake.spark, "t", policy).ok
