@@ -1,4 +1,4 @@
-"""Tables over files whose lists, maps and VARIANTs have other forms than Spark writes: found, encrypted, demanded."""
+"""Tables over files whose lists and maps have other forms than Spark writes: found, encrypted, demanded."""
 
 from __future__ import annotations
 
