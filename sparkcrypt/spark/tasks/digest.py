@@ -97,4 +97,6 @@ def _text(kind: T.DataType) -> Encoder:
         )  # the text of a timestamp would depend on the time zone
     if kind.typeName() == "variant":
         return F.to_json
+    if kind.typeName() in ("geometry", "geography"):
+        return lambda value: F.concat(F.hex(F.st_asbinary(value)), F.lit(" "), F.st_srid(value).cast("string"))
     return lambda value: value.cast("string")
