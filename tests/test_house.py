@@ -39,7 +39,7 @@ THIRD_PARTY = {
     "google": {"keys.cloud"},
     "hvac": {"keys.vault"},
     "jinja2": {"backfill.html"},
-    "numpy": {"orc.read"},
+    "numpy": {"calendars", "orc.read"},
     "obstore": {"backfill.state.object_store"},
     "pandas": {"spark", "arrow"},
     "py4j": {"spark"},

@@ -43,8 +43,8 @@ def find_old(
     Raises:
         FormatError, VerificationError: a chunk's metadata are damaged.
     """
-    told = {entry.key: entry.value for entry in metadata.key_value_metadata or ()}
-    version = told.get("org.apache.spark.version")
+    entries = {entry.key: entry.value for entry in metadata.key_value_metadata or ()}
+    version = entries.get("org.apache.spark.version")
     if version is None:
         return frozenset()
     leaves = [element for element in metadata.schema[1:] if element.type is not None]
@@ -52,22 +52,22 @@ def find_old(
     for number, path in columns.items():
         leaf = leaves[number]
         least, key = ("3.1.0", "legacyINT96") if leaf.type == _INT96 else ("3.0.0", "legacyDateTime")
-        is_old = version < least or f"org.apache.spark.{key}" in told  # as texts, as Spark compares them
-        bound = _bound(leaf) if is_old else None
+        is_old = version < least or f"org.apache.spark.{key}" in entries  # as texts, as Spark compares them
+        bound = _find_bound(leaf) if is_old else None
         if bound is not None and not all(_is_later(chunk.metadata, bound) for chunk in chunks(number)):
             found.add(path)
     return frozenset(found)
 
 
-def _bound(leaf: SchemaElement) -> int | None:
+def _find_bound(leaf: SchemaElement) -> int | None:
     """Return the least value that the calendars have in common; None for a leaf of another type."""
     if leaf.type == _INT96:
         return 0  # its statistics have no order
     if leaf.type == _INT32:
         return FIRST_GREGORIAN_DAY if leaf.converted_type == _DATE else None
     scale, logical = _SCALES.get(leaf.converted_type or 0), leaf.logical_type
-    told = None if logical is None else logical.struct.get(_TIMESTAMP)
-    if leaf.type != _INT64 or scale is None or (isinstance(told, Struct) and not told.get(_IS_ADJUSTED)):
+    timestamp = None if logical is None else logical.struct.get(_TIMESTAMP)
+    if leaf.type != _INT64 or scale is None or (isinstance(timestamp, Struct) and not timestamp.get(_IS_ADJUSTED)):
         return None
     return _SECONDS_1900 * scale
 
