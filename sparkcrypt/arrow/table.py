@@ -28,7 +28,7 @@ from sparkcrypt.arrow.masked_file import read_masked
 from sparkcrypt.arrow.masks import Denied, kept_type
 from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, spark_json, with_sparks_times
 from sparkcrypt.decide.denied_text import refuse_named
-from sparkcrypt.errors import ConfigError, PlanError
+from sparkcrypt.errors import ConfigError, PlanError, UnsupportedFileError
 from sparkcrypt.native.open_places import Settings
 from sparkcrypt.schema import Path, shown_path
 
@@ -324,12 +324,18 @@ def read_schema(judge: Judge, path: str) -> pa.Schema:
     """Judge a file, and return its schema with Spark's types of times and the file's metadata.
 
     Raises:
+        UnsupportedFileError: pyarrow does not read a schema such as this one.
         SparkcryptError: as `Judge.open`.
     """
     file: Any = pa.PythonFile(judge.open(path), mode="r")
     with file:
-        found = pq.ParquetFile(
-            file, decryption_properties=judge.keys(path).properties(), coerce_int96_timestamp_unit=INT96_UNIT
-        )
+        try:
+            found = pq.ParquetFile(
+                file, decryption_properties=judge.keys(path).properties(), coerce_int96_timestamp_unit=INT96_UNIT
+            )
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UnsupportedFileError(
+                f"{path}: pyarrow does not read its schema: {error}; read the table with Spark"
+            ) from error
         leaves = [found.schema.column(number) for number in range(len(found.schema))]
         return with_sparks_times(found.schema_arrow, [leaf.physical_type == "INT96" for leaf in leaves])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.arrow import GuardedTable, open_table
+from sparkcrypt.arrow.shape import leaves_of, paths_in_file
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.parquet import read_footer
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import TableWriter
 from tests.spark.support import make_policy, with_keys, without_keys
+from tests.unit.schema.writers import write_as
 
 pytestmark = pytest.mark.sparks
 TAGS = """
@@ -156,6 +160,38 @@ def test_int96_is_what_spark_reads(tmp_path: Path) -> None:
             assert by_duckdb(table.dataset(["id", "seen"]), condition) == [(0,)] * 3
     poor = open_all(folder, lacking(policy, tmp_path, "pii"), tags={"seen": ["pii"]}, on_denied="null")
     assert poor.to_table(["seen", "l"]).slice(0, 2).to_pylist() == [{"seen": None, "l": [time]} for time in TIMES[:2]]
+
+
+def random_kind(chance: random.Random, depth: int) -> Any:
+    """Return a Spark type of texts."""
+    form = chance.choice(("string", "array", "map", "struct")) if depth else "string"
+    if form == "string":
+        return form
+    if form == "array":
+        return {"type": form, "elementType": random_kind(chance, depth - 1)}
+    if form == "map":
+        return {"type": form, "keyType": "string", "valueType": random_kind(chance, depth - 1)}
+    fields = [{"name": f"f{number}", "type": random_kind(chance, depth - 1)} for number in range(chance.choice((1, 2)))]
+    return {"type": form, "fields": fields}
+
+
+def test_leaves_of_any_writer_are_matched_by_place(tmp_path: Path) -> None:
+    """Arrow's leaves and those that keys are opened for are the same, in the same order, whatever names groups have."""
+    chance, refused = random.Random(3), 0
+    policy = make_policy(tmp_path / "p", TAGS)
+    for number in range(150):
+        document = {"type": "struct", "fields": [{"name": name, "type": random_kind(chance, 3)} for name in "ab"]}
+        file = tmp_path / f"{number}.parquet"
+        write_as(file, document, lambda forms: forms[0] if "upper case" in forms else chance.choice(forms))
+        try:
+            schema = open_table(str(file), policy).schema
+        except UnsupportedFileError as error:
+            assert "groups must not be repeated" in str(error) and str(file) in str(error)
+            refused += 1
+            continue
+        leaves = [leaf for field in schema for leaf in leaves_of(field.type, (field.name,))]
+        assert leaves == list(paths_in_file(read_footer(file)))
+    assert 0 < refused < 75
 
 
 def test_files_whose_types_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
