@@ -187,10 +187,12 @@ class _Rewrite:
     def _sources(self, stack: ExitStack) -> list[list[SourceChunk]]:
         """Return the chunks of each row group in schema order; columns to purge are chunks of nulls."""
         found, leaves = [], tuple(zip(self.paths, leaf_types(self.metadata), strict=True))
-        for number, chunks in enumerate(source_chunks(self.file, self.footer, self.ciphers, self.purge)):
+        sources = source_chunks(self.file, self.footer, self.ciphers, self.purge)
+        for number, (group, chunks) in enumerate(zip(self.metadata.row_groups, sources, strict=True)):
+            rows = group.num_rows
             found.append(
                 [
-                    make_null_chunk(stack, self.metadata, path, kind, number) if path in self.purge else next(chunks)
+                    make_null_chunk(stack, path, kind, number, rows) if path in self.purge else next(chunks)
                     for path, kind in leaves
                 ]
             )

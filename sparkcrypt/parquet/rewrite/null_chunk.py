@@ -20,7 +20,6 @@ from sparkcrypt.parquet.thrift.metadata import (
     ColumnChunk,
     ColumnMetaData,
     DataPageHeader,
-    FileMetaData,
     PageHeader,
     PageType,
     Statistics,
@@ -48,17 +47,16 @@ def refuse_not_nullable(path: Path, levels: LeafLevels) -> None:
         )
 
 
-def make_null_chunk(stack: ExitStack, metadata: FileMetaData, path: Path, kind: int, group: int) -> SourceChunk:
+def make_null_chunk(stack: ExitStack, path: Path, kind: int, group: int, rows: int) -> SourceChunk:
     """Return a chunk of as many nulls as a row group has rows.
 
     Args:
         stack: closes the chunk's bytes.
-        metadata: the footer of the file.
         path: of an optional top-level column.
         kind: the column's physical type.
         group: the index of the row group in the footer.
+        rows: its number of rows.
     """
-    rows = metadata.row_groups[group].num_rows
     page = _make_page(rows) if rows else b""
     described = Struct(
         {

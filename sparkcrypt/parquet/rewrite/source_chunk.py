@@ -25,7 +25,7 @@ from sparkcrypt.parquet.pages.leniency import (
 from sparkcrypt.parquet.rewrite.page_stream import Bytes, EncryptedPages, PageSource, PlainPages
 from sparkcrypt.parquet.thrift.compact import Struct, decode_struct
 from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData, RowGroup
+from sparkcrypt.parquet.thrift.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData
 from sparkcrypt.schema import join_dotted
 
 _INDEX_FIELDS = {
@@ -151,7 +151,7 @@ def source_chunks(
     types, levels = leaf_types(footer.metadata), leaf_levels(footer.metadata)
     leaves = [_leaf(*known) for known in zip(footer.columns, types, levels, strict=True)]
     for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
-        yield _chunks(file, footer, ciphers, leaves, _Group(group, number, ordinal), dark)
+        yield _chunks(file, footer, ciphers, leaves, _Group(group.columns, group.num_rows, number, ordinal), dark)
 
 
 def column_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None, column: int) -> Iterator[SourceChunk]:
@@ -169,14 +169,19 @@ def column_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None, colu
     assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
     leaf = _leaf(footer.columns[column], leaf_types(footer.metadata)[column], leaf_levels(footer.metadata)[column])
     for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
-        check_in_this_file(group.columns[column], PartName(leaf[1], number))
-        yield _open_chunk(file, footer, ciphers, leaf, _Group(group, number, ordinal), column)
+        found = _Group(group.columns, group.num_rows, number, ordinal)
+        check_in_this_file(found.columns[column], PartName(leaf[1], number))
+        yield _open_chunk(file, footer, ciphers, leaf, found, column)
 
 
 class _Group(NamedTuple):
-    """A row group, its index in the footer, and the ordinal in its modules' AADs."""
+    """The chunks of a row group, its rows, its index in the footer, and the ordinal in its modules' AADs.
 
-    row_group: RowGroup
+    The chunks are kept, since a footer makes views of all of them each time that it is asked for them.
+    """
+
+    columns: tuple[ColumnChunk, ...]
+    rows: int
     number: int
     ordinal: int
 
@@ -197,7 +202,7 @@ def _chunks(
     group: _Group,
     dark: Collection[Path],
 ) -> Iterator[SourceChunk]:
-    for column, (chunk, leaf) in enumerate(zip(group.row_group.columns, leaves, strict=True)):
+    for column, (chunk, leaf) in enumerate(zip(group.columns, leaves, strict=True)):
         check_in_this_file(chunk, PartName(leaf[1], group.number))
         if leaf[0].path not in dark:
             yield _open_chunk(file, footer, ciphers, leaf, group, column)
@@ -208,12 +213,11 @@ def _open_chunk(
 ) -> SourceChunk:
     """Open the metadata of one leaf's chunk in a row group, and check that it fits the leaf."""
     crypto, path, kind, repeated = leaf
-    chunk, name = group.row_group.columns[column], PartName(path, group.number)
+    chunk, name = group.columns[column], PartName(path, group.number)
     key = _key(footer, ciphers, crypto, group.ordinal, column) if crypto.encrypted else None
     metadata = _metadata(file, footer, chunk, key, name)
     check_type(metadata, kind, name)
-    rows = group.row_group.num_rows
-    return SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, rows, repeated)
+    return SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, group.rows, repeated)
 
 
 def _key(footer: Footer, ciphers: FileCiphers | None, crypto: ColumnCrypto, ordinal: int, column: int) -> ChunkKey:
