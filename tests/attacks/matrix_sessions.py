@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.connect.session import SparkSession as RemoteSession
 
+from sparkcrypt.spark.jvm.gateway import jvm
 from tests.services.connect import start_connect_server
 from tests.services.thrift import start_thrift_server
-from tests.spark.support import SECRET, jvm, rows_of
+from tests.spark.support import SECRET, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

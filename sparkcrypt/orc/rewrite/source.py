@@ -14,7 +14,7 @@ from sparkcrypt.orc.file.tail import PS_VERSION, USER_METADATA, Stripe, Tail
 from sparkcrypt.parquet.file.source import Input
 from sparkcrypt.schema import Path, join_dotted
 
-_VERSIONS = ([], [0, 11], [0, 12])
+_VERSIONS: tuple[list[int], ...] = ([], [0, 11], [0, 12])
 _ACID_COLUMNS = ("operation", "originalTransaction", "bucket", "rowId", "currentTransaction", "row")
 _ACID_WORD = "hive.acid."
 
