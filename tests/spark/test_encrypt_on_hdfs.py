@@ -15,7 +15,7 @@ from sparkcrypt import encrypt_table, load_policy, verify_table
 from sparkcrypt.backfill.engine.names import Engine
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.cli.main import cli
-from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
+from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.storage_policies import Storage, storage_of
@@ -418,3 +418,14 @@ def test_output_on_another_file_system_is_refused(shore: Shore) -> None:
         encrypt_table(shore.lake.spark, None, policy, path=str(source), output=f"{shore.root}/copy")
     assert not shore.files.exists(f"{shore.root}/copy")
     assert not (shore.lake.root / ".sparkcrypt").exists()
+
+
+def test_free_space_of_a_cluster_is_looked_at(shore: Shore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what the cluster has left, also for a folder that is not there yet; a unit that does not fit is refused."""
+    shore.fill(PARTITIONED)
+    free = shore.files.free_bytes(f"{shore.folder}/nowhere/below")
+    assert free is not None and 0 < free < 2**60
+    monkeypatch.setattr(HadoopFiles, "free_bytes", lambda *_: 10)
+    with pytest.raises(StorageError, match=rf"the disk of {shore.root} is full: its new files need .*10 B are free"):
+        encrypted(shore, {"email": ["pii"]})
+    assert not shore.files.data_files(f"{shore.root}/.sparkcrypt")
