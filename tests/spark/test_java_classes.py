@@ -116,3 +116,13 @@ def test_every_logger_is_clean() -> None:
     """No class asks for a logger itself."""
     named = [source for source in (ROOT / "jars").rglob("*.java") if "LoggerFactory" in source.read_text()]
     assert [source.stem for source in named] == ["CleanLog"]
+
+
+def test_class_that_comes_later_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that was asked for before its jar is in the JVM is asked for again."""
+    monkeypatch.setattr(gateway, "_FOUND", WeakKeyDictionary())
+    asked = JVMView.__getattr__
+    monkeypatch.setattr(JVMView, "__getattr__", lambda view, name: JavaPackage(name, view._gateway_client))
+    assert isinstance(jvm(lake.spark).java.lang.StringBuilder, JavaPackage)
+    monkeypatch.setattr(JVMView, "__getattr__", asked)
+    assert str(jvm(lake.spark).java.lang.StringBuilder("found").toString()) == "found"

@@ -7,6 +7,7 @@ from collections.abc import MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -41,7 +42,10 @@ class JavaClasses:
             return JavaClasses(self._view, whole)
         found = _FOUND.setdefault(self._view, {})
         if whole not in found:
-            found[whole] = getattr(self._view, whole)
+            looked_up = getattr(self._view, whole)
+            if isinstance(looked_up, JavaPackage):  # there is no such class: the jar may be loaded later
+                return looked_up
+            found[whole] = looked_up
         return found[whole]
 
 
