@@ -161,7 +161,9 @@ class FileKeys(pe.KmsClient):  # type: ignore[misc]  # pyarrow ships no types
         key = self._keys.get((decode_key_id(master_key_identifier), text))
         if key is None:
             raise VerificationError(
-                f"{self._path}: a key under {master_key_identifier!r} was not opened for this read; read it again"
+                f"{self._path}: a key under {master_key_identifier!r} was not opened for this read: the file was "
+                "rewritten meanwhile, or this pyarrow takes a column for another than Spark does; read it again, or "
+                "with Spark"
             )
         return key
 
