@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from sparkcrypt.errors import WRITE_ORC_ANEW, FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.encryption import STREAM_COLUMN, STREAM_KIND, STREAM_LENGTH
@@ -60,6 +61,10 @@ class Masked:
     size: int = 0
 
 
+_ByColumn: TypeAlias = dict[int, dict[int, Stream]]
+"""Column -> kind -> stream, of those that the target gets."""
+
+
 class StripeWriter:
     """A writer of the stripes of one target, front to back."""
 
@@ -90,7 +95,10 @@ class StripeWriter:
         start = self._output.position
         streams = [stream for stream in footer.streams if self._keeps(stream)]
         live = [variant for variant in self._variants if isinstance(variant, TargetVariant)]
-        masks = [mask for variant in live for mask in self._mask(footer, streams, variant)]
+        by_column: _ByColumn = {}
+        for stream in streams:
+            by_column.setdefault(stream.column, {})[stream.kind] = stream
+        masks = [mask for variant in live for mask in self._mask(footer, by_column, variant)]
         described: list[list[Message]] = [[] for _ in range(len(self._variants) + 1)]
         ends = []
         for index, placeholder in ((True, ENCRYPTED_INDEX), (False, ENCRYPTED_DATA)):
@@ -145,7 +153,11 @@ class StripeWriter:
         placeholder: int,
     ) -> None:
         """Write the index streams, or the data streams: those in clear by column, then those of each variant."""
-        in_clear: list[Stream | MaskStream] = [item for item in streams if self._home(item) is None]
+        homes: dict[int | None, list[Stream]] = {}
+        for stream in streams:
+            home = self._home(stream)
+            homes.setdefault(None if home is None else home.number, []).append(stream)
+        in_clear: Sequence[Stream | MaskStream] = homes.get(None, [])
         for item in sorted([*in_clear, *masks], key=lambda item: (item.column, item.kind)):
             if isinstance(item, MaskStream):
                 self._output.write(item.data)
@@ -154,10 +166,9 @@ class StripeWriter:
             described[0].append(_describe(item))
         middle = self._output.position
         for variant in self._variants:
-            for stream in streams:
-                if self._home(stream) is variant:
-                    self._move(stripe, stream, variant)
-                    described[variant.number + 1].append(_describe(stream))
+            for stream in homes.get(variant.number, []):
+                self._move(stripe, stream, variant)
+                described[variant.number + 1].append(_describe(stream))
         if self._variants:
             hidden = self._output.position - middle
             described[0].append(message("a stream", (STREAM_KIND, placeholder), (STREAM_LENGTH, hidden)))
@@ -202,11 +213,11 @@ class StripeWriter:
             *((VARIANT_ENCODINGS, encoding) for encoding in encodings),
         ).encode()
 
-    def _mask(self, footer: StripeFooter, streams: Sequence[Stream], variant: TargetVariant) -> list[MaskStream]:
+    def _mask(self, footer: StripeFooter, streams: _ByColumn, variant: TargetVariant) -> list[MaskStream]:
         """Return the streams in clear of an encrypted column."""
         stripe, stride = footer.stripe, self._tail.stride
         columns = _columns_of(self._tail.columns, variant)
-        indexed = [stream.column for stream in streams if stream.kind == ROW_INDEX]
+        indexed = [column.number for column in columns if ROW_INDEX in streams.get(column.number, {})]
         groups = -(-stripe.rows // stride) if stride else 0
         extent = self._extent(footer, streams, variant.root, groups)
         self.masked.size += extent.size // 65 + 1 + groups * len(columns)
@@ -219,13 +230,12 @@ class StripeWriter:
             self.masked.filled.add((stripe.number, variant.root.number))
         return mask_streams(columns, extent, indexed, groups, self._tail.compression)
 
-    def _extent(self, footer: StripeFooter, streams: Sequence[Stream], root: Column, groups: int) -> Extent:
+    def _extent(self, footer: StripeFooter, streams: _ByColumn, root: Column, groups: int) -> Extent:
         stripe, number = footer.stripe, root.number
-        having_nulls = {stream.column for stream in streams if stream.kind == PRESENT}
-        if self._has_each_row(root, having_nulls):
+        if self._has_each_row(root, streams):
             return extent_of_rows(stripe.rows, self._tail.stride, groups)
         what = f"stripe {stripe.number}, column {join_dotted(root.path)}"
-        raw = {stream.kind: stream for stream in streams if stream.column == number}
+        raw = streams.get(number, {})
         entries = self._entries(stripe, raw[ROW_INDEX]) if ROW_INDEX in raw else []
         if groups and len(entries) != groups:
             raise UnsupportedFileError(
@@ -237,11 +247,11 @@ class StripeWriter:
             return extent_of_present(b"".join(pieces), entries, self._tail.compression, what)
         return extent_of_counts(entries, self._statistics[stripe.number][number], what)
 
-    def _has_each_row(self, root: Column, having_nulls: set[int]) -> bool:
+    def _has_each_row(self, root: Column, streams: _ByColumn) -> bool:
         """Return whether a column has one value for each row: all columns above it are structs without nulls."""
         columns, number = self._tail.columns, root.parent
         while number >= 0:
-            if columns[number].kind != "struct" or number in having_nulls:
+            if columns[number].kind != "struct" or PRESENT in streams.get(number, {}):
                 return False
             number = columns[number].parent
         return True

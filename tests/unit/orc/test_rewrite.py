@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import cProfile
 import os
 import stat
 from pathlib import Path
@@ -62,6 +63,25 @@ def test_file_without_statistics_is_told_what_to_do(tmp_path: Path) -> None:
         rewrite_orc(bare, tmp_path / "e", encryption=OrcKeys().encryption(["id"]))
     sources = [path.read_text() for path in Path(sparkcrypt.orc.__path__[0]).rglob("*.py")]
     assert not [text for text in sources if "Spark engine" in text or "use Spark" in text]
+
+
+def test_work_grows_with_the_number_of_columns(tmp_path: Path) -> None:
+    """Not with its square, though every column is a variant of its own with streams, statistics and a mask."""
+
+    def calls(columns: int, action: str) -> int:
+        path, keys, profile = tmp_path / f"{columns}", OrcKeys(), cProfile.Profile()
+        if action == "rewrite":
+            pyarrow.orc.write_table(pa.table({f"c{number}": [1] for number in range(columns)}), path)
+            how = keys.encryption([f"c{number}" for number in range(columns)])
+            profile.runcall(lambda: rewrite_orc(path, tmp_path / f"{columns}.e", encryption=how))
+            kept[columns] = keys
+        else:
+            profile.runcall(lambda: verify_orc(tmp_path / f"{columns}.e", retrieve_key=kept[columns]))
+        return sum(entry.callcount for entry in profile.getstats())
+
+    kept: dict[int, OrcKeys] = {}
+    for action in ("rewrite", "verify"):
+        assert calls(300, action) < 2.4 * calls(150, action), action
 
 
 def read_by_arrow(path: Path) -> pa.Table:
