@@ -111,10 +111,12 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def leaves_of(kind: pa.DataType, above: Path) -> list[Path]:
-    """Return the logical paths of the leaves below a column."""
+    """Return the logical paths of the leaves below a column, those of an extension's storage too."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return leaves_of(kind.storage_type, above)
     if pa.types.is_struct(kind):
         return [path for field in kind for path in leaves_of(field.type, (*above, field.name))]
-    if is_list(kind):
+    if is_list(kind) or str(kind).startswith(("list_view<", "large_list_view<")):
         return leaves_of(kind.value_type, (*above, ELEMENT))
     if pa.types.is_map(kind):
         return [*leaves_of(kind.key_type, (*above, KEY)), *leaves_of(kind.item_type, (*above, VALUE))]
