@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.orc
@@ -14,15 +13,15 @@ import pyarrow.parquet as pq
 
 import sparkcrypt.errors
 from sparkcrypt.arrow import GuardedOrc, GuardedTable, open_orc, open_table
+from sparkcrypt.backfill.drift.difference import drift_of_unknown
 from sparkcrypt.backfill.drift.match_columns import match_columns
 from sparkcrypt.cli.files.rewrite_orders import Orders
 from sparkcrypt.cli.frame.named_files import policy_keys
-from sparkcrypt.errors import SparkcryptError, UnsupportedFileError
+from sparkcrypt.errors import PlanError, SparkcryptError, UnsupportedFileError
 from sparkcrypt.native.orc_footers import read_orc_footer
 from sparkcrypt.native.orders import KeySettings
 from sparkcrypt.native.work import rewrite
 from sparkcrypt.parquet import inspect_file
-from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.plan import build_plan
 from sparkcrypt.plan.orc import cover_columns
 from sparkcrypt.policy.model import Policy
@@ -30,7 +29,8 @@ from sparkcrypt.schema import Node, Schema, join_dotted, schema_from_spark
 from sparkcrypt.tags.model import TaggedColumn
 from tests.corpus.manifest import FILES, load
 
-KEYS = ("pii", "fin")
+KEYS = DENIED, _ = "pii", "fin"
+Column: TypeAlias = tuple[str, ...]
 Action = Literal["encrypt", "decrypt", "rewrap"]
 
 
@@ -43,14 +43,14 @@ class Trial:
     folder: Path
     spark_schema: str | None = None
     spark_error: str = ""
-    tags: dict[str, list[str]] = field(default_factory=dict)
-    refusal: Exception | None = None
-    rows: dict[str, Any] = field(default_factory=dict)
+    tags: dict[Column, str] = field(default_factory=dict)
+    keys: dict[Column, str] = field(default_factory=dict)
+    refusal: SparkcryptError | None = None
 
     @property
     def source(self) -> Path:
-        """The file of the corpus."""
-        return FILES / self.name
+        """The file as it is in the corpus."""
+        return self.place("plain")
 
     @property
     def is_orc(self) -> bool:
@@ -58,7 +58,7 @@ class Trial:
         return self.name.endswith(".orc")
 
     def place(self, step: str) -> Path:
-        """Return where the outcome of a step is: alone in a folder."""
+        """Return where the outcome of a step is: alone in a folder, as is a copy of the file itself."""
         return self.folder / step / self.name.replace(".", "-") / self.name
 
     def expects(self, route: str) -> str | None:
@@ -69,7 +69,12 @@ class Trial:
 
 def trials(folder: Path) -> list[Trial]:
     """Return a trial of each file of the manifest."""
-    return [Trial(name, entry, folder) for name, entry in load().items()]
+    found = [Trial(name, entry, folder) for name, entry in load().items()]
+    for trial in found:
+        place = trial.place("plain")
+        place.parent.mkdir(parents=True)
+        place.write_bytes((FILES / trial.name).read_bytes())
+    return found
 
 
 def choose_tags(schema: Schema) -> dict[tuple[str, ...], str]:
@@ -77,11 +82,12 @@ def choose_tags(schema: Schema) -> dict[tuple[str, ...], str]:
     found: dict[tuple[str, ...], str] = {}
 
     def choose(node: Node, path: tuple[str, ...], number: int) -> None:
-        if node.kind == "struct" and not node.children:
-            return
+        if not node.name or (node.kind == "struct" and not node.children):
+            return  # nothing names such a column, or it has no values
         if node.kind == "struct" and len(node.children) > 1:
             for place, child in enumerate(node.children):
-                found[(*path, child.name)] = KEYS[place % 2]
+                below = (*path, child.name)
+                found[below] = KEYS[place % 2]
         else:
             found[path] = KEYS[number % 2]
 
@@ -92,27 +98,37 @@ def choose_tags(schema: Schema) -> dict[tuple[str, ...], str]:
 
 
 def encrypt(trial: Trial, policy: Policy) -> None:
-    """Plan and encrypt a file as a run does: by the tags of Spark's schema, else by those of the file's own."""
+    """Encrypt a file as a run does, by the tags of columns that Spark reads; else as ``sparkcrypt rewrite`` does."""
+    path, wanted = str(trial.source), dict[Column, str]()
     try:
-        path = str(trial.source)
         summary = read_orc_footer(path, path, None)[0] if trial.is_orc else inspect_file(path)
-        if trial.spark_schema is not None:
-            schema = schema_from_spark(trial.spark_schema)
-        elif trial.is_orc:
-            schema = Schema(tuple(Node(path[0], (path[0],), "leaf") for path in summary.columns or ()))
+        columns = tuple(summary.columns or ())
+        if trial.spark_schema is None:
+            tops = dict.fromkeys(column[:1] for column in columns)
+            wanted = {top: KEYS[place % 2] for place, top in enumerate(tops)}
         else:
-            schema = schema_from_parquet(json.loads(summary.fields or "[]"))
-        tags = choose_tags(schema)
-        plan = build_plan(schema, [TaggedColumn(path, (tag,), "overlay") for path, tag in tags.items()], policy)
-        matched = match_columns(summary, plan)
-        keys = {path: str(key) for path, key in matched.key_ids(plan, {}).items()}
-        trial.tags = {join_dotted(path): [tag] for path, tag in tags.items()}
-        if len(keys) != len(plan.encrypted) or matched.unknown:
-            raise AssertionError(f"{trial.name}: not matched with its tags: {matched.unknown}, {sorted(keys)}")
-        wanted = cover_columns(summary.columns or (), keys) if trial.is_orc else keys
+            schema = schema_from_spark(trial.spark_schema)
+            trial.tags = choose_tags(schema)
+            tagged = [TaggedColumn(path, (tag,), "overlay") for path, tag in trial.tags.items()]
+            plan = build_plan(schema, tagged, policy)
+            matched = match_columns(summary, plan)
+            if drift := drift_of_unknown(summary, matched, plan):
+                raise PlanError(str(drift[0]))
+            keys = {path: str(key) for path, key in matched.key_ids(plan, {}).items()}
+            covered = {matched.planned[path].path for path in keys}
+            assert covered == {column.path for column in plan.encrypted}, f"{trial.name}: a tagged column is not found"
+            wanted = cover_columns(columns, keys) if trial.is_orc else keys
+        trial.keys = wanted
         carry_out(trial, "encrypted", trial.source, policy, "encrypt", wanted)
-    except (SparkcryptError, AssertionError) as error:
+    except SparkcryptError as error:
         trial.refusal = error
+
+
+def go_on(trial: Trial, policy: Policy) -> None:
+    """Rewrap what was encrypted, give it new data keys, and decrypt it."""
+    rewrapped = carry_out(trial, "rewrapped", trial.place("encrypted"), policy, "rewrap")
+    rekeyed = carry_out(trial, "rekeyed", rewrapped, policy, "encrypt", trial.keys)
+    carry_out(trial, "decrypted", rekeyed, policy, "decrypt")
 
 
 def carry_out(
@@ -138,19 +154,20 @@ def opened(trial: Trial, step: str, policy: Policy, **options: Any) -> GuardedTa
     """Open an outcome from Python."""
     if trial.is_orc:
         return open_orc(str(trial.place(step)), policy, **options)
-    return open_table(str(trial.place(step).parent), policy, tags=trial.tags, **options)
+    tags = {join_dotted(path): [tag] for path, tag in trial.tags.items()}
+    return open_table(str(trial.place(step).parent), policy, tags=tags, **options)
 
 
 def arrow_rows(path: Path) -> pa.Table:
     """Read a plaintext file with pyarrow alone."""
     if path.suffix == ".orc":
         return pa.orc.ORCFile(path).read()
-    return pq.ParquetFile(path, coerce_int96_timestamp_unit="us").read()
+    return pq.read_table(path, coerce_int96_timestamp_unit="us", partitioning=None)
 
 
-def plain(rows: pa.Table | Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return rows as texts that can be compared, NaN too, columns of one name kept apart."""
-    if isinstance(rows, pa.Table):
-        columns = [column.to_pylist() for column in rows.columns]
-        return [repr(row) for row in zip(*columns, strict=True)] if columns else [f"{rows.num_rows} rows"]
-    return [repr(row) for row in rows]
+def plain(rows: pa.Table) -> list[str]:
+    """Return rows as texts that can be compared, NaN too; instants in UTC, as pyarrow has those of INT96."""
+    columns = [column.cast(pa.timestamp(column.type.unit)) if pa.types.is_timestamp(column.type) else column
+               for column in rows.columns]  # fmt: skip
+    texts = [repr(row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+    return texts if columns else [f"{rows.num_rows} rows"]

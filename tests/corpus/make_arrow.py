@@ -1,4 +1,7 @@
-"""Writes files with pyarrow, both formats: ``python -m tests.corpus.make_arrow FOLDER | python -m tests.corpus.manifest``."""
+"""Writes files of both formats with pyarrow.
+
+``python -m tests.corpus.make_arrow FOLDER | python -m tests.corpus.manifest``.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,9 @@ def types() -> None:
             for key, (p, scale) in digits.items()
         }
         parquet(name, "decimals " + ("in integers" if option else "in fixed bytes"), rows, **option)
-    parquet("decimal256", "a decimal of 60 digits", {"d": pa.array([decimal.Decimal(10) ** 50, None], pa.decimal256(60, 2))})
+    parquet(
+        "decimal256", "a decimal of 60 digits", {"d": pa.array([decimal.Decimal(10) ** 50, None], pa.decimal256(60, 2))}
+    )
     times = {"s": pa.time32("s"), "ms": pa.time32("ms"), "us": pa.time64("us"), "ns": pa.time64("ns")}
     parquet("times", "times of day", {k: some([n * 3600 for n in range(N)], v) for k, v in times.items()})
     parquet("time_us", "microseconds of the day", {"t": some([n * 3600 for n in range(N)], pa.time64("us"))})
@@ -137,7 +142,9 @@ def types() -> None:
                 "zone": some(stamps, pa.timestamp(unit, "America/New_York"))}  # fmt: skip
         parquet(f"timestamps_{unit}", f"timestamps in {unit}", rows)
     stamps = [datetime.datetime(2000, 1, 1) + datetime.timedelta(days=37 * n, microseconds=n) for n in range(N)]
-    parquet("int96", "INT96", {"t": some(stamps, pa.timestamp("ns")), "id": range(N)}, use_deprecated_int96_timestamps=True)
+    parquet(
+        "int96", "INT96", {"t": some(stamps, pa.timestamp("ns")), "id": range(N)}, use_deprecated_int96_timestamps=True
+    )
     dates = [datetime.date(1, 1, 1), datetime.date(1582, 10, 15), datetime.date(9999, 12, 31), None]
     parquet("dates", "first and last dates", {"d": dates, "d64": pa.array(dates, pa.date64())})
     parquet("durations", "durations, which are integers in the file", {"d": some(range(N), pa.duration("us"))})
@@ -153,13 +160,23 @@ def types() -> None:
     notes = pa.ExtensionArray.from_storage(pa.json_(), some([f'{{"n": {n}}}' for n in range(N)], pa.string()))
     parquet("json", "JSON", {"j": notes, "id": range(N)})
     words = some([f"word {n % 3}" for n in range(N)]).dictionary_encode()
-    parquet("dictionaries", "dictionaries of Arrow", {"w": words, "n": some([n % 3 for n in range(N)]).dictionary_encode()})
+    parquet(
+        "dictionaries", "dictionaries of Arrow", {"w": words, "n": some([n % 3 for n in range(N)]).dictionary_encode()}
+    )
     parquet("null_type", "a column of the type null", {"n": pa.nulls(N), "id": range(N)})
-    parquet("all_null", "columns without a value", {"s": pa.nulls(N, pa.string()), "l": pa.nulls(N, pa.list_(pa.int32()))})
+    parquet(
+        "all_null", "columns without a value", {"s": pa.nulls(N, pa.string()), "l": pa.nulls(N, pa.list_(pa.int32()))}
+    )
     parquet("long_text", "a text of 20,000 characters", {"s": ["x" * 20_000, "y", None]}, compression="zstd")
-    tensor = pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int32(), [2]), pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)))
+    tensor = pa.ExtensionArray.from_storage(
+        pa.fixed_shape_tensor(pa.int32(), [2]), pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2))
+    )
     parquet("tensor", "an extension type of Arrow", {"t": tensor})
-    parquet("bool8", "booleans in bytes", {"b": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))})
+    parquet(
+        "bool8",
+        "booleans in bytes",
+        {"b": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))},
+    )
 
 
 def nested() -> None:
@@ -206,11 +223,22 @@ def shapes() -> None:
     parquet("one_row", "one row", PEOPLE.slice(0, 1))
     parquet("one_row_groups", "row groups of one row", PEOPLE.select(["id", "email"]).slice(0, 12), row_group_size=1)
     with pq.ParquetWriter(FOLDER / "arrow_empty_groups.parquet", SCHEMA) as writer:
-        for rows in (PEOPLE.slice(0, 0), PEOPLE.slice(0, 5), PEOPLE.slice(0, 0), PEOPLE.slice(5, 5), PEOPLE.slice(0, 0)):
+        for rows in (
+            PEOPLE.slice(0, 0),
+            PEOPLE.slice(0, 5),
+            PEOPLE.slice(0, 0),
+            PEOPLE.slice(5, 5),
+            PEOPLE.slice(0, 0),
+        ):
             writer.write_table(rows)
     told("arrow_empty_groups.parquet", "row groups without rows, first, between and last")
-    parquet("large_metadata", "20 kB of user metadata", PEOPLE.slice(0, 3).replace_schema_metadata(
-        {f"key {n}": f"value {n} " * 60 for n in range(20)} | {"": "empty key", "größe": "ü"}))
+    parquet(
+        "large_metadata",
+        "20 kB of user metadata",
+        PEOPLE.slice(0, 3).replace_schema_metadata(
+            {f"key {n}": f"value {n} " * 60 for n in range(20)} | {"": "empty key", "größe": "ü"}
+        ),
+    )
     with pq.ParquetWriter(FOLDER / "arrow_added_metadata.parquet", SCHEMA) as writer:
         writer.write_table(PEOPLE.slice(0, 4))
         writer.add_key_value_metadata({"added": "after the rows", "twice": "1"})
@@ -259,7 +287,9 @@ def orc_files() -> None:
     orc("people_v11", "file version 0.11", flat, file_version="0.11")
     orc("people_speed", "compression for speed", flat, compression_strategy="speed")
     orc("people_other_blocks", "compression blocks of 128 KiB", flat, compression_block_size=131_072)
-    big = pa.table({"id": range(9000), "s": [f"text {n % 900}" for n in range(9000)], "l": [[n] * (n % 3) for n in range(9000)]})
+    big = pa.table(
+        {"id": range(9000), "s": [f"text {n % 900}" for n in range(9000)], "l": [[n] * (n % 3) for n in range(9000)]}
+    )
     orc("stripes", "many stripes", big, stripe_size=1024, batch_size=500, compression="zstd")
     orc("strides", "row groups of 1000 rows", big, row_index_stride=1000, compression="zstd")
     orc("dictionary", "dictionaries of texts", big, dictionary_key_size_threshold=1.0, compression="zstd")
@@ -267,30 +297,91 @@ def orc_files() -> None:
     orc("bloom", "Bloom filters", flat, bloom_filter_columns=[0, 1], bloom_filter_fpp=0.1)
     orc("zero_rows", "no rows", flat.slice(0, 0))
     orc("one_row", "one row", flat.slice(0, 1))
-    orc("integers", "integers of each width", {f"i{b}": some(range(-9, N), getattr(pa, f"int{b}")()) for b in (8, 16, 32, 64)})
-    extreme = {f"i{b}": pa.array([-(2 ** (b - 1)), 2 ** (b - 1) - 1, None, 0], getattr(pa, f"int{b}")()) for b in (8, 16, 32, 64)}
+    orc(
+        "integers",
+        "integers of each width",
+        {f"i{b}": some(range(-9, N), getattr(pa, f"int{b}")()) for b in (8, 16, 32, 64)},
+    )
+    extreme = {
+        f"i{b}": pa.array([-(2 ** (b - 1)), 2 ** (b - 1) - 1, None, 0], getattr(pa, f"int{b}")())
+        for b in (8, 16, 32, 64)
+    }
     orc("extremes", "least and greatest integers", extreme)
-    orc("nan", "NaN, infinities, negative zero", {"d": [math.nan, math.inf, -0.0, None], "f": pa.array([math.nan, -math.inf, 0.5, None], pa.float32())})
-    digits = {f"d{p}": some([decimal.Decimal(n - 5).scaleb(-s) for n in range(N)], pa.decimal128(p, s)) for p, s in ((4, 1), (18, 3), (19, 0), (38, 10))}
+    orc(
+        "nan",
+        "NaN, infinities, negative zero",
+        {"d": [math.nan, math.inf, -0.0, None], "f": pa.array([math.nan, -math.inf, 0.5, None], pa.float32())},
+    )
+    digits = {
+        f"d{p}": some([decimal.Decimal(n - 5).scaleb(-s) for n in range(N)], pa.decimal128(p, s))
+        for p, s in ((4, 1), (18, 3), (19, 0), (38, 10))
+    }
     orc("decimals", "decimals", digits)
-    stamps = [datetime.datetime(1965, 12, 31) + datetime.timedelta(days=300 * n, microseconds=n * 1000) for n in range(N)]
-    orc("timestamps", "timestamps, and instants", {"t": some(stamps, pa.timestamp("ns")), "z": some(stamps, pa.timestamp("ns", "UTC"))})
-    orc("dates", "dates", {"d": [datetime.date(1, 1, 1), datetime.date(1582, 10, 4), datetime.date(9999, 12, 31), None]})
+    stamps = [
+        datetime.datetime(1965, 12, 31) + datetime.timedelta(days=300 * n, microseconds=n * 1000) for n in range(N)
+    ]
+    orc(
+        "timestamps",
+        "timestamps, and instants",
+        {"t": some(stamps, pa.timestamp("ns")), "z": some(stamps, pa.timestamp("ns", "UTC"))},
+    )
+    orc(
+        "dates",
+        "dates",
+        {"d": [datetime.date(1582, 10, 15), datetime.date(1899, 12, 31), datetime.date(9999, 12, 31), None]},
+    )
     orc("bytes", "bytes", {"b": some([bytes(range(n)) for n in range(N)])})
     orc("flags", "booleans", {"f": some([n % 3 == 0 for n in range(100)]), "g": [True] * 100})
-    orc("all_null", "columns without a value", {"s": pa.nulls(N, pa.string()), "i": pa.nulls(N, pa.int32()), "id": range(N)})
-    orc("maps", "maps", {"m": pa.array([None if n % 4 == 0 else [(f"k{m}", m) for m in range(n % 3)] for n in range(N)], pa.map_(pa.string(), pa.int64()))})
+    orc(
+        "all_null",
+        "columns without a value",
+        {"s": pa.nulls(N, pa.string()), "i": pa.nulls(N, pa.int32()), "id": range(N)},
+    )
+    orc(
+        "maps",
+        "maps",
+        {
+            "m": pa.array(
+                [None if n % 4 == 0 else [(f"k{m}", m) for m in range(n % 3)] for n in range(N)],
+                pa.map_(pa.string(), pa.int64()),
+            )
+        },
+    )
     orc("nested", "lists, structs and maps within each other", {
         "ls": [[{"x": n, "y": [str(n)]}, None] if n % 4 else None for n in range(N)],
         "ss": [{"a": {"b": {"c": n}}} for n in range(N)],
         "ll": [[[n], [], None] for n in range(N)],
     })  # fmt: skip
-    kinds = pa.UnionArray.from_dense(pa.array([0, 1, 0, 1], pa.int8()), pa.array([0, 0, 1, 1], pa.int32()), [pa.array([1, None]), pa.array(["x", "y"])])
+    kinds = pa.UnionArray.from_dense(
+        pa.array([0, 1, 0, 1], pa.int8()),
+        pa.array([0, 0, 1, 1], pa.int32()),
+        [pa.array([1, None]), pa.array(["x", "y"])],
+    )
     orc("union", "a union", {"u": kinds, "id": range(4)})
-    for name, columns in (("dots", ["a.b", "a", "c."]), ("blanks", [" a", "b c"]), ("unicode", ["größe", "🙂"]), ("case_twins", ["id", "ID"]), ("marks", ["a,b", "c;d", "e:f", "g%2Eh", "i`j"])):
-        orc(f"names_{name}", f"names: {name}", pa.Table.from_arrays([pa.array([f"{c} {m}" for m in range(4)]) for c in columns], columns))
+    for name, columns in (
+        ("dots", ["a.b", "a", "c."]),
+        ("blanks", [" a", "b c"]),
+        ("unicode", ["größe", "🙂"]),
+        ("case_twins", ["id", "ID"]),
+        ("marks", ["a,b", "c;d", "e:f", "g%2Eh"]),
+        ("backtick", ["i`j", "k"]),
+    ):
+        orc(
+            f"names_{name}",
+            f"names: {name}",
+            pa.Table.from_arrays([pa.array([f"{c} {m}" for m in range(4)]) for c in columns], columns),
+        )
     orc("wide", "120 columns", {f"c{n:03}": [n, None] for n in range(120)})
-    orc("runs", "runs, deltas and outliers", {"run": [7] * 600, "up": range(600), "out": [n % 5 if n % 97 else 2**40 for n in range(600)], "short": [n // 4 for n in range(600)]})
+    orc(
+        "runs",
+        "runs, deltas and outliers",
+        {
+            "run": [7] * 600,
+            "up": range(600),
+            "out": [n % 5 if n % 97 else 2**40 for n in range(600)],
+            "short": [n // 4 for n in range(600)],
+        },
+    )
     orc("long_text", "a text of 20,000 characters", {"s": ["x" * 20_000, "y", None]})
 
 

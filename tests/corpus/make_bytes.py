@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.orc
 
 FOLDER = Path(sys.argv[1])
 PLAIN, PLAIN_DICTIONARY, RLE, BIT_PACKED, RLE_DICTIONARY = 0, 2, 3, 4, 8
@@ -124,7 +126,9 @@ def page_of_dictionary(values: int, body: bytes, encoding: int = PLAIN) -> tuple
     return {1: 2, 2: len(body), 3: len(body), 7: {1: values, 2: encoding}}, body
 
 
-def leaf(name: str, physical: int, repetition: int = REQUIRED, converted: int | None = None, **more: Any) -> dict[int, Any]:
+def leaf(
+    name: str, physical: int, repetition: int = REQUIRED, converted: int | None = None, **more: Any
+) -> dict[int, Any]:
     """Make a leaf of a schema."""
     return {1: physical, 2: more.get("length"), 3: repetition, 4: name, 6: converted, 7: more.get("scale"),
             8: more.get("precision"), 9: more.get("field_id"), 10: more.get("logical")}  # fmt: skip
@@ -161,7 +165,9 @@ def parquet(schema: Sequence[dict[int, Any]], groups: Sequence[tuple[int, Sequen
     root = group("schema", None, len(schema) if top is None else top)
     total = sum(count for count, _ in groups) if rows is None else rows
     pairs = [{1: key, 2: value} for key, value in key_values]
-    footer = record({1: version, 2: [root, *schema], 3: Long(total), 4: made, 5: pairs or None, 6: created_by, **(of_footer or {})})
+    footer = record(
+        {1: version, 2: [root, *schema], 3: Long(total), 4: made, 5: pairs or None, 6: created_by, **(of_footer or {})}
+    )
     return bytes(out) + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
@@ -214,33 +220,107 @@ def pages() -> None:
     put("plain", "the least that a file has", simple())
     put("nothing_said", "no writer named", simple(created_by=None))
     packed = bytes([0b101 << 5])
-    put("bit_packed_levels", "levels as BIT_PACKED, deprecated", simple(
-        replace(WORDS, pages=[page_v1(3, packed + plain_texts("first", "third"), levels=BIT_PACKED)], encodings=(PLAIN, BIT_PACKED))))
-    put("plain_dictionary", "PLAIN_DICTIONARY, deprecated", simple(replace(WORDS, pages=[
-        page_of_dictionary(2, plain_texts("first", "third"), PLAIN_DICTIONARY),
-        page_v1(3, runs([1, 0, 1]) + b"\x01" + runs([0, 1], sized=False), PLAIN_DICTIONARY)], encodings=(PLAIN_DICTIONARY, RLE))))
-    put("dictionary_no_offset", "a dictionary page at the offset of data pages, as old writers tell it", simple(replace(WORDS, pages=[
-        page_of_dictionary(2, plain_texts("first", "third")),
-        page_v1(3, runs([1, 0, 1]) + b"\x01" + runs([0, 1], sized=False), RLE_DICTIONARY)], names_dictionary=False)))
+    put(
+        "bit_packed_levels",
+        "levels as BIT_PACKED, deprecated",
+        simple(
+            replace(
+                WORDS,
+                pages=[page_v1(3, packed + plain_texts("first", "third"), levels=BIT_PACKED)],
+                encodings=(PLAIN, BIT_PACKED),
+            )
+        ),
+    )
+    put(
+        "plain_dictionary",
+        "PLAIN_DICTIONARY, deprecated",
+        simple(
+            replace(
+                WORDS,
+                pages=[
+                    page_of_dictionary(2, plain_texts("first", "third"), PLAIN_DICTIONARY),
+                    page_v1(3, runs([1, 0, 1]) + b"\x01" + runs([0, 1], sized=False), PLAIN_DICTIONARY),
+                ],
+                encodings=(PLAIN_DICTIONARY, RLE),
+            )
+        ),
+    )
+    put(
+        "dictionary_no_offset",
+        "a dictionary page at the offset of data pages, as old writers tell it",
+        simple(
+            replace(
+                WORDS,
+                pages=[
+                    page_of_dictionary(2, plain_texts("first", "third")),
+                    page_v1(3, runs([1, 0, 1]) + b"\x01" + runs([0, 1], sized=False), RLE_DICTIONARY),
+                ],
+                names_dictionary=False,
+            )
+        ),
+    )
     v2 = page_v2(3, 1, 3, (b"", runs([1, 0, 1], sized=False)), plain_texts("first", "third"), compressed=False)
     put("v2_uncompressed", "a V2 page, uncompressed", simple(replace(WORDS, pages=[v2])))
-    put("v2_flag_absent", "a V2 page that does not say whether it is compressed", simple(replace(WORDS, pages=[
-        page_v2(3, 1, 3, (b"", runs([1, 0, 1], sized=False)), plain_texts("first", "third"))])))
-    put("v2_uncompressed_in_codec", "a V2 page left uncompressed in a chunk of Snappy", simple(replace(WORDS, pages=[v2], codec=SNAPPY)))
-    put("v2_all_null", "a V2 page of nulls, without a byte of data", simple(replace(WORDS, pages=[
-        page_v2(3, 3, 3, (b"", runs([0, 0, 0], sized=False)), b"", compressed=True)], codec=SNAPPY)))
-    put("v1_and_v2", "a V1 and a V2 page in one chunk", parquet([ID, WORD], [(6, [
-        Column(("id",), INT64, 6, [page_v1(6, plain_longs(*range(6)))]),
-        Column(("v",), BYTES, 6, [page_v1(3, words), v2])])]))
-    put("empty_page", "a page without values between others", parquet([ID, WORD], [(3, [
-        IDS, Column(("v",), BYTES, 3, [page_v1(0, b""), page_v1(3, words)])])]))
-    put("crc", "a page with a checksum, one without", simple(replace(WORDS, pages=[page_v1(3, words, crc=_signed(zlib.crc32(words)))])))
+    put(
+        "v2_flag_absent",
+        "a V2 page that does not say whether it is compressed",
+        simple(
+            replace(WORDS, pages=[page_v2(3, 1, 3, (b"", runs([1, 0, 1], sized=False)), plain_texts("first", "third"))])
+        ),
+    )
+    put(
+        "v2_uncompressed_in_codec",
+        "a V2 page left uncompressed in a chunk of Snappy",
+        simple(replace(WORDS, pages=[v2], codec=SNAPPY)),
+    )
+    put(
+        "v2_all_null",
+        "a V2 page of nulls, without a byte of data",
+        simple(
+            replace(
+                WORDS, pages=[page_v2(3, 3, 3, (b"", runs([0, 0, 0], sized=False)), b"", compressed=True)], codec=SNAPPY
+            )
+        ),
+    )
+    put(
+        "v1_and_v2",
+        "a V1 and a V2 page in one chunk",
+        parquet(
+            [ID, WORD],
+            [
+                (
+                    6,
+                    [
+                        Column(("id",), INT64, 6, [page_v1(6, plain_longs(*range(6)))]),
+                        Column(("v",), BYTES, 6, [page_v1(3, words), v2]),
+                    ],
+                )
+            ],
+        ),
+    )
+    put(
+        "empty_page",
+        "a page without values between others",
+        parquet([ID, WORD], [(3, [IDS, Column(("v",), BYTES, 3, [page_v1(0, b""), page_v1(3, words)])])]),
+    )
+    put(
+        "crc",
+        "a page with a checksum, one without",
+        simple(replace(WORDS, pages=[page_v1(3, words, crc=_signed(zlib.crc32(words)))])),
+    )
     put("crc_wrong", "a page whose checksum is another", simple(replace(WORDS, pages=[page_v1(3, words, crc=7)])))
-    put("page_statistics", "statistics in a page's header", simple(replace(WORDS, pages=[
-        page_v1(3, words, statistics={1: b"third", 2: b"first", 3: Long(1)})])))
+    put(
+        "page_statistics",
+        "statistics in a page's header",
+        simple(replace(WORDS, pages=[page_v1(3, words, statistics={1: b"third", 2: b"first", 3: Long(1)})])),
+    )
     put("gzip", "GZIP", simple(compressed(GZIP, words, "gzip")))
     put("lz4_hadoop", "LZ4 as Hadoop frames it", simple(compressed(LZ4, words, "lz4_raw", frame=True)))
-    put("lz4_raw_as_lz4", "LZ4 without Hadoop's frame, as old parquet-cpp wrote it", simple(compressed(LZ4, words, "lz4_raw")))
+    put(
+        "lz4_raw_as_lz4",
+        "LZ4 without Hadoop's frame, as old parquet-cpp wrote it",
+        simple(compressed(LZ4, words, "lz4_raw")),
+    )
     put("lzo", "LZO, which nobody reads", simple(compressed(LZO, words)))
     put("padded", "bytes between magic and pages", simple(before=b"padding" * 9))
 
@@ -255,13 +335,34 @@ def footers() -> None:
     new = {3: Long(1), 4: Long(2), 5: b"third", 6: b"first", 7: True, 8: True}
     put("deprecated_bounds", "only deprecated bounds", simple(replace(WORDS, statistics=old)))
     put("both_bounds", "both kinds of bounds", simple(replace(WORDS, statistics={**old, **new})))
-    put("inexact_bounds", "bounds that are cut off", simple(replace(WORDS, statistics={5: b"tz", 6: b"f", 7: False, 8: False})))
+    put(
+        "inexact_bounds",
+        "bounds that are cut off",
+        simple(replace(WORDS, statistics={5: b"tz", 6: b"f", 7: False, 8: False})),
+    )
     put("empty_statistics", "statistics that say nothing", simple(replace(WORDS, statistics={})))
     put("column_order", "an order of columns", simple(of_footer={7: [{1: {}}, {1: {}}]}))
-    put("unknown_fields", "fields that no version of the format has", simple(
-        replace(WORDS, more={90: "of a chunk", 91: {1: 5}}), of_footer={80: "of a footer", 81: [Long(1), Long(2)]}))
-    put("large_metadata", "60 kB of user metadata, values empty, absent and repeated", simple(
-        key_values=[("big", "x" * 60_000), ("empty", ""), ("absent", None), ("twice", "1"), ("twice", "2"), ("", "no key")]))
+    put(
+        "unknown_fields",
+        "fields that no version of the format has",
+        simple(
+            replace(WORDS, more={90: "of a chunk", 91: {1: 5}}), of_footer={80: "of a footer", 81: [Long(1), Long(2)]}
+        ),
+    )
+    put(
+        "large_metadata",
+        "60 kB of user metadata, values empty, absent and repeated",
+        simple(
+            key_values=[
+                ("big", "x" * 60_000),
+                ("empty", ""),
+                ("absent", None),
+                ("twice", "1"),
+                ("twice", "2"),
+                ("", "no key"),
+            ]
+        ),
+    )
     whole = simple()
     other = parquet([ID, WORD], [(3, [replace(IDS, pages=[page_v1(3, plain_longs(7, 8, 9))]), WORDS])])
     put("two_footers", "a file after a file: the last footer counts", _joined(whole, other))
@@ -272,14 +373,25 @@ def footers() -> None:
     put("footer_too_long", "a footer longer than the file", whole[:-8] + (10**6).to_bytes(4, "little") + b"PAR1")
     put("rows_not_those", "a count of rows that is not that of its row groups", simple(rows=5))
     put("no_row_groups", "no row groups", parquet([ID, WORD], []))
-    put("empty_row_group", "a row group without rows and pages", parquet([ID, WORD], [
-        (0, [replace(IDS, values=0, pages=[]), replace(WORDS, values=0, pages=[])]), (3, [IDS, WORDS])]))
+    put(
+        "empty_row_group",
+        "a row group without rows and pages",
+        parquet(
+            [ID, WORD], [(0, [replace(IDS, values=0, pages=[]), replace(WORDS, values=0, pages=[])]), (3, [IDS, WORDS])]
+        ),
+    )
     put("file_path", "a column chunk in another file", simple(replace(WORDS, of_chunk={1: "other.parquet"})))
     put("chunk_order", "column chunks in another order than the schema's", _swapped())
-    put("logical_only", "a logical type without the converted one", parquet(
-        [ID, leaf("v", BYTES, OPTIONAL, logical={1: {}})], [(3, [IDS, WORDS])]))
-    put("unknown_logical", "a logical type that no version has", parquet(
-        [ID, leaf("v", BYTES, OPTIONAL, logical={99: {}})], [(3, [IDS, WORDS])]))
+    put(
+        "logical_only",
+        "a logical type without the converted one",
+        parquet([ID, leaf("v", BYTES, OPTIONAL, logical={1: {}})], [(3, [IDS, WORDS])]),
+    )
+    put(
+        "unknown_logical",
+        "a logical type that no version has",
+        parquet([ID, leaf("v", BYTES, OPTIONAL, logical={99: {}})], [(3, [IDS, WORDS])]),
+    )
 
 
 def _joined(first: bytes, second: bytes) -> bytes:
@@ -296,18 +408,53 @@ def _swapped() -> bytes:
 def schemas() -> None:
     """Schemas of old writers."""
     three = replace(IDS, values=3)
+
     def listed(name: str, odd: str, elements: Sequence[dict[int, Any]], path: tuple[str, ...], top: int = 2) -> None:
         column = Column(path, BYTES, 3, [page_v1(3, runs([0, 1, 0]) + runs([1, 1, 1]) + plain_texts("a", "b", "c"))])
         ids = replace(IDS, values=2, pages=[page_v1(2, plain_longs(1, 2))])
         put(name, odd, parquet([ID, *elements], [(2, [ids, column])], top=top))
 
     listed("repeated", "a repeated leaf without LIST", [leaf("v", BYTES, REPEATED, UTF8)], ("v",))
-    listed("repeated_group", "a repeated group without LIST", [group("g", REPEATED, 1), leaf("v", BYTES, REQUIRED, UTF8)], ("g", "v"))
-    listed("list_two_levels", "a list of two levels", [group("l", REQUIRED, 1, LIST_CONVERTED), leaf("array", BYTES, REPEATED, UTF8)], ("l", "array"))
-    listed("list_tuple", "a list of two levels of parquet-thrift", [group("l", REQUIRED, 1, LIST_CONVERTED), leaf("l_tuple", BYTES, REPEATED, UTF8)], ("l", "l_tuple"))
-    listed("list_array_group", "a list of structs called array", [group("l", REQUIRED, 1, LIST_CONVERTED), group("array", REPEATED, 1), leaf("v", BYTES, REQUIRED, UTF8)], ("l", "array", "v"))
-    listed("list_bag", "a list whose group is called bag", [group("l", REQUIRED, 1, LIST_CONVERTED), group("bag", REPEATED, 1), leaf("array_element", BYTES, REQUIRED, UTF8)], ("l", "bag", "array_element"))
-    listed("group_required", "a group that is required", [group("l", REQUIRED, 1), leaf("v", BYTES, REPEATED, UTF8)], ("l", "v"))
+    listed(
+        "repeated_group",
+        "a repeated group without LIST",
+        [group("g", REPEATED, 1), leaf("v", BYTES, REQUIRED, UTF8)],
+        ("g", "v"),
+    )
+    listed(
+        "list_two_levels",
+        "a list of two levels",
+        [group("l", REQUIRED, 1, LIST_CONVERTED), leaf("array", BYTES, REPEATED, UTF8)],
+        ("l", "array"),
+    )
+    listed(
+        "list_tuple",
+        "a list of two levels of parquet-thrift",
+        [group("l", REQUIRED, 1, LIST_CONVERTED), leaf("l_tuple", BYTES, REPEATED, UTF8)],
+        ("l", "l_tuple"),
+    )
+    listed(
+        "list_array_group",
+        "a list of structs called array",
+        [group("l", REQUIRED, 1, LIST_CONVERTED), group("array", REPEATED, 1), leaf("v", BYTES, REQUIRED, UTF8)],
+        ("l", "array", "v"),
+    )
+    listed(
+        "list_bag",
+        "a list whose group is called bag",
+        [
+            group("l", REQUIRED, 1, LIST_CONVERTED),
+            group("bag", REPEATED, 1),
+            leaf("array_element", BYTES, REQUIRED, UTF8),
+        ],
+        ("l", "bag", "array_element"),
+    )
+    listed(
+        "group_required",
+        "a group that is required",
+        [group("l", REQUIRED, 1), leaf("v", BYTES, REPEATED, UTF8)],
+        ("l", "v"),
+    )
     for name, odd, kind, body in (
         ("interval", "INTERVAL", leaf("v", FIXED, REQUIRED, INTERVAL, length=12), bytes(range(12)) * 3),
         ("decimal_legacy", "a decimal in fixed bytes of any length", leaf("v", FIXED, REQUIRED, DECIMAL, length=7, precision=9, scale=2), b"\0\0\0\0\0\1\2" * 3),
@@ -321,10 +468,6 @@ def orc() -> None:
     """Files that only look like ORC."""
     put("zero_length", "no bytes at all", b"", "orc")
     put("magic_alone", "the magic alone", b"ORC", "orc")
-    import io
-
-    import pyarrow.orc
-
     out = io.BytesIO()
     pa.orc.write_table(pa.table({"id": [1, 2, None], "s": ["a", "b", None]}), out, compression="zlib")
     whole = out.getvalue()

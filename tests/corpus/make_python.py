@@ -64,9 +64,12 @@ def with_polars() -> None:
     )
     stamps = [datetime.datetime(1900, 1, 1) + datetime.timedelta(days=700 * n) for n in range(N)]
     for unit in ("ms", "us", "ns"):
-        pl.DataFrame({"t": pl.Series(stamps, dtype=pl.Datetime(unit)), "z": pl.Series(stamps).cast(pl.Datetime(unit)).dt.replace_time_zone("UTC")}).write_parquet(  # noqa: E501
-            target("polars", f"polars_timestamps_{unit}", f"timestamps in {unit}")
-        )
+        pl.DataFrame(
+            {
+                "t": pl.Series(stamps, dtype=pl.Datetime(unit)),
+                "z": pl.Series(stamps).cast(pl.Datetime(unit)).dt.replace_time_zone("UTC"),
+            }
+        ).write_parquet(target("polars", f"polars_timestamps_{unit}", f"timestamps in {unit}"))
     pl.DataFrame({"n": pl.Series([None] * N), "id": range(N)}).write_parquet(
         target("polars", "polars_null_type", "a column of the type null")
     )
@@ -146,22 +149,12 @@ def with_fastparquet() -> None:
     objects = pd.DataFrame({"j": [{"a": n} for n in range(9)], "b": [b"x" * n for n in range(9)]})
     fastparquet.write(target("fastparquet", "fastparquet_json", "JSON and bytes"), objects,
                       object_encoding={"j": "json", "b": "bytes"})  # fmt: skip
-    fastparquet.write(target("fastparquet", "fastparquet_bson", "BSON"), objects[["j"]].assign(id=range(9)),
-                      object_encoding={"j": "bson"}) if _has_bson() else None  # fmt: skip
     fastparquet.write(target("fastparquet", "fastparquet_fixed", "texts of fixed length"),
                       pd.DataFrame({"f": [f"{n:04}" for n in range(9)], "id": range(9)}), fixed_text={"f": 4})  # fmt: skip
 
 
-def _has_bson() -> bool:
-    try:
-        import bson  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def with_arrow_rs() -> None:
-    """arrow-rs in a wheel; the Rust program beside this writes what its options do not."""
+    """Write with arrow-rs in a wheel; the Rust program beside this writes what its options do not."""
     rows = pa.table(people())
     writer = "arrow-rs (arro3-io)"
     for page in ("parquet_1_0", "parquet_2_0"):
@@ -169,13 +162,15 @@ def with_arrow_rs() -> None:
                                writer_version=page, compression="snappy")  # fmt: skip
     arro3.io.write_parquet(rows, target("arro3-io", "arro3_bloom", "Bloom filters", writer),
                            bloom_filter_enabled=True, bloom_filter_ndv=40, compression="zstd(3)")  # fmt: skip
-    arro3.io.write_parquet(rows, target("arro3-io", "arro3_pages", "small pages and row groups", writer), max_row_group_size=16, 
+    arro3.io.write_parquet(rows, target("arro3-io", "arro3_pages", "small pages and row groups", writer), max_row_group_size=16,
                            data_page_size_limit=64, write_batch_size=4)  # fmt: skip
 
 
 def with_pyorc() -> None:
-    """pyorc (ORC C++): every type, codecs, user metadata, Bloom filters, no row index."""
-    stamps = [datetime.datetime(1980, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(days=n) for n in range(N)]
+    """Write with pyorc (ORC C++): every type, codecs, user metadata, Bloom filters, no row index."""
+    stamps = [
+        datetime.datetime(1980, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(days=n) for n in range(N)
+    ]
     kinds: dict[str, list[Any]] = {
         "boolean": [n % 2 == 0 for n in range(N)],
         "tinyint": list(range(N)),
@@ -200,17 +195,17 @@ def with_pyorc() -> None:
 
     def write(name: str, odd: str, columns: dict[str, list[Any]], **options: Any) -> None:
         schema = "struct<" + ",".join(f"c{n}:{kind}" for n, kind in enumerate(columns)) + ">"
-        with open(target("pyorc", f"pyorc_{name}", odd, "pyorc (ORC C++)", "orc"), "wb") as out:  # noqa: PTH123
-            with pyorc.Writer(out, schema, **options) as writer:
-                for number, row in enumerate(zip(*columns.values(), strict=True)):
-                    writer.write(tuple(None if (number + place) % 6 == 5 else v for place, v in enumerate(row)))
-                writer.set_user_metadata(note=b"a value" * 20)
+        path = Path(target("pyorc", f"pyorc_{name}", odd, "pyorc (ORC C++)", "orc"))
+        with path.open("wb") as out, pyorc.Writer(out, schema, **options) as writer:
+            for number, row in enumerate(zip(*columns.values(), strict=True)):
+                writer.write(tuple(None if (number + place) % 6 == 5 else v for place, v in enumerate(row)))
+            writer.set_user_metadata(note=b"a value" * 20)
 
     write("types", "every type but unions", {k: v for k, v in kinds.items() if not k.startswith("union")})
     write("union", "a union", {k: v for k, v in kinds.items() if k.startswith(("union", "int"))})
     write("chars", "CHAR and VARCHAR", {k: v for k, v in kinds.items() if "char" in k})
     write("no_index", "no row index", {k: v for k, v in kinds.items() if k in ("int", "string")}, row_index_stride=0)
-    many = {"int": list(range(4000)), "string": [f"s{n}" for n in range(4000)]}
+    many: dict[str, list[Any]] = {"int": list(range(4000)), "string": [f"s{n}" for n in range(4000)]}
     write("stripes", "many stripes, no row index", many, row_index_stride=0, stripe_size=4096, batch_size=400)
     write("bloom", "Bloom filters", many, bloom_filter_columns=[1, 2])
     write("zero_rows", "no rows", {"int": [], "string": []})

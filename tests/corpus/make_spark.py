@@ -60,11 +60,17 @@ def of_every_version() -> None:
     write("people", "defaults, INT96", PEOPLE)
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     write("people_v2", "V2 data pages", PEOPLE, parquet__writer__version="v2", compression="zstd")
+    blooms: dict[str, Any] = {
+        "parquet.bloom.filter.enabled#email": "true",
+        "parquet.bloom.filter.expected.ndv#email": 20,
+    }
     write("people_groups", "small row groups and pages, Bloom filters, checksums", PEOPLE, parquet__block__size=2048,
           parquet__page__size=128, parquet__block__row__count__limit=11,
-          **{"parquet.bloom.filter.enabled#email": "true", "parquet.bloom.filter.expected.ndv#email": 20})  # fmt: skip
+          **blooms)  # fmt: skip
     write("people", "defaults", PEOPLE, "orc")
-    write("people_bloom", "Bloom filters, zlib", PEOPLE, "orc", compression="zlib", orc__bloom__filter__columns="email,id")
+    write(
+        "people_bloom", "Bloom filters, zlib", PEOPLE, "orc", compression="zlib", orc__bloom__filter__columns="email,id"
+    )
     if int(SERIES[0]) >= 4:
         document = """parse_json('{"a": ' || id || ', "b": ["x", null]}')"""
         write("variant", "VARIANT", f"SELECT id, {document} v FROM range(9)")
@@ -128,7 +134,7 @@ def of_the_newest() -> None:
         ("stripes", "many stripes", {"orc.stripe.size": 4096, "orc.stripe.row.count": 1024}),
         ("utf8_bloom", "Bloom filters of both kinds", {"orc.bloom.filter.columns": "s", "orc.bloom.filter.write.version": "original"}),
     ):  # fmt: skip
-        write(f"many_{name}", odd, many, "orc", **options)
+        write(f"many_{name}", odd, many, "orc", **dict[str, Any](options))
     write("timestamps", "timestamps and instants, old ones too",
           "SELECT TIMESTAMP '1900-01-01 00:00:00' t, TIMESTAMP_NTZ '1500-01-01 00:00:00' n FROM range(9)", "orc")  # fmt: skip
     write("void", "a column without a type", "SELECT id, NULL n FROM range(9)", "orc") if SERIES < "4" else None

@@ -1,101 +1,98 @@
-"""Reads files of the corpus with Spark, those of one schema together, and returns the rows of each as texts."""
+"""Reads files of the corpus with Spark, many in one query, and returns the rows of each as texts."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from sparkcrypt.schema import split_dotted
+from sparkcrypt.spark.jvm.gateway import java_session, jvm
 from tests.corpus.driving import Trial
 from tests.spark.support import said_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-Rows = dict[str, list[str] | str]
-"""File -> its rows, or what Spark said in their place."""
-TOGETHER = 60
-"""The most files in one query; a query's plan grows with them."""
+Rows = dict[tuple[str, str], list[str]]
+"""File and step -> its rows."""
+MOST_COLUMNS = 80
+"""The most columns of files that are read together."""
 
 
 def infer_schemas(session: SparkSession, trials: Iterable[Trial]) -> None:
-    """Keep Spark's own schema of each file, or what it says in its place."""
+    """Keep Spark's own schema of each file, or what Spark says in its place."""
+    java, own = jvm(session), java_session(session)
+    spark_parquet = java.org.apache.spark.sql.execution.datasources.parquet
+    every_column = java.org.apache.parquet.format.converter.ParquetMetadataConverter.NO_FILTER
+    reader, conf = java.org.apache.parquet.hadoop.ParquetFileReader, own.sessionState().newHadoopConf()
+    converter = spark_parquet.ParquetToSparkSchemaConverter(own.sessionState().conf())
     for trial in trials:
         try:
-            trial.spark_schema = _reader(session, trial).load(str(trial.source)).schema.json()
+            if trial.is_orc:
+                trial.spark_schema = session.read.orc(str(trial.source)).schema.json()
+                continue
+            path = java.org.apache.hadoop.fs.Path(str(trial.source))
+            footer = java.org.apache.parquet.hadoop.Footer(path, reader.readFooter(conf, path, every_column))
+            # What a read without a schema does in a job for each file.
+            trial.spark_schema = spark_parquet.ParquetFileFormat.readSchemaFromFooter(footer, converter).json()
         except Exception as error:  # noqa: BLE001 - what Spark says of a file is compared with the manifest
             trial.spark_error = said_of(error)
 
 
-def groups(trials: Iterable[Trial]) -> list[list[Trial]]:
-    """Return the files of one schema and format together."""
-    found: dict[Any, list[Trial]] = defaultdict(list)
+def fields_of(trial: Trial) -> StructType:
+    """Return the columns of a file, none of them required, as a read without a schema has them."""
+    schema: StructType = StructType.fromJson(json.loads(trial.spark_schema or '{"type": "struct", "fields": []}'))
+    for field in schema:
+        field.nullable = True
+    return schema
+
+
+def choose_groups(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """Return files that one schema reads, since none has a column of the name, and of another type, together."""
+    found: list[tuple[list[Trial], dict[str, Any]]] = []
     for trial in trials:
-        if trial.spark_schema is not None:
-            found[trial.spark_schema, trial.is_orc, len(found[trial.spark_schema, trial.is_orc]) // TOGETHER].append(trial)
-    return [group for group in found.values() if group]
+        fields = fields_of(trial)
+        own = {field.name: field.dataType for field in fields}
+        for group, columns in found:
+            alike = all(columns.get(name, kind) == kind for name, kind in own.items())
+            if alike and group[0].is_orc == trial.is_orc and len(own | columns) <= max(MOST_COLUMNS, len(own)):
+                group.append(trial)
+                columns.update(own)
+                break
+        else:
+            found.append(([trial], own))
+    return [group for group, _ in found]
 
 
-def read_rows(
-    session: SparkSession, group: Sequence[Trial], step: str | None, mask: Callable[[str], bool] = lambda _: False
-) -> Rows:
-    """Read files of one schema; if that fails, each alone.
-
-    Args:
-        session: whose policy and keys hold.
-        group: the files.
-        step: which outcome of them; None for the files themselves.
-        mask: whether nulls are put in place of the columns with a tag.
-    """
+def read_rows(session: SparkSession, group: Sequence[Trial], steps: Sequence[str], said: dict[str, str]) -> Rows:
+    """Read steps of files; if that fails, each half of them alone, and note what Spark says of a single one."""
     try:
-        return _read(session, group, step, mask)
+        return _read(session, group, steps)
     except Exception as error:  # noqa: BLE001 - see above
         if len(group) == 1:
-            return {group[0].name: said_of(error)}
-        found: Rows = {}
-        for trial in group:
-            found |= read_rows(session, [trial], step, mask)
-        return found
+            said[group[0].name] = said_of(error)
+            return {}
+        half = len(group) // 2
+        return read_rows(session, group[:half], steps, said) | read_rows(session, group[half:], steps, said)
 
 
-def _read(session: SparkSession, group: Sequence[Trial], step: str | None, mask: Callable[[str], bool]) -> Rows:
-    first = group[0]
-    schema = StructType.fromJson(json.loads(first.spark_schema or "{}"))
-    paths = [str(trial.source if step is None else trial.place(step)) for trial in group]
-    reader = _reader(session, first) if len(group) == 1 else _reader(session, first).schema(schema)
-    frame = reader.load(paths)
-    row = _row(frame, schema, {split_dotted(path) for path, (tag, *_) in first.tags.items() if mask(tag)})
-    found: dict[str, list[str]] = {trial.name: [] for trial in group}
-    if len(group) == 1:
-        found[first.name] = [said for (said,) in frame.select(row).collect()]
-    else:
-        for name, said in frame.select("_metadata.file_name", row).collect():
-            found[name].append(said)
-    return {**found}
-
-
-def _reader(session: SparkSession, trial: Trial) -> Any:
-    return session.read.format("orc" if trial.is_orc else "parquet")
-
-
-def _row(frame: DataFrame, schema: StructType, masked: set[tuple[str, ...]]) -> Column:
-    """Return a row as one text, with nulls in place of some columns."""
-    columns = [_column(F.col(_quoted(field.name)), field, (field.name,), masked) for field in schema]
-    return F.struct(*columns).cast("string") if columns else F.lit("a row")
-
-
-def _column(found: Column, field: StructField, path: tuple[str, ...], masked: set[tuple[str, ...]]) -> Column:
-    if path in masked:
-        return F.lit(None).cast(field.dataType).alias(field.name)
-    if not isinstance(field.dataType, StructType) or not any(deeper[: len(path)] == path for deeper in masked):
-        return found.alias(field.name)
-    inner = [_column(found.getField(below.name), below, (*path, below.name), masked) for below in field.dataType]
-    return F.when(found.isNotNull(), F.struct(*inner)).alias(field.name)
+def _read(session: SparkSession, group: Sequence[Trial], steps: Sequence[str]) -> Rows:
+    fields: dict[str, StructField] = {}
+    for trial in group:
+        fields |= {field.name: field for field in fields_of(trial)}
+    schema = StructType(list(fields.values()))
+    places = {str(trial.place(step)): (trial.name, step) for trial in group for step in steps}
+    frame = session.read.format("orc" if group[0].is_orc else "parquet").schema(schema).load(list(places))
+    columns = [frame[_quoted(name)] for name in fields]
+    row = F.struct(*columns).cast("string") if columns else F.lit("a row")
+    found: Rows = {where: [] for where in places.values()}
+    by_end = {tuple(place.split("/")[-3:]): where for place, where in places.items()}
+    for file, text in frame.select(F.input_file_name(), row).collect():
+        found[by_end[tuple(file.split("/")[-3:])]].append(text)
+    return found
 
 
 def _quoted(name: str) -> str:
