@@ -82,9 +82,9 @@ def find_method(lake: Lake, owner: str, signature: str) -> Any:
 
 def to_array(lake: Lake, *values: Any) -> Any:
     """Return values as an array of Java."""
-    gateway = lake.spark.sparkContext._gateway
-    assert gateway is not None
-    array = gateway.new_array(jvm(lake.spark).java.lang.Object, len(values))
+    made = lake.spark.sparkContext._gateway
+    assert made is not None
+    array = made.new_array(jvm(lake.spark).java.lang.Object, len(values))
     for place, value in enumerate(values):
         array[place] = value
     return array
