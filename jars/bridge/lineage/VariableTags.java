@@ -44,7 +44,7 @@ final class VariableTags {
       }
     } else if (statement.getClass().getSimpleName().equals(FETCH)) {
       List<Object> variables = Calls.list(Calls.call(statement, "targetVariables"));
-      List<Attribute> columns = fetched(Calls.call(statement, "cursor"));
+      List<Attribute> columns = columnsOf(Calls.call(statement, "cursor"));
       for (int i = 0; i < variables.size(); i++) {
         Carried found = new Carried();
         boolean isEach = variables.size() == columns.size(); // else one variable takes them all
@@ -60,7 +60,7 @@ final class VariableTags {
   }
 
   /** Returns the columns of a cursor that was opened, with the tags that its query was given then; none if it was not. */
-  private static List<Attribute> fetched(Object cursor) {
+  private static List<Attribute> columnsOf(Object cursor) {
     Object context = Calls.call(Catalyst.module(CURSORS), "getScriptingContext", Calls.call(Calls.call(cursor, "definition"), "name"));
     Object state = Calls.orNull(Calls.call(context, "getCursorState", cursor));
     Object columns = state == null ? null : Calls.callIfPresent(state, "outputSchema");
