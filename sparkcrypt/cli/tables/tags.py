@@ -134,10 +134,12 @@ def unset(table: str, columns: tuple[str, ...], policy: str | None, as_json: boo
 
         unset_tags(workplace.spark, table, columns)
         rule = loaded.table(Catalog(workplace.spark).table(table).full_name) if loaded else None
-    given = {join_dotted(entry.path).lower(): entry.tags for entry in tags_of_overlay(dict(rule.tags) if rule else {})}
+    tags_by_column = {
+        join_dotted(entry.path).lower(): entry.tags for entry in tags_of_overlay(dict(rule.tags) if rule else {})
+    }
     for column in columns:
-        if column.lower() in given:
-            tags_left = ",".join(given[column.lower()])
+        if column.lower() in tags_by_column:
+            tags_left = ",".join(tags_by_column[column.lower()])
             say(f"warning: {column} still has {tags_left}, by the policy's 'tables'; take it out there too")
     _write_changed(table, dict.fromkeys(columns, ()), as_json)
 

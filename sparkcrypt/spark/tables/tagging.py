@@ -181,17 +181,19 @@ def unset_tags(spark: SparkSession, name: str, columns: Iterable[str]) -> None:
     catalog = Catalog(spark)
     table = catalog.table(name)
     schema = schema_from_spark(table.schema_json)
-    named = {column: split_dotted(column) for column in columns}
-    gone = {tagged.path for tagged in tags_of_properties(table.options)} - set(_nodes(schema))
-    paths = [_resolve_column(schema, table, column) for column, path in named.items() if path not in gone]
+    paths_by_name = {column: split_dotted(column) for column in columns}
+    lost_columns = {tagged.path for tagged in tags_of_properties(table.options)} - set(_nodes(schema))
+    paths = [
+        _resolve_column(schema, table, column) for column, path in paths_by_name.items() if path not in lost_columns
+    ]
     tagged_paths = {_logical(schema, tagged.path) for tagged in tags_of_table(spark, table)}
     history_by_path = history_of_properties(table.options)
     history = {path: (*history_by_path.get(path, ()), PLAINTEXT) for path in paths if path in tagged_paths}
     catalog.set_options(
         table, {history_property(path): ",".join(dict.fromkeys(entries)) for path, entries in history.items()}
     )
-    of_gone = tuple(tag_property(path) for path in named.values() if path in gone)
-    catalog.unset_options(table, (*_tag_properties(table, paths), *of_gone))
+    of_lost_columns = tuple(tag_property(path) for path in paths_by_name.values() if path in lost_columns)
+    catalog.unset_options(table, (*_tag_properties(table, paths), *of_lost_columns))
     _write_schema(catalog, catalog.table(name), dict.fromkeys(paths, ()))
     remember_name(spark, catalog.table(name))
 
