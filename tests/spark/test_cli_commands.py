@@ -88,12 +88,14 @@ def test_tags_are_set_in_both_places(ended: Ended) -> None:
 
 
 def test_plaintext_files_are_drift(ended: Ended) -> None:
-    """Before the run every file drifts, which ends with 2 and not with an error."""
-    assert ended.code("plan before") == 2
+    """Before the run every file drifts; the keys that are not made yet are named, and the code is theirs."""
+    assert ended.code("plan before") == 69
     found = ended.document("plan before")
     assert (found["files_total"], found["files_matching"], found["files_drifted"]) == (2, 0, 2)
     assert {drift["kind"] for drift in found["drift"]} == {"plaintext"}
     assert ended.errors("plan before") == ""
+    assert [key["key_id"] for key in found["missing_keys"]] == ["audit", "footer", "pii"]
+    assert "keys create pii --policy FILE" in ended.text("plan text")
     assert "2 files in 2 units: 2 differ from the plan" in ended.text("plan text")
 
 

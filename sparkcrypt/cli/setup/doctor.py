@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -147,15 +146,13 @@ def _examine(examination: Examination, workplace: Workplace, uri: str, table: st
 def _examine_keys(examination: Examination, policy: Policy) -> bool:
     """Check the key service and each key; return True if all keys can be used."""
     if policy.key_service.type == "local":
-        well = examination.check(
+        examination.check(
             "key directory",
             lambda: check_local_directory(policy.key_service),
             "mount it, or give its absolute path in the policy: a relative one counts from the policy file's folder, "
             "which a copy changes; in a new set-up `sparkcrypt keys create` makes it with the right modes; on one that "
             "is there: chmod 700, and 600 on files",
         )
-        if not well and not Path(str(policy.key_service.options.get("path", ""))).is_dir():
-            return False
     if not examination.check(
         "key service",
         lambda: check_key_service(policy),
