@@ -60,6 +60,8 @@ LATER = {
     "TIME(6)": ((4, 1), ("TIME'00:00:00'", "TIME'23:59:59.999999'")),
 }
 VALUES |= {kind: values for kind, (least, values) in LATER.items() if least <= VERSION}
+NEW_CALENDAR = {f"spark.sql.parquet.{kind}RebaseModeInWrite": "CORRECTED" for kind in ("datetime", "int96")}
+"""The default of Spark 4; Spark 3.5 refuses to write old dates."""
 WAYS: dict[str, dict[str, str]] = {
     "as it is": {},
     "V2 pages, microseconds": {
@@ -101,7 +103,7 @@ def fill(lake: Lake, name: str, conf: dict[str, str]) -> None:
     told = ", ".join(f"{column} {kind}" for column, kind in columns.items())
     tags = ", ".join(f"'parquet.sparkcrypt.tags.{column}'='pii'" for column in columns)
     lake.sql(f"CREATE TABLE {name} (id INT, {told}) USING parquet OPTIONS ({tags})")
-    for key, value in conf.items():
+    for key, value in (NEW_CALENDAR | conf).items():
         lake.spark.conf.set(key, value)
     lake.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ * FROM ({' UNION ALL '.join(rows)})")
     for key in conf:
