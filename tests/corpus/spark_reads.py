@@ -86,14 +86,9 @@ def _read(session: SparkSession, group: Sequence[Trial], steps: Sequence[str]) -
     schema = StructType(list(fields.values()))
     places = {str(trial.place(step)): (trial.name, step) for trial in group for step in steps}
     frame = session.read.format("orc" if group[0].is_orc else "parquet").schema(schema).load(list(places))
-    columns = [frame[_quoted(name)] for name in fields]
-    row = F.struct(*columns).cast("string") if columns else F.lit("a row")
+    row = F.struct("*").cast("string") if fields else F.lit("a row")
     found: Rows = {where: [] for where in places.values()}
     by_end = {tuple(place.split("/")[-3:]): where for place, where in places.items()}
     for file, text in frame.select(F.input_file_name(), row).collect():
         found[by_end[tuple(file.split("/")[-3:])]].append(text)
     return found
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

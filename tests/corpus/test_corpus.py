@@ -141,11 +141,11 @@ def _check_denied(trial: Trial, poor: Policy) -> None:
         return
     masked = opened(trial, "encrypted", poor, on_denied="null").to_table()
     assert masked.num_rows == whole.num_rows
-    for name, values, was in zip(masked.column_names, masked.columns, whole.columns, strict=True):
+    for place, name in enumerate(masked.column_names):
         if trial.tags.get((name,)) == DENIED:
-            assert values.null_count == len(values), name
+            assert masked.column(place).null_count == masked.num_rows, name
         elif not any(path[0] == name for path, tag in trial.tags.items() if tag == DENIED):
-            assert repr(values.to_pylist()) == repr(was.to_pylist()), name
+            assert plain(masked.select([place])) == plain(whole.select([place])), name
 
 
 def test_spark_refuses_denied_columns(driven: Driven) -> None:
@@ -161,12 +161,12 @@ def test_tables_of_many_writers(corpus_lake: Lake, policy: Policy, poor: Policy,
     folder = corpus_lake.root / f"people_{kind}"
     folder.mkdir()
     for file in sorted(FILES.glob(f"*_people_*.{kind}")):
-        of_other_types = file.name.startswith("go_") or "zero" in file.name
+        of_other_types = file.name.startswith(("go_", "polars_")) or "zero" in file.name
         if not of_other_types and load()[file.name].keys().isdisjoint({"spark", "refused"}):
             shutil.copy(file, folder)
     configure(session, policy)
     columns = "id BIGINT, email STRING, score DOUBLE, member BOOLEAN, born DATE, seen TIMESTAMP, owed DECIMAL(10, 2)"
-    more = "phones ARRAY<STRING>, home STRUCT<city: STRING>"
+    more = "phones ARRAY<STRING>, home STRUCT<city: STRING, zip: INT>"
     session.sql(f"CREATE TABLE {name} ({columns}, {more}) USING {kind} LOCATION '{folder.as_uri()}'")
     files = len(list(folder.iterdir()))
 
