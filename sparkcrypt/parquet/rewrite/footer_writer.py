@@ -62,7 +62,7 @@ _CHUNK_IN_CLEAR = frozenset(
     )
 )
 
-_LEAKING_KEYS = ("PANDAS_ATTRS", "geo")
+_LEAKING_KEYS = ("PANDAS_ATTRS", "geo", "huggingface", "r")
 _LEAKING_WORDS = ("hoodie", "hudi")
 _ARROW_SCHEMA = "ARROW:schema"
 

@@ -136,6 +136,8 @@ KEY, VALUE = KeyValue.key.key, KeyValue.value.key
 LEAKING = {
     "PANDAS_ATTRS": "{}",
     "geo": GEO,
+    "huggingface": '{"info": {"features": {"secret": {"names": ["a", "b"], "_type": "ClassLabel"}}}}',
+    "r": "A\n3\nlabels",
     "hoodie_min_record_key": LOW,
     "hoodie_max_record_key": HIGH,
     "hoodie_bloom_filter_type_code": "SIMPLE",
@@ -172,10 +174,11 @@ def test_key_values_stay_where_nothing_is_told(tmp_path: Path, encryption: FileE
 def test_arrow_schema_repeats_them(tmp_path: Path, entry: str) -> None:
     """``ARROW:schema`` holds the same entries once more, in base64, and loses them too."""
     plain = write_plain(tmp_path / "plain", secrets().replace_schema_metadata({entry: LEAKING[entry], "k": "v"}))
-    assert entry.encode() in texts(plain)
+    told = max(entry, LEAKING[entry], key=len).encode()  # "r" alone is anywhere
+    assert told in texts(plain)
     result = rewrite_file(plain, tmp_path / "out", encryption=new_encryption(("secret",), footer_mode="plaintext"))
     assert names(tmp_path / "out") == ["k", "ARROW:schema"]
-    assert entry.encode() not in texts(tmp_path / "out")
+    assert told not in texts(tmp_path / "out")
     assert any("ARROW:schema" in note for note in result.notes)
     assert arrow_read(tmp_path / "out").to_pydict() == secrets().to_pydict()
 
