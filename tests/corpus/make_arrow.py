@@ -207,11 +207,11 @@ def nested() -> None:
     for level in range(24):
         deep = {f"l{level}": deep} if level % 2 else [deep]
     parquet("deep", "24 levels of lists and structs", {"d": [deep, None], "id": [1, 2]})
-    one = pa.struct([("only", pa.int32())])
+    only = pa.struct([("only", pa.int32())])
     parquet("required", "required columns, nested too", pa.table(
-        [pa.array(range(N)), pa.array([[{"only": n}] for n in range(N)], pa.list_(pa.field("element", one, nullable=False)))],
+        [pa.array(range(N)), pa.array([[{"only": n}] for n in range(N)], pa.list_(pa.field("element", only, nullable=False)))],
         pa.schema([pa.field("id", pa.int64(), nullable=False),
-                   pa.field("l", pa.list_(pa.field("element", one, nullable=False)), nullable=False)]),
+                   pa.field("l", pa.list_(pa.field("element", only, nullable=False)), nullable=False)]),
     ))  # fmt: skip
     parquet("list_views", "lists as views", {"l": pa.array([[1], [], None, [2, 3]], pa.list_view(pa.int32()))})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.local.keystore import KeyDirectory, MasterKey
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.parquet import FileSummary, KeyRequest, inspect_file
+from sparkcrypt.parquet import FileSummary, KeyRequest, inspect_file, read_footer
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
@@ -325,3 +326,13 @@ def clear_global(session: SparkSession) -> None:
 def conf_has_jar(session: SparkSession) -> bool:
     """Return whether a test has loaded the jar into the JVM."""
     return session._jvm is not None and "JavaClass" in type(jvm(session).io.sparkcrypt.PolicyRegister).__name__
+
+
+def notes_of(folder: Path, policy: Policy) -> dict[str, Any]:
+    """Return what the files of a folder, which say the same, note of their columns."""
+    file = data_files(folder)[0]
+    footer = read_footer(file, retrieve_key=retriever(policy))
+    assert footer.metadata is not None
+    (text,) = (entry.value for entry in footer.metadata.key_value_metadata or () if entry.key == names.SPARK_SCHEMA)
+    fields = json.loads(text or "")["fields"]
+    return {field["name"]: field["metadata"]["lineage"] for field in fields if "lineage" in field["metadata"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,6 @@ from sparkcrypt.backfill.many.passes import backfill
 from sparkcrypt.backfill.many.plan import plan_target
 from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.errors import PlanError, VerificationError
-from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet import read_footer
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -26,11 +23,10 @@ from tests.spark.fixtures import new_lake
 from tests.spark.support import (
     Lake,
     assert_plaintext,
-    data_files,
     encrypted_columns,
     footers,
+    notes_of,
     refusal,
-    retriever,
     rows_of,
 )
 
@@ -234,13 +230,3 @@ def test_files_say_where_their_columns_come_from(site: Site) -> None:
     assert (traced.exit_code, traced.unknown) == (0, {})
     with pytest.raises(PlanError, match="nosuch"):
         trace_lineage(lake.spark, policy, tables=["nosuch"])
-
-
-def notes_of(folder: Path, policy: Policy) -> dict[str, Any]:
-    """Return what the files of a folder, which say the same, note of their columns."""
-    file = data_files(folder)[0]
-    footer = read_footer(file, retrieve_key=retriever(policy))
-    assert footer.metadata is not None
-    (text,) = (entry.value for entry in footer.metadata.key_value_metadata or () if entry.key == SPARK_SCHEMA)
-    fields = json.loads(text or "")["fields"]
-    return {field["name"]: field["metadata"]["lineage"] for field in fields if "lineage" in field["metadata"]}

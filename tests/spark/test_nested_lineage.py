@@ -13,8 +13,7 @@ from sparkcrypt.cli.tables.lineage import lineage_text
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import plan_shredding
-from tests.spark.support import Lake
-from tests.spark.test_inherited_tags import notes_of
+from tests.spark.support import Lake, notes_of
 
 pytestmark = pytest.mark.spark
 

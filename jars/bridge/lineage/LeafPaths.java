@@ -34,7 +34,7 @@ final class LeafPaths {
    * @param known logical names, in lower case, below the column to what has tags that are not in its metadata; if the column does
    *     not have one of them, all leaves are returned
    */
-  static List<List<String>> tagged(Attribute column, Set<List<String>> known) {
+  static List<List<String>> listTagged(Attribute column, Set<List<String>> known) {
     LeafPaths paths = new LeafPaths(known);
     boolean whole = !FieldTags.of(column.metadata()).isEmpty();
     paths.add(column.dataType(), List.of(), List.of(), whole);
