@@ -146,6 +146,25 @@ assert "sparkcrypt" not in sys.modules
     assert "read 2" in output
 
 
+def test_configure_where_conf_has_launched(conf_dir: Path, java: dict[str, str], tmp_path: Path) -> None:
+    """In a session that conf lines launched, ``configure`` passes its probe, whose tags no policy has, and changes nothing."""
+    script = tmp_path / "job.py"
+    script.write_text(f"""
+import sys
+sys.path.insert(0, "{ROOT}")
+import sparkcrypt
+from pyspark.sql import SparkSession, functions as F
+spark = SparkSession.builder.getOrCreate()
+sparkcrypt.configure(spark, sparkcrypt.load_policy("{tmp_path / "p" / "policy.yaml"}"))
+email = F.lit("{SECRET}").alias("email", metadata={{"tags": "pii"}})
+spark.range(2).select("id", email, F.lit("{PLAIN}").alias("n")).write.parquet("out")
+print("read", spark.read.parquet("out").count())
+""")
+    output = run_spark(tmp_path, conf_dir, java, str(spark_home() / "bin" / "spark-submit"), str(script))
+    assert_encrypted(tmp_path / "out", make_policy(tmp_path / "p"), {"email": "pii"})
+    assert "read 2" in output
+
+
 @pytest.mark.services
 def test_spark_connect(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
     """A Connect client of a server launched with the lines of ``sparkcrypt conf`` encrypts, reads, and is refused.

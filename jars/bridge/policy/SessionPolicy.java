@@ -175,6 +175,21 @@ final class SessionPolicy {
     return new SessionConf(hadoopConf()).request(op, new Path(path));
   }
 
+  /**
+   * Returns such a request about one write of the program.
+   *
+   * @param token the token among the options of the write; it counts if it is of a policy for this write alone
+   */
+  ObjectNode request(String op, String path, String token) {
+    Configuration conf = hadoopConf();
+    if (RegisteredPolicies.isOwn(token)) {
+      conf.set(Names.SESSION_TOKEN, token);
+      conf.set(Names.POLICY, RegisteredPolicies.policyOf(token));
+      conf.unset(Names.KEY_SERVICE);
+    }
+    return new SessionConf(conf).request(op, new Path(path));
+  }
+
   Configuration hadoopConf() {
     return (Configuration) Calls.call(Calls.call(session, "sessionState"), "newHadoopConf");
   }

@@ -7,6 +7,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.TreeMap;
 import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.Metadata;
@@ -43,10 +44,10 @@ final class ClearValuesGuard {
    * @return the metadata of the columns that may not be written with all that they have
    */
   Map<String, Metadata> checkWrite(LogicalPlan command, StructType written, LostTagsGuard.Target target) {
-    ObjectNode request = request("check_written", target.folder(), written, target.properties());
     Object table = WriteQueries.createdTable(command);
-    addOptions(request, table == null ? null : Calls.call(Calls.call(table, "storage"), "properties"));
-    OPTIONS.forEach(name -> addOptions(request, Calls.callIfPresent(command, name)));
+    Map<String, String> options = table == null ? new TreeMap<>() : optionsIn(Calls.call(Calls.call(table, "storage"), "properties"));
+    OPTIONS.forEach(name -> options.putAll(optionsIn(Calls.callIfPresent(command, name))));
+    ObjectNode request = request("check_written", target.folder(), written, target.properties(), options);
     request.put("is_parquet", SinkGuard.sinkOf(command) == null);
     Map<String, Metadata> kept = new LinkedHashMap<>();
     textsIn(Helper.ask(request).path("metadata")).forEach((name, json) -> kept.put(name, Metadata.fromJson(json)));
@@ -56,7 +57,7 @@ final class ClearValuesGuard {
   /** Judges the metadata of a table that is created without rows. */
   void checkEmpty(Object table) {
     if (FieldTags.hasMetadata(TableEntry.schema(table))) {
-      Helper.ask(request("check_written", folderOf(table), TableEntry.schema(table), TableEntry.writerProperties(table)));
+      Helper.ask(request("check_written", folderOf(table), TableEntry.schema(table), TableEntry.writerProperties(table), new TreeMap<>()));
     }
   }
 
@@ -65,8 +66,7 @@ final class ClearValuesGuard {
     if (!SAYING.matcher(written.json()).find()) {
       return Map.of(); // the helper takes some 10 ms for a thousand columns
     }
-    ObjectNode request = request("check_written", folder, written, told).put("is_parquet", true);
-    addOptions(request, options);
+    ObjectNode request = request("check_written", folder, written, told, optionsIn(options)).put("is_parquet", true);
     return textsIn(Helper.ask(request).path("options"));
   }
 
@@ -80,7 +80,7 @@ final class ClearValuesGuard {
   void checkBuckets(Object table, StructType columns, boolean isNew) {
     Object buckets = Calls.orNull(Calls.call(table, "bucketSpec"));
     if (buckets != null) {
-      ObjectNode request = request("check_bucketing", folderOf(table), columns, TableEntry.writerProperties(table));
+      ObjectNode request = request("check_bucketing", folderOf(table), columns, TableEntry.writerProperties(table), new TreeMap<>());
       request.put("target", TableEntry.name(table)).put("is_new", isNew);
       Calls.list(Calls.call(buckets, "bucketColumnNames")).forEach(name -> request.withArray("columns").add((String) name));
       Helper.ask(request).path("warnings").forEach(warning -> LOG.warn("{}", warning.asText()));
@@ -94,7 +94,7 @@ final class ClearValuesGuard {
           .walk(frames -> frames.map(ClearValuesGuard::naming).filter(Objects::nonNull).findFirst())
           .ifPresent(operation -> {
             StructType naming = new StructType().add(columns.fields()[0]); // of transpose's query, the column that names the others
-            Helper.ask(request("refuse_naming", "/", naming, Map.of()).put("operation", operation));
+            Helper.ask(request("refuse_naming", "/", naming, Map.of(), new TreeMap<>()).put("operation", operation));
           });
     }
   }
@@ -107,9 +107,11 @@ final class ClearValuesGuard {
     return owner.contains(".ResolveTranspose") ? "transpose" : null;
   }
 
-  private ObjectNode request(String op, String folder, StructType columns, Map<String, String> told) {
-    ObjectNode request = policy.request(op, folder).put("schema", columns.json());
-    told.forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
+  private ObjectNode request(
+      String op, String folder, StructType columns, Map<String, String> told, Map<String, String> options) {
+    ObjectNode request = policy.request(op, folder, options.remove(Names.SESSION_TOKEN)).put("schema", columns.json());
+    told.forEach(((ObjectNode) request.get("properties"))::put);
+    options.forEach(((ObjectNode) request.get("properties"))::put);
     return request;
   }
 
@@ -119,12 +121,9 @@ final class ClearValuesGuard {
     return found;
   }
 
-  private static void addOptions(ObjectNode request, Object options) {
-    if (options != null && !(options instanceof Map)) { // Java's are of sources of version 2, which encrypt nothing
-      Map<String, String> told = TableEntry.ofSparkcrypt(options);
-      told.remove(Names.SESSION_TOKEN);
-      told.forEach(((ObjectNode) request.get("properties"))::put);
-    }
+  private static Map<String, String> optionsIn(Object options) {
+    boolean isScala = options != null && !(options instanceof Map); // Java's are of sources of version 2, which encrypt nothing
+    return isScala ? TableEntry.ofSparkcrypt(options) : new TreeMap<>();
   }
 
   private static String folderOf(Object table) {
