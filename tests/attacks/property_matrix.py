@@ -108,6 +108,7 @@ NOT_OF_A_TABLE = {
     "sparkcrypt.places": "a mark in plans",
     "orc.schema": "a part of another name",
     "spark.sql.catalog": "a prefix, which doctor lists",
+    "spark.sql.catalogImplementation": "of the launch, for a message",
     "parquet.field.id": "in the metadata of fields",
     "spark.app.id": "set by Spark",
     "spark.driver.extraClassPath": "a line that `sparkcrypt conf` prints",
@@ -128,6 +129,7 @@ NOT_OF_A_TABLE = {
     "sparkcrypt.policy.digest": "in footers",
     "sparkcrypt.purged": "in footers",
     "sparkcrypt.python": "a system property of a program without Spark",
+    "sparkcrypt.type": "in the metadata of Arrow's fields",
 }
 """What has the form of a property's name and is none that a session, table, write or read has."""
 
