@@ -67,16 +67,16 @@ def routes_to(month: str, spark: SparkSession, policy: Policy, folders: list[str
         return [row[0] for row in spark.sql(f"SELECT {column} FROM {TABLE} WHERE {where}").collect()]
 
     def with_nulls() -> list[Any]:
-        frame = sparkcrypt.read_table(spark, TABLE, policy, on_denied="null")
+        frame = sparkcrypt.read_table(spark, TABLE, policy, on_denied="mask")
         return [row.email for row in frame.where(where).collect()]
 
-    def by_arrow(mode: Literal["error", "null"]) -> list[Any]:
+    def by_arrow(mode: Literal["error", "mask"]) -> list[Any]:
         condition = pc.field("ingest_date") == date.fromisoformat(f"{month}-15")
         rows = open_table(folders, policy, table=TABLE, on_denied=mode).to_table(["email"], condition)
         return list(rows["email"].to_pylist())
 
     def by_duckdb() -> list[Any]:
-        stream = open_table(folders, policy, table=TABLE, on_denied="null").scan(["email", "ingest_date"])
+        stream = open_table(folders, policy, table=TABLE, on_denied="mask").scan(["email", "ingest_date"])
         with duckdb.connect() as connection:
             connection.register("stream", stream)
             return [row[0] for row in connection.sql(f"SELECT email FROM stream WHERE {where}").fetchall()]
@@ -85,7 +85,7 @@ def routes_to(month: str, spark: SparkSession, policy: Policy, folders: list[str
         "Spark SQL": lambda: by_spark("email"),
         "Spark, nulls asked for": with_nulls,
         "pyarrow": lambda: by_arrow("error"),
-        "pyarrow, nulls asked for": lambda: by_arrow("null"),
+        "pyarrow, nulls asked for": lambda: by_arrow("mask"),
         "DuckDB, nulls asked for": by_duckdb,
         "Spark SQL, column ssn": lambda: by_spark("ssn"),
     }

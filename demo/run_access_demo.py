@@ -120,7 +120,7 @@ def show_routes(server: ThriftServer, work: Path, folder: str) -> None:
             check(f"{user} by {route}", found, ALLOWED[user])
             table.add_row(user, route, "; ".join(found))
         policy = load_policy(work / "policy.yaml", principal=user)
-        read = read_table(folder, policy, table="default.staff", tags=TAGS, on_denied="null", principal=user)
+        read = read_table(folder, policy, table="default.staff", tags=TAGS, on_denied="mask", principal=user)
         rows = [["NULL" if value is None else str(value) for value in row.values()] for row in read.to_pylist()]
         found = sorted(map(" ".join, rows))
         check(f"{user} by pyarrow", found, ALLOWED[user])

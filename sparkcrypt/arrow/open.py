@@ -22,8 +22,8 @@ from sparkcrypt.policy.model import OnDenied as PolicyMode
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import property_name, split_dotted
 
-OnDenied = Literal["error", "null", "drop"]
-_MODES: dict[OnDenied | None, PolicyMode | None] = {None: None, "error": "error", "null": "mask", "drop": "mask"}
+OnDenied = Literal["error", "mask", "drop"]
+_MODES: dict[OnDenied | None, PolicyMode | None] = {None: None, "error": "error", "mask": "mask", "drop": "mask"}
 _NEVER = (
     names.POLICY,
     names.KEY_SERVICE,
@@ -59,8 +59,8 @@ def open_table(
         tags: column path -> tags that neither the rule nor Spark's schema in the files has.
         properties: the table's properties in the metastore (``SHOW TBLPROPERTIES``), with its UUID, tags and history;
             all but sparkcrypt's are ignored.
-        on_denied: ``error``: a denied column is an error; ``null``: denied leaves are null, in the partitions where
-            they are denied, and their siblings keep their values; ``drop``: as ``null``, and top-level columns that are
+        on_denied: ``error``: a denied column is an error; ``mask``: denied leaves are null, in the partitions where
+            they are denied, and their siblings keep their values; ``drop``: as ``mask``, and top-level columns that are
             denied in every partition are left out.  None: the policy's tags decide.  A tag whose rule has
             ``on_denied: error`` is an error in every mode.
         schema: the table's schema, if it is not that of the first file; it may have types for partition columns.
@@ -76,7 +76,7 @@ def open_table(
             the policy's access_log is required and cannot be written.
     """
     if on_denied not in _MODES:
-        raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, null, drop")
+        raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, mask, drop")
     settings = settings or {}
     listed = find_files(_folders(path, policy, table), settings)
     table_properties = gather_properties(table, tags or {}, properties or {})

@@ -43,7 +43,7 @@ from sparkcrypt.parquet.file.source import naming, open_source
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
 
-OnOrcDenied = Literal["error", "null"]
+OnOrcDenied = Literal["error", "mask"]
 _IN_PARQUET = {
     "list": {"_elem": ("list", "element")},
     "map": {"_key": ("key_value", "key"), "_value": ("key_value", "value")},
@@ -125,7 +125,7 @@ def open_orc(
         policy: names the key service.
         columns: names of top-level columns, in the order wanted; None for all.
         filter: rows for which it is null or false are left out; a masked column is null in it.
-        on_denied: result for columns whose key is denied or missing: ``error``, or ``null``.  A tag whose rule has
+        on_denied: result for columns whose key is denied or missing: ``error``, or ``mask``.  A tag whose rule has
             ``on_denied: error`` is an error in both modes.
         table: the table's name, for finding the policy's rule, for messages and for access events.
         properties: the table's properties in the metastore (``SHOW TBLPROPERTIES``), with its UUID, tags and history.
@@ -144,8 +144,8 @@ def open_orc(
         FormatError: the file is damaged, or uses a feature that is not supported (`UnsupportedFileError`).
         StorageError: the file cannot be accessed, or the policy's access_log is required and cannot be written.
     """
-    if on_denied not in ("error", "null"):
-        raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, null")
+    if on_denied not in ("error", "mask"):
+        raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, mask")
     where = place(path, settings or {})
     reader = Reader(policy, table, principal or getpass.getuser(), lifetime_seconds)
     with open_source(where) as file, naming(path):
@@ -160,7 +160,7 @@ def open_orc(
     read = {column.number: column for column in (*wanted, *filtered)}
     name = table or str(PurePosixPath(path).parent)
     events = ReadEvents(open_log(policy.access_log), name, reader.principal, run_state=policy.run_state)
-    opening = _Opening(reader, path, events, masks=on_denied == "null")
+    opening = _Opening(reader, path, events, masks=on_denied == "mask")
     keys = LocalKeys(path, opening.open)
     with naming(path):
         for variant in variants_read(tail, tuple(read.values())):

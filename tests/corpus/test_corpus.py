@@ -139,7 +139,7 @@ def _check_denied(trial: Trial, poor: Policy) -> None:
         opened(trial, "encrypted", poor).to_table()
     if not trial.tags:  # nulls are for columns with a tag
         return
-    masked = opened(trial, "encrypted", poor, on_denied="null").to_table()
+    masked = opened(trial, "encrypted", poor, on_denied="mask").to_table()
     assert masked.num_rows == whole.num_rows
     for place, name in enumerate(masked.column_names):
         if trial.tags.get((name,)) == DENIED:

@@ -144,7 +144,7 @@ def test_denied_columns_are_errors_by_name(policy: Policy, small: str, tmp_path:
 def test_nulls_in_place_of_denied_columns(policy: Policy, small: str, tmp_path: Path) -> None:
     """Denied leaves are null and their siblings stay; in filters too; a tag's error outranks nulls."""
     plain, poor = pa.orc.ORCFile(file("java_zlib")).read(), lacking(policy, tmp_path, "pii", "fin")
-    opened = open_orc(small, poor, ["id", "name", "st", "li"], on_denied="null")
+    opened = open_orc(small, poor, ["id", "name", "st", "li"], on_denied="mask")
     assert opened.masked == {
         "name": "key pii of tag pii is missing",
         "st.y": "key pii of tag pii is missing",
@@ -164,9 +164,9 @@ def test_nulls_in_place_of_denied_columns(policy: Policy, small: str, tmp_path: 
         (masked.is_null(), 2500),
         (masked.is_null() & (pc.field("id") < 9), 9),
     ):
-        assert open_orc(small, poor, ["id"], condition, on_denied="null").to_table().num_rows == count
+        assert open_orc(small, poor, ["id"], condition, on_denied="mask").to_table().num_rows == count
     with pytest.raises(KeyNotFoundError, match="column dec cannot be read"):
-        open_orc(small, lacking(policy, tmp_path, "strict"), on_denied="null")
+        open_orc(small, lacking(policy, tmp_path, "strict"), on_denied="mask")
 
 
 def test_a_map_without_its_keys_is_null_as_a_whole() -> None:
@@ -181,10 +181,10 @@ def test_a_map_without_its_keys_is_null_as_a_whole() -> None:
 def test_strict_projection_refuses_names_of_masked_columns(policy: Policy, small: str, tmp_path: Path) -> None:
     """In columns and filters; without a list of columns they are null."""
     poor = replace(lacking(policy, tmp_path, "pii"), strict_projection=True)
-    assert open_orc(small, poor, on_denied="null").to_table()["name"].null_count == 2500
+    assert open_orc(small, poor, on_denied="mask").to_table()["name"].null_count == 2500
     for asked in ({"columns": ["name"]}, {"columns": ["id"], "filter": pc.field("name").is_null()}):
         with pytest.raises(KeyNotFoundError, match="column name cannot be named by"):
-            open_orc(small, poor, on_denied="null", **asked)
+            open_orc(small, poor, on_denied="mask", **asked)
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,12 @@ def test_only_a_denial_gives_nulls(
     with pytest.raises(error, match="no"):
         open_orc(small, fresh, ["name"])
     if is_null:
-        opened = open_orc(small, fresh, ["name"], on_denied="null")
+        opened = open_orc(small, fresh, ["name"], on_denied="mask")
         assert opened.masked == {"name": "key pii of tag pii is denied"}
         assert opened.to_table()["name"].null_count == 2500
     else:
         with pytest.raises(error, match="no"):
-            open_orc(small, fresh, ["name"], on_denied="null")
+            open_orc(small, fresh, ["name"], on_denied="mask")
 
 
 @pytest.mark.parametrize("required", [False, True])
@@ -218,7 +218,7 @@ def test_each_opening_leaves_access_events(policy: Policy, small: str, tmp_path:
     logged = replace(policy, access_log=AccessLogRule(str(tmp_path / "log"), required))
     poor = lacking(logged, tmp_path, "pii")
     open_orc(small, logged, ["name"], table="db.t", principal="ann")
-    open_orc(small, poor, ["name"], table="db.t", principal="bob", on_denied="null")
+    open_orc(small, poor, ["name"], table="db.t", principal="bob", on_denied="mask")
     with pytest.raises(KeyNotFoundError):
         open_orc(small, poor, ["name"], table="db.t", principal="eve")
     found = read_accesses(tmp_path / "log", "db.t.name", datetime.now(timezone.utc).date()).accesses
@@ -234,7 +234,7 @@ def test_what_cannot_be_asked_is_refused(policy: Policy, small: str, tmp_path: P
     cases: tuple[tuple[str, dict[str, Any]], ...] = (
         ("column 'nam' is not in .*small.orc; allowed: id, name, st", {"columns": ["nam"]}),
         ("columns id, id: one is named twice; allowed: each once", {"columns": ["id", "id"]}),
-        ("on_denied is 'mask'; allowed: error, null", {"on_denied": "mask"}),
+        ("on_denied is 'null'; allowed: error, mask", {"on_denied": "null"}),
         ("the filter .* does not fit .*small.orc", {"filter": pc.field("nam") == 1}),
     )
     for why, asked in cases:

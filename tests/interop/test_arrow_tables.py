@@ -242,10 +242,10 @@ def test_denied_leaves_are_nulls_and_siblings_stay(tmp_path: Path, policy: Polic
     """Denied leaves of structs, lists and maps are null; a map without keys, and what has no leaf left, is so whole."""
     writer = TableWriter(tmp_path / "n", policy)
     writer.write("a.parquet", pa.Table.from_pylist(FULL, NESTED), dict.fromkeys(PARQUET, "pii"))
-    rich = open_table(str(tmp_path / "n"), policy, tags=LEAVES, on_denied="null")
+    rich = open_table(str(tmp_path / "n"), policy, tags=LEAVES, on_denied="mask")
     assert rich.to_table().to_pylist() == FULL
     assert rich.masked == {}
-    poor = open_table(str(tmp_path / "n"), lacking(policy, tmp_path, "pii"), tags=LEAVES, on_denied="null")
+    poor = open_table(str(tmp_path / "n"), lacking(policy, tmp_path, "pii"), tags=LEAVES, on_denied="mask")
     assert poor.masked == dict.fromkeys(LEAVES, "key pii of tag pii is missing")
     assert pa.Table.from_batches(poor.to_batches(batch_size=batch_size)).to_pylist() == MASKED
     assert poor.schema.equals(NESTED)
@@ -282,7 +282,7 @@ def drop_names(value: Any, names: set[str]) -> Any:
 
 def test_masked_columns_are_null_in_filters(folder: Path, policy: Policy, tmp_path: Path) -> None:
     """A comparison with a masked column holds for no row, ``is null`` for each; no library sees a value."""
-    table = open_t(folder, lacking(policy, tmp_path, "pii"), on_denied="null")
+    table = open_t(folder, lacking(policy, tmp_path, "pii"), on_denied="mask")
     email = pc.field("email")
     assert table.masked == {"email": "key pii of tag pii is missing"}
     for condition, count in (
@@ -310,7 +310,7 @@ def test_masked_columns_are_null_in_filters(folder: Path, policy: Policy, tmp_pa
 def test_masked_columns_that_are_named_under_strict_projection(folder: Path, policy: Policy, tmp_path: Path) -> None:
     """Naming one is an error where the policy says so, in columns and filters; without a list of columns it is null."""
     poor = replace(lacking(policy, tmp_path, "pii"), strict_projection=True)
-    table, where = open_t(folder, poor, on_denied="null"), pc.field("email").is_null()
+    table, where = open_t(folder, poor, on_denied="mask"), pc.field("email").is_null()
     for action in (
         lambda: table.to_table(["id", "email"]),
         lambda: table.head(1, ["email"]),
@@ -339,7 +339,7 @@ def test_templates_and_tags_decide_as_for_spark(tmp_path: Path, policy: Policy) 
     def opened(on_denied: Any = None) -> GuardedTable:
         return open_table(str(tmp_path / "d"), poor, tags=tags, on_denied=on_denied)
 
-    masked = opened("null")
+    masked = opened("mask")
     assert masked.masked == {
         "pay": "key pay-2026-02 of tag pay is missing in some partitions",
         "y": "key soft of tag soft is missing",
@@ -490,7 +490,7 @@ def test_tables_on_remote_storage(
     poor = lacking(policy, tmp_path, "pii")
     with pytest.raises(KeyNotFoundError, match=rf"column email of table db\.t .* \(file {uri}/p=1/"):
         opened(poor).to_table()
-    assert opened(poor, on_denied="null").to_table(["email", "id"])["email"].null_count == 15
+    assert opened(poor, on_denied="mask").to_table(["email", "id"])["email"].null_count == 15
     storage.move(f"{name}/p=2/day=__HIVE_DEFAULT_PARTITION__/c.parquet", f"{name}/p=1/day=2026-01-31/c.parquet")
     with pytest.raises(VerificationError, match="and moved to another"):
         opened(policy).to_table(["id"])
@@ -532,7 +532,7 @@ def test_nulls_in_place_of_values_are_access_events(tmp_path: Path, folder: Path
     log = tmp_path / "log"
     log.mkdir()
     logged = replace(policy, access_log=AccessLogRule(str(log)))
-    poor = open_t(folder, lacking(logged, tmp_path, "pii"), on_denied="null")
+    poor = open_t(folder, lacking(logged, tmp_path, "pii"), on_denied="mask")
     poor.to_table(["id"])
     assert accesses(log, "email") == []
     poor.to_table(["id", "email"])
@@ -603,8 +603,8 @@ def test_the_examples_of_the_page_run(policy: Policy, tmp_path: Path, monkeypatc
 
 def test_arguments_are_checked(folder: Path, policy: Policy) -> None:
     """An unknown mode, column or form of tags is refused by name."""
-    with pytest.raises(ConfigError, match="on_denied is 'mask'; allowed: error, null, drop"):
-        open_t(folder, policy, on_denied="mask")
+    with pytest.raises(ConfigError, match="on_denied is 'null'; allowed: error, mask, drop"):
+        open_t(folder, policy, on_denied="null")
     with pytest.raises(ConfigError, match="column 'mail' is not in the table; allowed: id, email"):
         open_t(folder, policy).scan(["mail"])
     with pytest.raises(ConfigError, match="columns id, id: one is named twice"):
@@ -629,7 +629,7 @@ def test_lists_of_any_writer_are_read_and_demanded(tmp_path: Path, policy: Polic
     writer.encrypt(plain.read_bytes(), "a.parquet", {phones: "pii", ssn: "fin"})
     expected = {"phones": [canary(0)], "people": [{"name": canary(1), "ssn": canary(2)}]}
     assert open_t(tmp_path / "t", policy, tags=told).to_table().to_pylist() == [expected]
-    denied = open_t(tmp_path / "t", lacking(policy, tmp_path, "fin"), tags=told, on_denied="null")
+    denied = open_t(tmp_path / "t", lacking(policy, tmp_path, "fin"), tags=told, on_denied="mask")
     assert denied.to_table().to_pylist() == [{**expected, "people": [{"name": canary(1), "ssn": None}]}]
     (tmp_path / "t" / "a.parquet").unlink()
     writer.encrypt(plain.read_bytes(), "a.parquet", {ssn: "fin"})
@@ -655,7 +655,7 @@ def test_shredded_variants_are_refused_where_they_are_read(tmp_path: Path, polic
         with pytest.raises(PlanError, match=rf"1\.parquet: column {name} is a VARIANT that is shredded"):
             table.to_table([column])
     poor = lacking(policy, tmp_path, "pii")
-    for on_denied, expected in (("null", {"v": None}), ("drop", {})):
+    for on_denied, expected in (("mask", {"v": None}), ("drop", {})):
         nulls = open_t(tmp_path / "t", poor, tags={"v": ["pii"], "s.v": ["pii"]}, on_denied=on_denied)
         found = nulls.to_table([name for name in nulls.schema.names if name != "p"]).to_pylist()
         assert found == [{"id": number, "s": {"a": number, "v": None}, **expected} for number in range(2)]

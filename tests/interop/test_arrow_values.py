@@ -97,7 +97,7 @@ def test_pages_of_version_2_are_read(tmp_path: Path, mode: str, algorithm: str) 
         assert by_duckdb(table.dataset(["id", "email"]), "email = 'mail7' OR email = 'mail8'") == [(8,)] * 3
     poor = lacking(policy, tmp_path, "fin")
     assert open_all(folder, poor).to_table(["id", "email"]).num_rows == 3000
-    person = open_all(folder, poor, tags=TAGGED, on_denied="null").to_table(["person"]).slice(1, 1).to_pylist()
+    person = open_all(folder, poor, tags=TAGGED, on_denied="mask").to_table(["person"]).slice(1, 1).to_pylist()
     assert person == [{"person": {"name": "n1", "ssn": None}}]
 
 
@@ -159,7 +159,7 @@ def test_int96_is_what_spark_reads(tmp_path: Path) -> None:
         if SCANS_NEED_FEW_KEYS:
             condition = "seen > TIMESTAMPTZ '2024-01-01 00:00:00.000001+00'"
             assert by_duckdb(table.dataset(["id", "seen"]), condition) == [(0,)] * 3
-    poor = open_all(folder, lacking(policy, tmp_path, "pii"), tags={"seen": ["pii"]}, on_denied="null")
+    poor = open_all(folder, lacking(policy, tmp_path, "pii"), tags={"seen": ["pii"]}, on_denied="mask")
     assert poor.to_table(["seen", "l"]).slice(0, 2).to_pylist() == [{"seen": None, "l": [time]} for time in TIMES[:2]]
 
 
@@ -272,7 +272,7 @@ def test_dates_of_the_old_calendar_are_those_of_spark(tmp_path: Path) -> None:
         assert len(by_duckdb(table.dataset(["id"]), "true")) == 13
         with pytest.raises(ConfigError, match=r"/b: column born .*old calendar.*scan\(\)"):
             table.dataset(["id", "born"])
-    poor = open_all(folder, lacking(policy, tmp_path, "fin"), tags={"s.x": ["fin"]}, on_denied="null")
+    poor = open_all(folder, lacking(policy, tmp_path, "fin"), tags={"s.x": ["fin"]}, on_denied="mask")
     found = poor.to_table(["born", "s"], on_day).to_pylist()
     assert found == [{"born": date(1500, 3, 1), "s": {"x": None, "y": 1}}] * 4
 

@@ -147,7 +147,7 @@ assert "sparkcrypt" not in sys.modules
 
 
 def test_configure_where_conf_has_launched(conf_dir: Path, java: dict[str, str], tmp_path: Path) -> None:
-    """In a session that conf lines launched, ``configure`` passes its probe, whose tags no policy has, and changes nothing."""
+    """In a session that conf lines launched, ``configure`` passes its probe, whose tag no policy has."""
     script = tmp_path / "job.py"
     script.write_text(f"""
 import sys

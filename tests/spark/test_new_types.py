@@ -100,7 +100,7 @@ def test_each_type_by_every_route(lake: Lake, engine: Any) -> None:
     assert rows_of(session.sql(ROWS)) == [(number, PLAIN, *masked, 0) for number in (1, 2)]
     place = str(files_of(lake)[0].parent.parent)
     nulls = (
-        open_table(place, poor, table=lake.name("t"), tags=TAGS, on_denied="null")
+        open_table(place, poor, table=lake.name("t"), tags=TAGS, on_denied="mask")
         .to_table(["id", *COLUMNS])
         .to_pylist()
     )

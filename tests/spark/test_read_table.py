@@ -26,7 +26,7 @@ def policy(lake: Lake) -> Policy:
 def test_all_keys_there(lake: Lake, policy: Policy) -> None:
     """With every key both modes give what was written."""
     expected = [(1, "a", (1, 2), 0), (2, "b", (3, 4), 1)]
-    for mode in ("error", "null"):
+    for mode in ("error", "mask"):
         assert rows_of(read_table(lake.spark, "t", policy, on_denied=mode)) == expected
 
 
@@ -42,9 +42,9 @@ def test_denied_column_is_an_error_by_default(lake: Lake, policy: Policy) -> Non
 
 
 def test_denied_columns_are_null_where_asked_for(lake: Lake, policy: Policy) -> None:
-    """``on_denied="null"`` gives nulls for denied leaves alone; ``drop`` leaves out columns that would be null."""
+    """``on_denied="mask"`` gives nulls for denied leaves alone; ``drop`` leaves out columns that would be null."""
     poor = with_keys(policy, lake.root / "poor", without_keys("fin"))
-    frame = read_table(lake.spark, "t", poor, on_denied="null")
+    frame = read_table(lake.spark, "t", poor, on_denied="mask")
     assert rows_of(frame) == [(1, "a", (None, 2), 0), (2, "b", (None, 4), 1)]
     assert frame.schema["s"].dataType.simpleString() == "struct<a:int,b:int>"
     without = with_keys(policy, lake.root / "without", without_keys("pii"))
@@ -56,11 +56,11 @@ def test_denied_footer_key_is_always_an_error(lake: Lake, policy: Policy) -> Non
     """Without the footer key nothing can be read, in either mode."""
     poor = with_keys(policy, lake.root / "poor", without_keys("footer"))
     with pytest.raises(KeyNotFoundError, match="'footer'"):
-        read_table(lake.spark, "t", poor, on_denied="null")
+        read_table(lake.spark, "t", poor, on_denied="mask")
     assert "KeyNotFoundError" in refusal(lambda: read_table(lake.spark, "t", poor).collect())
 
 
 def test_other_modes_are_refused(lake: Lake, policy: Policy) -> None:
-    """Only ``error`` and ``null`` are modes."""
-    with pytest.raises(ConfigError, match="allowed: error, null, drop"):
-        read_table(lake.spark, "t", policy, on_denied="mask")  # type: ignore[arg-type]
+    """Only ``error``, ``mask`` and ``drop`` are modes."""
+    with pytest.raises(ConfigError, match="allowed: error, mask, drop"):
+        read_table(lake.spark, "t", policy, on_denied="null")  # type: ignore[arg-type]

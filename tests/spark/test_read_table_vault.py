@@ -84,26 +84,26 @@ def test_denied_columns_are_typed_nulls_and_reported(lake: Lake, vault: Any, pol
     """Nulls have the column's type and tags, other columns their values, and the report names what was denied."""
     reader = with_token(policy, lake.root / "reader-token", vault.token(MAY.format("read-footer", "read-pii")))
     reports: list[ReadReport] = []
-    frame = read_table(lake.spark, "t", reader, on_denied="null", report=reports.append)
+    frame = read_table(lake.spark, "t", reader, on_denied="mask", report=reports.append)
     assert rows_of(frame) == [(1, "a", None), (2, "b", None)]
     assert frame.schema["salary"].dataType.simpleString() == "decimal(9,2)"
     assert frame.schema["salary"].metadata["tags"] == ["fin", "!masked"]
     assert masked_columns(frame) == {"salary": "key read-fin of tag fin is denied"}
-    assert [report.to_dict() for report in reports] == [{"table": "t", "on_denied": "null", "denied": ["salary"]}]
+    assert [report.to_dict() for report in reports] == [{"table": "t", "on_denied": "mask", "denied": ["salary"]}]
 
 
 def test_nothing_is_reported_as_denied_to_who_holds_every_key(lake: Lake, policy: Policy) -> None:
     """Both modes give the rows, and a report without a denied column."""
     reports: list[ReadReport] = []
-    for mode in ("error", "null"):
+    for mode in ("error", "mask"):
         frame = read_table(lake.spark, "t", policy, on_denied=mode, report=reports.append)
         assert [row["email"] for row in rows_of(frame)] == ["a", "b"]
-    assert [(report.on_denied, report.denied) for report in reports] == [("error", ()), ("null", ())]
+    assert [(report.on_denied, report.denied) for report in reports] == [("error", ()), ("mask", ())]
 
 
 def test_a_denied_footer_key_is_an_error_in_either_mode(lake: Lake, vault: Any, policy: Policy) -> None:
     """Without the footer key no column can be told from another, so there is nothing to put nulls into."""
     reader = with_token(policy, lake.root / "reader-token", vault.token(MAY.format("read-pii", "read-fin")))
     with pytest.raises(KeyAccessDeniedError, match="read-footer"):
-        read_table(lake.spark, "t", reader, on_denied="null")
+        read_table(lake.spark, "t", reader, on_denied="mask")
     assert "KeyAccessDeniedError" in refusal(lambda: read_table(lake.spark, "t", reader).collect())

@@ -81,7 +81,7 @@ def dark_parts(file: Path) -> list[object]:
 def readable(lake: Lake, policy: Policy, **more: Any) -> list[list[Any]]:
     """Return the rows as a soft read gives them."""
     lake.sql("REFRESH TABLE o")
-    frame = read_table(lake.spark, "o", policy, on_denied="null", **more).drop("d")
+    frame = read_table(lake.spark, "o", policy, on_denied="mask", **more).drop("d")
     rows = [list(row.asDict(recursive=True).values()) for row in rows_of(frame)]
     configure(lake.spark, policy)
     return rows
@@ -109,7 +109,7 @@ def test_readers_are_told_and_read_other_columns(lake: Lake, policy: Policy) -> 
     assert open_orc(str(file), policy, ["id", "ssn"], table=lake.name("o")).to_table().to_pylist() == [
         {"id": 1, "ssn": "s1"}
     ]
-    soft = open_orc(str(file), policy, on_denied="null", table=lake.name("o"))
+    soft = open_orc(str(file), policy, on_denied="mask", table=lake.name("o"))
     assert list(soft.to_table().to_pylist()[0].values()) == WITHOUT
     assert soft.masked == dict.fromkeys(("email", "who.mail", "tels"), f"key {OLD} of tag contact is shredded")
 

@@ -76,9 +76,9 @@ def test_readers_are_told_when_and_why(lake: Lake, policy: Policy) -> None:
 
 def test_nulls_stand_where_they_are_asked_for(lake: Lake, policy: Policy) -> None:
     """A soft read gives null for the months that are dark, values for the other, and says why."""
-    frame = read_table(lake.spark, "t", policy, on_denied="null")
+    frame = read_table(lake.spark, "t", policy, on_denied="mask")
     assert [tuple(row) for row in rows_of(frame.select("id", "email"))] == DARK + READABLE
-    table = sparkcrypt.arrow.open_table(str(lake.path("t")), policy, table=lake.name("t"), on_denied="null")
+    table = sparkcrypt.arrow.open_table(str(lake.path("t")), policy, table=lake.name("t"), on_denied="mask")
     assert "is shredded in some partitions" in table.masked["email"]
     found = sorted(zip(*(table.to_table().column(name).to_pylist() for name in ("id", "email")), strict=True))
     assert found == DARK + READABLE

@@ -287,7 +287,7 @@ def test_columns_that_may_be_read_are_named_as_ever(site: Site) -> None:
 def test_frames_of_read_table(site: Site) -> None:
     """Its frame has nulls, or lacks the column, and what names the column of that frame is refused."""
     policy = replace(site.poor_policy, strict_projection=True)
-    frame = read_table(site.poor, "t", policy, on_denied="null")
+    frame = read_table(site.poor, "t", policy, on_denied="mask")
     assert frame.collect() == NULLS
     assert "strict_projection" in refusal(lambda: frame.select("ssn").collect())
     assert read_table(site.poor, "t", policy, on_denied="drop").columns == ["id", "s", "l", "m"]

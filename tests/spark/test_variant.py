@@ -247,14 +247,14 @@ def test_pyarrow_reads_whole_variants_alone(lake: Lake) -> None:
     (whole,) = opened().to_table(["l"], pc.field("id") == 2)["l"].to_pylist()
     assert SECRET.encode() in whole[0]["v"]["value"] and b"keyThird" in whole[0]["v"]["metadata"]
     poor = with_keys(policy, lake.root / "poor", without_keys("pii", "fin"))
-    nulls = opened(poor, on_denied="null")
+    nulls = opened(poor, on_denied="mask")
     assert nulls.masked.keys() == {"v", "s.v", "l.element.v", "m.key", "m.value"}
     found = nulls.to_table(["id", "v", "s", "m"]).sort_by("id").to_pylist()
     assert found == [{"id": number, "v": None, "s": {"a": number, "v": None}, "m": None} for number in range(3)]
     assert "column u is a VARIANT" in refusal(nulls.to_table, ["u"])
     assert opened(poor, on_denied="drop").schema.names == ["id", "s", "u", "p"]
     assert "column v" in refusal(opened(poor).to_table, ["v"])
-    strict = opened(replace(poor, strict_projection=True), on_denied="null")
+    strict = opened(replace(poor, strict_projection=True), on_denied="mask")
     assert "column v" in refusal(strict.to_table, ["v"]) and "cannot be named" in refusal(strict.to_table, ["v"])
 
 

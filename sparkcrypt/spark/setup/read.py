@@ -20,8 +20,8 @@ from sparkcrypt.spark.jvm.jar import bring_jar
 from sparkcrypt.spark.setup.masks import masked_columns
 from sparkcrypt.spark.setup.session import configure
 
-OnDenied = Literal["error", "null", "drop"]
-_MODES: dict[OnDenied, PolicyMode] = {"error": "error", "null": "mask", "drop": "mask"}
+OnDenied = Literal["error", "mask", "drop"]
+_MODES: dict[OnDenied, PolicyMode] = {"error": "error", "mask": "mask", "drop": "mask"}
 _own_sessions: WeakKeyDictionary[SparkSession, dict[tuple[str, PolicyMode], SparkSession]] = WeakKeyDictionary()
 
 
@@ -55,8 +55,8 @@ def read_table(
         spark: a classic session.
         name: ``db.table``, or a table of the current database.
         policy: the table's policy.
-        on_denied: ``error``: a query that touches a column whose key is denied fails; ``null``: denied leaves are null,
-            in the partitions where they are denied, and their siblings keep their values; ``drop``: as ``null``, and
+        on_denied: ``error``: a query that touches a column whose key is denied fails; ``mask``: denied leaves are null,
+            in the partitions where they are denied, and their siblings keep their values; ``drop``: as ``mask``, and
             top-level columns that are denied in every partition are left out.  A tag whose rule has
             ``on_denied: error`` is an error in every mode.
         report: called before anything is read, with the columns that are null because their key is denied or missing.
