@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.scan import ScannedUnit
@@ -24,7 +24,7 @@ from sparkcrypt.backfill.old_files.former_homes import (
 from sparkcrypt.backfill.old_files.grace import move_out_of_reach
 from sparkcrypt.backfill.old_files.listed_files import ListedFiles
 from sparkcrypt.backfill.old_files.past_run import PastRuns, trust_of
-from sparkcrypt.backfill.old_files.problems import BACK, CUT_OFF, REPLAYED, Problem, problems_of_target
+from sparkcrypt.backfill.old_files.problems import BACK, CUT_OFF, OF_LIST, REPLAYED, Problem, problems_of_target
 from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.backfill.state.actor import acting_user
@@ -229,12 +229,13 @@ class OldFiles:
             for problem in problems
             if not any(problem.problem in text for text in messages)
         ]
+        quarantined = _without_consequences((*report.quarantined, *failed), problems)
         ends = not (problems or failed) or report.outcome in ("dry run", "failed")
         grace = self._policy.grace_seconds
         return replace(
             report,
             outcome=report.outcome if ends else "incomplete",
-            quarantined=(*report.quarantined, *failed),
+            quarantined=quarantined,
             problems=tuple(problem.to_dict() for problem in problems),
             warnings=(*report.warnings, *looked.notes),
             awaiting_expiry=count_awaiting_expiry(self._trust.store, self._target.table_id, files, grace).to_dict(),
@@ -304,3 +305,12 @@ def read_open_problems(trust: TableTrust, target: Target, files: HadoopFiles) ->
     if target.table is None:
         return []
     return problems_of_target(target, trust.store, trust.mac, files).open()
+
+
+def _without_consequences(
+    units: Sequence[Mapping[str, Any]], problems: Iterable[Problem]
+) -> tuple[Mapping[str, Any], ...]:
+    """Return units that are left out, without what the audit's list says of one that another reason has left out."""
+    of_list = {problem.message for problem in problems if problem.kind in OF_LIST}
+    others = {unit["unit"] for unit in units if unit["message"] not in of_list}
+    return tuple(unit for unit in units if unit["message"] not in of_list or unit["unit"] not in others)

@@ -142,10 +142,10 @@ class Problems:
             found.append(opened)
         return sorted(found, key=lambda listed: (listed.opened, listed.problem))
 
-    def of(self, run_id: str, unit: str, *, stray: bool = False) -> Problem | None:
-        """Return the open problem of a run's unit: of its old folder, or of its former home if ``stray``."""
+    def of(self, run_id: str, unit: str, like: str = "") -> Problem | None:
+        """Return the open problem of a run's unit: of its old folder, or of what those of kind ``like`` are about."""
         named = (problem for problem in self.open() if (problem.run_id, problem.unit) == (run_id, unit))
-        return next((problem for problem in named if (problem.kind == STRAY) == stray), None)
+        return next((problem for problem in named if _subject_of(problem.kind) == _subject_of(like)), None)
 
     def add(self, found: Problem) -> Problem:
         """Open a problem; if one is open for the unit, return that one with the present findings instead.
@@ -153,7 +153,7 @@ class Problems:
         Raises:
             RunConflictError: another driver opened it concurrently.
         """
-        earlier = self.of(found.run_id, found.unit, stray=found.kind == STRAY)
+        earlier = self.of(found.run_id, found.unit, found.kind)
         if earlier is not None:
             now = replace(found, problem=earlier.problem, opened=earlier.opened, damage=earlier.damage)
             return replace(now, message=_with_step(now))
@@ -255,6 +255,11 @@ def problems_of_target(target: Target, store: StateStore, mac: Callable[[], Tabl
         return replace(known, table=target.name, old_location=place, message=message)
 
     return Problems(store, target.table_id, mac, follow)
+
+
+def _subject_of(kind: str) -> str:
+    """Return what problems of a kind are about, of which one at a time is open for a unit."""
+    return "list" if kind in OF_LIST else kind if kind == STRAY else "old files"
 
 
 def _is_unknown(problem: str, damage: str) -> Problem:

@@ -9,7 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from sparkcrypt.backfill.old_files.problems import BACK, Problem, Problems, problems_of_target
+from sparkcrypt.backfill.audit.manifest import LISTED_GONE, REPLAYED
+from sparkcrypt.backfill.old_files.problems import BACK, STRAY, Problem, Problems, problems_of_target
 from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import RunConflictError, VerificationError
@@ -51,6 +52,17 @@ def test_what_is_found_again_is_told_as_it_is_now(store: LocalStateStore) -> Non
     again = problems(store).add(more)
     assert (again.problem, again.gone) == (opened.problem, ("a", "b"))
     assert again.message.startswith("two are gone")
+
+
+@pytest.mark.parametrize("kind", [LISTED_GONE, REPLAYED, STRAY])
+def test_one_unit_may_have_problems_of_different_things(store: LocalStateStore, kind: str) -> None:
+    """What its old files need a decision on is not told as what the list lacks, or a former home has; each stays open."""
+    other = problems(store).add(replace(FOUND, kind=kind))
+    opened = problems(store).add(FOUND)
+    assert {problem.problem for problem in problems(store).open()} == {opened.problem, other.problem}
+    assert "--keep new|old" in opened.message and "--keep new " in other.message
+    problems(store).close(other.problem, "new", "a reason")
+    assert problems(store).open() == [opened]
 
 
 @pytest.mark.parametrize("planted", ["the problem itself", "edited", "of another table", "of another key", "no record"])
