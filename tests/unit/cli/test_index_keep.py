@@ -58,8 +58,8 @@ def test_the_store_is_where_the_policy_says(table: Path, policy: Path) -> None:
     """Below the policy's place each table has a folder of its UUID, which the files tell."""
     made = create(table, policy, "--partition", "day=integer").document
     assert (made["store"], made["table_uuid"], made["objects"]) == (str(policy.parent / "indexes" / UUID), UUID, 3)
-    shown = run("index", "show", "--path", made["store"], "--policy", policy, "--json", "--where", "day = 1").document
-    assert (shown["partitions"], shown["kept"]) == ([{"column": "day", "type": "integer"}], 1)
+    shown = run("index", "show", "--path", made["store"], "--policy", policy, "--json").document
+    assert shown["partitions"] == [{"column": "day", "type": "integer"}]
 
 
 def test_a_store_is_made_kept_checked_and_dropped(table: Path, policy: Path, keys: KeyService) -> None:
