@@ -11,27 +11,28 @@ from typing import Any
 
 from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.names import ALGORITHMS, FILE_FORMATS, Algorithm, FileFormat
-from sparkcrypt.paths import is_within
+from sparkcrypt.paths import Place, is_within, split_path
 from sparkcrypt.policy.access_log import access_log_of
 from sparkcrypt.policy.bucket_section import check_late_keys, create_keys_of, late_data_of, with_dates
-from sparkcrypt.policy.derived import check_declassify, declassify_of, safe_aggregates_of
 from sparkcrypt.policy.duration import duration_of, grace_of
 from sparkcrypt.policy.key_service_section import key_service_of
 from sparkcrypt.policy.model import (
     BUCKETING_MODES,
     DATA_KEY_BITS,
     FOOTER_MODES,
+    INDEX_SCHEMES,
     INHERIT_MODES,
     ON_DENIED,
     PLAINTEXT,
+    SAFE_AGGREGATES,
     SINK_MODES,
     UNTAGGED,
+    DeclassifyRule,
     Policy,
     TableRule,
     TagRule,
     normalized_table,
 )
-from sparkcrypt.policy.place_sections import aliases_of, index_location_of
 from sparkcrypt.policy.section import KeyPath, Problems, Section, is_text
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.schema import split_dotted
@@ -336,3 +337,105 @@ def _check_overlays(policy: Policy, problems: Problems) -> None:
                     hint = f"did you mean {near[0]!r}? " if near else ""
                     allowed = ", ".join(tag_names) or "none yet"
                     problems.add(place, f"tag {show(tag)} is not defined under 'tags'; {hint}allowed: {allowed}")
+
+
+def safe_aggregates_of(root: Section) -> tuple[str, ...] | None:
+    """Return the aggregates whose results carry no tags, in the order of all of them; None if the policy names none."""
+    if "safe_aggregates" not in root.names():
+        root.raw("safe_aggregates", None)
+        return None
+    values = root.texts("safe_aggregates")
+    for value in values:
+        if value not in SAFE_AGGREGATES:
+            near = difflib.get_close_matches(value, SAFE_AGGREGATES, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            root.problem(
+                "safe_aggregates",
+                f"{show(value)} is none that hides single values; {hint}allowed: {', '.join(SAFE_AGGREGATES)}",
+            )
+    return tuple(entry for entry in SAFE_AGGREGATES if entry in values)
+
+
+def declassify_of(root: Section) -> DeclassifyRule | None:
+    """Return the rule on who may remove tags; None if the policy has none."""
+    if "declassify" not in root.names():
+        root.raw("declassify", None)
+        return None
+    section = root.section("declassify")
+    rule = DeclassifyRule(section.texts("principals"), section.texts("tags"))
+    section.close()
+    for name, values in (("principals", rule.principals), ("tags", rule.tags)):
+        if not values:
+            section.problem(name, "names nobody and nothing; list names, or leave declassify out")
+    return rule
+
+
+def check_declassify(policy: Policy, problems: Problems) -> None:
+    """Refuse declassifying that could not be recorded, and tags that are not defined."""
+    if policy.declassify is None:
+        return
+    if policy.access_log is None:
+        problems.add(("declassify",), "each use is written to the access log, and there is none; add access_log")
+    tag_names = [rule.name for rule in policy.tags]
+    for tag in policy.declassify.tags:
+        if tag not in tag_names:
+            problems.add(
+                ("declassify", "tags"),
+                f"tag {show(tag)} is not defined under 'tags'; allowed: {', '.join(tag_names) or 'none yet'}",
+            )
+
+
+def index_location_of(root: Section, resolve: Callable[[str], str]) -> str | None:
+    """Return the location of stores for data skipping; None if the policy names none.
+
+    Args:
+        root: the document; a location on a file system that is not allowed for stores is a problem.
+        resolve: makes a relative path absolute.
+    """
+    if "index" not in root.names():
+        root.raw("index", None)
+        return None
+    index = root.section("index")
+    location = index.text("location")
+    index.close()
+    if not location:
+        return None
+    place = resolve(location)
+    scheme = split_path(place)[0]
+    if scheme not in (None, *INDEX_SCHEMES):
+        index.problem(
+            "location",
+            f"{show(place)}: stores are not kept on {place.partition(':')[0]}:, where two writers of one store could "
+            f"not be kept apart; allowed: a local path, {', '.join(f'{name}:' for name in INDEX_SCHEMES)}; files of "
+            "tables may be elsewhere",
+        )
+    return place
+
+
+def aliases_of(root: Section) -> tuple[tuple[Place, Place], ...]:
+    """Return the further names of places, each with the place by the name that counts.
+
+    Args:
+        root: the document; a name that is no URI, counts itself for another, or has two meanings is a problem.
+    """
+    section = root.section("aliases", {})
+    found, spelled = dict[Place, Place](), dict[Place, str]()
+    for name in sorted(map(str, section.names())):
+        named, real = Place.of(name), Place.of(section.text(name))
+        spelled.setdefault(named, name)
+        if named.scheme is None or real.scheme is None:
+            section.problem(name, _NO_URI)
+        elif found.setdefault(named, real) != real:
+            section.problem(name, "is another spelling of a name above, and leads elsewhere; keep one")
+        elif named.is_within(real) or real.is_within(named):
+            section.problem(name, f"lies in {real.text()} or has it inside, so it is no other name of it; {_NEXT}")
+    for named, real in found.items():
+        for other in found:
+            if real.is_within(other):
+                section.problem(spelled[named], f"leads to {real.text()}, which is itself below an alias; {_NEXT}")
+    section.close()
+    return tuple(sorted(found.items(), key=lambda pair: pair[0].text()))
+
+
+_NEXT = "name the place by which the catalog knows its tables"
+_NO_URI = "is no alias; allowed: a URI and the one that counts for it, such as hdfs://nn1.example.org:8020: hdfs://prod"

@@ -18,7 +18,7 @@ from sparkcrypt.backfill.many.plan import TargetPlan, plan_target
 from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.backfill.work import unit_rewriter
 from sparkcrypt.cli.runs.expire import expire
-from sparkcrypt.cli.tables.plan_text import plan_text
+from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.access_rights import copy_access

@@ -13,7 +13,7 @@ from sparkcrypt.backfill.after.rollback import rollback_run
 from sparkcrypt.backfill.many.plan import plan_target
 from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.backfill.target.target import catalog_target
-from sparkcrypt.cli.tables.plan_text import plan_text
+from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags

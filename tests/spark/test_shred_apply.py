@@ -16,10 +16,9 @@ from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
 from sparkcrypt.backfill.audit.write_key_audit import KeyAudit, key_audit
 from sparkcrypt.backfill.journal.entries import AuditHead
 from sparkcrypt.backfill.shred import apply as module
-from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
+from sparkcrypt.backfill.shred.apply import ShredOptions, prove_gone, shred_keys
 from sparkcrypt.backfill.shred.find_shreddable import Selection
 from sparkcrypt.backfill.shred.plan import ShredPlan
-from sparkcrypt.backfill.shred.proof import prove_gone
 from sparkcrypt.backfill.shred.report import ShredReport
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError

@@ -12,7 +12,7 @@ from sparkcrypt.backfill.many.plan import plan_target
 from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.cli.frame.pass_text import pass_text
-from sparkcrypt.cli.tables.plan_text import plan_text
+from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog

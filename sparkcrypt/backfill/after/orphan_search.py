@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.after.journalled_folders import Leftover, left_of_table, leftovers_of_journals
-from sparkcrypt.backfill.index.gone_tables import find_gone_stores, holds_stores
 from sparkcrypt.backfill.journal.journal import list_run_ids
 from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.beside import describe_foreign
@@ -17,8 +16,9 @@ from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.unit import base_location, is_staged, run_of_folder, staging_folder
 from sparkcrypt.errors import StorageError
 from sparkcrypt.native.beside_data import STAGING_FOLDER, Entry, find_beside
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.paths import comparable_path, is_within, split_path
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.status import FileStatus
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -279,3 +279,33 @@ def _began_ms(folder: str) -> int | None:
     if began is None:
         return None
     return int(datetime.strptime(began[1], "%Y%m%dT%H%M%S").replace(tzinfo=timezone.utc).timestamp() * 1000)
+
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def find_gone_stores(files: HadoopFiles, policy: Policy, uuids: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the folder of each store whose table no longer exists, and why it is listed.
+
+    Args:
+        files: the file system.
+        policy: has the folder of stores.
+        uuids: the UUIDs of all tables of the metastore.
+    """
+    place = policy.index_location
+    if place is None:
+        return
+    place = place if split_path(place)[0] else f"file://{place}"
+    for child in files.children(place) if files.exists(place) else ():
+        if child.name not in uuids and _UUID.fullmatch(child.name) and files.exists(f"{child.path}/{SIDECAR}"):
+            yield (
+                child.path,
+                f"a store for data skipping, and no table of this metastore has the UUID {child.name}; once no other "
+                f"metastore has it either: `sparkcrypt index drop --uuid {child.name}`",
+            )
+
+
+def holds_stores(policy: Policy, folder: str) -> bool:
+    """Return whether a folder is the policy's folder of stores, inside it or above it."""
+    place = policy.index_location
+    return place is not None and (is_within(folder, place) or is_within(place, folder))

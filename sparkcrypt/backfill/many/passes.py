@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.audit.trust import TableTrust
 from sparkcrypt.backfill.drift.difference import OF_FOLDERS
@@ -17,11 +21,9 @@ from sparkcrypt.backfill.many.chosen_tables import Choice, Chosen, choose_tables
 from sparkcrypt.backfill.many.key_status import tell_overdue
 from sparkcrypt.backfill.many.lost_tags import record_lost_tags, recorded_lost_tags
 from sparkcrypt.backfill.many.missing_keys import KeySearch
-from sparkcrypt.backfill.many.pass_progress import PassProgress
 from sparkcrypt.backfill.many.refused_tables import Gate
-from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport
+from sparkcrypt.backfill.many.report import NOT_IN_PLACE, PassReport, Point
 from sparkcrypt.backfill.many.table_failures import TableFailures
-from sparkcrypt.backfill.many.unchanged_tables import PassFingerprint, fingerprint
 from sparkcrypt.backfill.old_files.former_homes import list_stray_files
 from sparkcrypt.backfill.old_files.past_run_checks import needs_care, read_open_problems
 from sparkcrypt.backfill.report.progress import Progress, Silent
@@ -31,13 +33,15 @@ from sparkcrypt.backfill.run.job import TableJob, open_job
 from sparkcrypt.backfill.run.run import run_table
 from sparkcrypt.backfill.run.survey import survey_units
 from sparkcrypt.backfill.state.directory import open_state_directory
+from sparkcrypt.backfill.state.latest_record import LatestRecord
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
 from sparkcrypt.backfill.target.target import CatalogTarget, Target, catalog_target
+from sparkcrypt.backfill.target.unit import list_unit
 from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.backfill.work.priority import table_rank
 from sparkcrypt.backfill.work.schedule import Budget
-from sparkcrypt.errors import ConfigError, SparkcryptError
+from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session import configure
@@ -294,3 +298,88 @@ class _Pass:
                 *(f"rotation overdue: {line}" for line in tell_overdue(self._policy, self._looked_at)),
             ],
         )
+
+
+MOST_POINTS = 1_000
+
+
+class PassProgress:
+    """A progress that records points in time; units may end in several threads.
+
+    Args:
+        shown: the progress to which everything is forwarded.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, shown: Progress, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shown, self._clock, self._began = shown, clock, clock()
+        self._mutex = threading.Lock()
+        self._files = self._bytes = 0
+        self.points: list[Point] = [Point(0.0, 0, 0)]
+
+    def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
+        """Forward the start of a run."""
+        self._shown.start(target, units, files, total_bytes)
+
+    def step(self, unit: str, step: str) -> None:
+        """Forward the step of a unit."""
+        self._shown.step(unit, step)
+
+    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
+        """Record and forward further files, bytes and units."""
+        with self._mutex:
+            self._files, self._bytes = self._files + files, self._bytes + total_bytes
+            self.points.append(Point(round(self._clock() - self._began, 3), self._files, self._bytes))
+            if len(self.points) > MOST_POINTS:  # keep every second point, and the last
+                self.points = [*self.points[:-1:2], self.points[-1]]
+            self._shown.advance(files, total_bytes, units)
+
+    def finish(self) -> None:
+        """Forward the end of a run."""
+        self._shown.finish()
+
+
+VERSION = 1
+
+
+class PassFingerprint:
+    """The fingerprint that a table had when a pass last found no drift in it."""
+
+    def __init__(self, store: StateStore, table_id: str) -> None:
+        self._record = LatestRecord(store, f"passes/{table_id}/")
+
+    def read(self) -> str | None:
+        """Return the recorded fingerprint; None if no pass found the table without drift."""
+        for content in self._record.read():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                record: dict[str, Any] = json.loads(content)
+                if record["version"] == VERSION:
+                    return str(record["fingerprint"])
+        return None
+
+    def keep(self, fingerprint: str) -> None:
+        """Record the fingerprint after a pass that ended without drift."""
+        self._record.replace(json.dumps({"version": VERSION, "fingerprint": fingerprint}).encode())
+
+
+def fingerprint(target: CatalogTarget, files: HadoopFiles) -> str:
+    """Return a digest of everything that determines a table's drift: plan, properties, schema, folders and files.
+
+    A folder that cannot be listed makes it differ from every digest that a pass without drift has kept.
+    """
+    digest = hashlib.sha256()
+    plan, options = target.plan.to_dict(), dict(sorted(target.options().items()))
+    digest.update(json.dumps([plan, options, target.table.schema_json], sort_keys=True).encode())
+    for unit in target.units(None):
+        digest.update(json.dumps([unit.name, unit.location]).encode())
+        try:
+            listed = list_unit(files, unit)
+        except StorageError:
+            digest.update(b"not listed")
+            continue
+        for folder in listed.folders:
+            for file in folder.files:
+                digest.update(json.dumps(file.to_list()).encode())
+        summaries = [[entry.path, entry.length] for entry in listed.beside if entry.kind == "summary"]
+        digest.update(json.dumps(summaries).encode())
+    return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Protocol
 
 
@@ -35,3 +36,41 @@ class Silent:
 
     def finish(self) -> None:
         """Do nothing."""
+
+
+STAGING = 0.9
+"""The share of the rewrite in a unit's work, so that progress is not complete before files are verified and swapped."""
+
+
+class UnitProgress:
+    """Reports the progress of one unit, which in the end is all of its files and bytes, or none.
+
+    Args:
+        progress: receives the progress.
+        files: the number of the unit's files.
+        total_bytes: their total length.
+    """
+
+    def __init__(self, progress: Progress, files: int, total_bytes: int) -> None:
+        self._progress, self._files, self._bytes = progress, files, total_bytes
+        self._told = (0, 0, 0)
+        self._mutex = threading.Lock()
+
+    def tell_rewritten(self, files: int) -> None:
+        """Report the number of files that are rewritten so far."""
+        part = STAGING * min(1.0, files / max(1, self._files))
+        self._tell(int(self._files * part), int(self._bytes * part))
+
+    def tell_done(self) -> None:
+        """Report that the unit is done."""
+        self._tell(self._files, self._bytes, 1)
+
+    def tell_unchanged(self) -> None:
+        """Report that the unit is unchanged, so its progress is taken back."""
+        self._tell(0, 0)
+
+    def _tell(self, files: int, total_bytes: int, units: int = 0) -> None:
+        with self._mutex:
+            before, self._told = self._told, (files, total_bytes, units)
+            if self._told != before:
+                self._progress.advance(files - before[0], total_bytes - before[1], units - before[2])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
 from sparkcrypt.backfill.drift.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.backfill.journal.entries import AuditHead
+from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.many.chosen_tables import Choice, choose_tables
 from sparkcrypt.backfill.many.key_needs import RECORDS, walk_objects
 from sparkcrypt.backfill.many.keys_by_catalog import list_logged
@@ -22,12 +23,12 @@ from sparkcrypt.backfill.old_files.awaiting_expiry import count_awaiting_expiry
 from sparkcrypt.backfill.old_files.problems import problems_of_target
 from sparkcrypt.backfill.shred.find_copies import Export, find_declassified, find_derived
 from sparkcrypt.backfill.shred.plan import DarkTable, LateData, ShreddableKey, ShredPlan
-from sparkcrypt.backfill.shred.restored_state import find_newer_runs
 from sparkcrypt.backfill.shred.scan_tables import KeyPlace, TableScan, look_at_all
 from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.backfill.target.kinds import refuse_kinds
 from sparkcrypt.backfill.target.target import catalog_target, id_of
+from sparkcrypt.backfill.target.unit import run_of_folder
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, PlanError
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_retention import KeyRetention, retention_of_key
@@ -347,3 +348,22 @@ class Survey:
                     if key_id in key_ids and isinstance(record.get("wrapped"), str):
                         found.setdefault(str(key_id), []).append(name)
         return {key_id: sorted(set(names)) for key_id, names in found.items()}
+
+
+def find_newer_runs(store: StateStore, scans: Iterable[TableScan]) -> Iterator[str]:
+    """Yield a message for each run that made a folder in use, and of which the state directory has no journal.
+
+    A state directory that lacks a run may lack a hold as well.
+
+    Args:
+        store: the state directory.
+        scans: the tables to check.
+    """
+    for scan in scans:
+        known = set(Journal.runs(store, scan.target.table_id))
+        for run_id in sorted({run for place in scan.target.locations() if (run := run_of_folder(place))} - known):
+            yield (
+                f"{scan.name}: run {run_id} made a folder that is in use, and the state directory has no record of it: "
+                "it is an earlier copy of itself, or another one, and may lack holds; restore the newest copy, or give "
+                "a head of the audit of keys that was kept elsewhere as --head"
+            )

@@ -26,7 +26,7 @@ from sparkcrypt.backfill.journal.entries import (
 from sparkcrypt.backfill.journal.journal import Journal
 from sparkcrypt.backfill.journal.unit_status import status_of_units
 from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.report.unit_progress import UnitProgress
+from sparkcrypt.backfill.report.progress import UnitProgress
 from sparkcrypt.backfill.swap import Swap
 from sparkcrypt.backfill.target.beside import describe_foreign, refuse_foreign, refuse_writers
 from sparkcrypt.backfill.target.new_files import NewFiles, Whereabouts, prove_in_use

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from sparkcrypt.cli.files.index_drop import drop_index
-from sparkcrypt.cli.files.index_frame import open_table
+from sparkcrypt.cli.files.index_frame import APP, check_names, open_table, store_options
 from sparkcrypt.cli.files.index_keep import create_index, refresh_index
-from sparkcrypt.cli.files.index_text import describe_freshness
-from sparkcrypt.cli.files.index_verify import verify_index
+from sparkcrypt.cli.files.index_place import find_known_store
+from sparkcrypt.cli.files.index_text import COMPARED, describe_comparison, describe_freshness
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.named_files import named_files, policy_keys
@@ -24,11 +23,13 @@ from sparkcrypt.cli.frame.options import (
     table_option,
 )
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.parquet import FileSummary, summarise
 from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
+from sparkcrypt.skipping.keep.verify import verify_store
+from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.text import count_of, size_of
 
 _FOOTERS = {"encrypted": "encrypted", "plaintext_signed": "in clear, signed", "plaintext": "not encrypted"}
@@ -83,10 +84,6 @@ def show_index(table: str | None, folder: str | None, policy: str | None, as_jso
         document["freshness"] = None if fresh is None else fresh.to_dict()
         text += f"\n  {describe_freshness(fresh)}"
     show(document, text, as_json=as_json)
-
-
-for _command in (create_index, refresh_index, verify_index, drop_index):
-    index.add_command(_command)
 
 
 def _document(folder: str, parts: Sequence[StorePart], store: Store | None) -> dict[str, Any]:
@@ -182,3 +179,98 @@ def _text(folder: str, parts: Sequence[StorePart], store: Store | None) -> str:
 def _state(part: StorePart) -> str:
     state, key = _FOOTERS[part.footer.mode], summarise(part.footer).footer_key
     return f"{state} under {key}" if key else state
+
+
+@click.command("drop", cls=Command)
+@store_options
+@click.option("--uuid", metavar="UUID", help="The UUID of a table that is gone, as `backfill orphans` tells it.")
+def drop_index(
+    table: str | None,
+    path: str | None,
+    to: str | None,
+    policy: str,
+    as_json: bool,
+    launch: Launch,
+    uuid: str | None,
+) -> None:
+    """Delete a table's store: its own files and nothing else, once nobody writes it and no table is there.
+
+    With --table and --uuid the metastore is asked which tables lie at, in or above its folder, and with --path the
+    policy alone; a folder with other files is refused.
+
+    Examples:
+      sparkcrypt index drop --table sales.flights --policy policy.yaml
+      sparkcrypt index drop --path warehouse/flights --policy policy.yaml
+    """
+    if uuid is None:
+        check_names(table, path, to)
+    elif table or path or to:
+        raise click.UsageError("--uuid names a store by itself; leave --table, --path and --to out")
+    with Workplace(APP, launch) as workplace:
+        if path is not None:
+            store = find_known_store(workplace, path, to, policy)
+            uri, record = store.folder.uri, store.record
+            deleted = drop_store(
+                store.folder, store.uuid, store.desk.user_of, lambda generation: record.keep(generation + 1)
+            )
+        else:
+            uri, deleted = _drop_by_metastore(workplace, table, uuid, policy)
+    named = {name: value for name, value in (("table", table), ("path", path), ("uuid", uuid)) if value is not None}
+    document = {**named, "store": uri, "deleted": list(deleted)}
+    show(document, f"{uri}: dropped, {count_of(len(deleted), 'file')}", as_json=as_json)
+
+
+def _drop_by_metastore(
+    workplace: Workplace, table: str | None, uuid: str | None, policy: str
+) -> tuple[str, tuple[str, ...]]:
+    loaded, spark = workplace.policy(policy), workplace.spark
+    from sparkcrypt.backfill.index.table_index import drop_index as drop
+
+    named = uuid if table is None else open_table(workplace, table, policy).store.uuid
+    return drop(spark, loaded, str(named))
+
+
+@click.command("verify", cls=Command)
+@store_options
+def verify_index(
+    table: str | None, path: str | None, to: str | None, policy: str, as_json: bool, launch: Launch
+) -> None:
+    """Hold a table's store against its files: names, times, lengths and the keyed digests of their footers.
+
+    Files that are new or changed are told, and are in order: queries open them.  A file with the name, time and length
+    of the one that was indexed and another footer ends with 74: queries would leave out rows of its.
+
+    Examples:
+      sparkcrypt index verify --table sales.flights --policy policy.yaml
+      sparkcrypt index verify --path warehouse/flights --policy policy.yaml
+    """
+    check_names(table, path, to)
+    with Workplace(APP, launch) as workplace:
+        if table is not None:
+            index = open_table(workplace, table, policy)
+            named, uri = {"table": index.table.full_name}, index.store.folder.uri
+            generation, found = index.verify()
+        else:
+            store = find_known_store(workplace, str(path), to, policy)
+            named, uri = {"path": str(path)}, store.folder.uri
+            opened = store.open(store.record.read())
+            generation, found = opened.sidecar.generation, verify_store(store.desk.data, opened)
+    document = {
+        **named,
+        "store": uri,
+        "generation": generation,
+        "fresh": found.is_fresh,
+        "same": found.same,
+        **{kind: list(getattr(found, kind)) for kind in COMPARED},
+    }
+    show(document, describe_comparison(uri, generation, found), as_json=as_json)
+    if found.altered:
+        raise VerificationError(
+            f"{found.altered[0]}: has the name, time and length of the file that was indexed, and another footer"
+            f"{f', as have {len(found.altered) - 1} others' if len(found.altered) > 1 else ''}; find out who wrote it, "
+            "then make the store anew with `sparkcrypt index create`"
+        )
+
+
+for _command in (create_index, refresh_index, verify_index, drop_index):
+    index.add_command(_command)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
+from sparkcrypt.backfill.audit.write_key_audit import key_audit
 from sparkcrypt.backfill.many.keys_in_use import find_uses_of_keys, has_key_records
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import AGE, Launch, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, say, show
 from sparkcrypt.cli.setup.checks import key_checks
-from sparkcrypt.cli.setup.key_holds import hold_key, release_key
 from sparkcrypt.cli.setup.key_status import check_keys, key_status
-from sparkcrypt.cli.setup.retire_key import retire_key
 from sparkcrypt.durable import write_new
 from sparkcrypt.errors import (
     ConfigError,
@@ -33,6 +32,9 @@ from sparkcrypt.keys.service import KeyDescription, KeyService, Rotating
 from sparkcrypt.policy.former_services import FormerService, split_former
 from sparkcrypt.policy.model import Policy
 
+if TYPE_CHECKING:
+    from sparkcrypt.backfill.many.retire import Retired
+
 _RESTORE = (
     "Restore it (docs/runbooks.md, 'A key is lost'); if nobody has it any more, --lost-key-accepted makes another"
 )
@@ -44,13 +46,6 @@ def keys() -> None:
 
     Its type is local, vault, aws, gcp, azure or hadoop, or that of an installed package (docs/keys.md).
     """
-
-
-keys.add_command(key_status)
-keys.add_command(check_keys)
-keys.add_command(hold_key)
-keys.add_command(release_key)
-keys.add_command(retire_key)
 
 
 @keys.command(cls=Command)
@@ -319,3 +314,129 @@ def _table(found: tuple[KeyDescription, ...]) -> str:
         [(entry.key_id, entry.versions or "not told", entry.created) for entry in found],
         head=("key", "versions", "made"),
     )
+
+
+_reason = click.option("--reason", required=True, metavar="TEXT", help="Why; the audit of keys keeps it.")
+
+
+@click.command("hold", cls=Command)
+@click.argument("key_id")
+@_reason
+@policy_option
+@json_option
+@spark_options
+def hold_key(key_id: str, reason: str, policy: str, as_json: bool, launch: Launch) -> None:
+    """Put a legal hold on a master key: `sparkcrypt shred` refuses it until each of its holds is released.
+
+    The hold is an entry of the audit of keys, in the state directory.  Keep the head that is printed where the users
+    of the state directory cannot write: `sparkcrypt shred apply --head` finds a state directory that is older.
+
+    Examples:
+      sparkcrypt keys hold contact-2025-01 --reason "case 4711" --policy policy.yaml
+    """
+    with Workplace("sparkcrypt keys", launch) as workplace:
+        loaded = workplace.policy(policy)
+        with key_audit(workplace.state_directory(loaded.run_state), loaded, "keys hold") as audit:
+            hold = audit.hold(key_id, reason)
+            facts = audit.facts
+    document = {"key_id": key_id, **hold.to_dict(), "head": facts.head_text}
+    show(document, f"{key_id}: {hold.to_text()}\nhead {facts.head_text}", as_json=as_json)
+
+
+@click.command("release", cls=Command)
+@click.argument("key_id")
+@_reason
+@click.option("--hold", "number", type=click.IntRange(1), metavar="N", help="Which of several holds.")
+@policy_option
+@json_option
+@spark_options
+def release_key(key_id: str, reason: str, number: int | None, policy: str, as_json: bool, launch: Launch) -> None:
+    """Release a legal hold; the key is deleted by nothing but `sparkcrypt shred apply`.
+
+    Examples:
+      sparkcrypt keys release contact-2025-01 --reason "case 4711 is closed" --policy policy.yaml
+    """
+    with Workplace("sparkcrypt keys", launch) as workplace:
+        loaded = workplace.policy(policy)
+        with key_audit(workplace.state_directory(loaded.run_state), loaded, "keys release") as audit:
+            released = audit.release(key_id, reason, number)
+            facts = audit.facts
+    holds = facts.holds.get(key_id, ())
+    document = {
+        "key_id": key_id,
+        "released": released.to_dict(),
+        "holds": [hold.to_dict() for hold in holds],
+        "head": facts.head_text,
+    }
+    lines = [f"{key_id}: released {released.to_text()}", *(f"stays: {hold.to_text()}" for hold in holds)]
+    show(document, "\n".join([*lines, f"head {facts.head_text}"]), as_json=as_json)
+
+
+@click.command("retire", cls=Command)
+@click.argument("key_id")
+@click.option("--below", type=click.IntRange(2), metavar="N", help="The first version that stays.")
+@click.option(
+    "--grace", type=AGE, default="30d", metavar="TIME", help="How long they can be brought back; 30d by default."
+)
+@click.option("--undo", is_flag=True, help="Bring back the versions that are set aside.")
+@click.option(
+    "--leave-out", multiple=True, metavar="TABLE", help="Do not ask of this table, such as one that was dropped."
+)
+@policy_option
+@json_option
+@spark_options
+@click.pass_context
+def retire_key(
+    context: click.Context,
+    /,
+    key_id: str,
+    below: int | None,
+    grace: float,
+    undo: bool,
+    leave_out: tuple[str, ...],
+    policy: str,
+    as_json: bool,
+    launch: Launch,
+) -> None:
+    """End the use of a master key's versions below N; refused (74) while something that is known needs one.
+
+    At first they are set aside: they unwrap nothing, a read that needs one is refused with this command's --undo, and
+    --undo brings them back.  Given again after the grace, it looks again at everything and destroys them for good.
+
+    The footers of every table of the catalog are read anew; old files that wait for expiry, MAC keys of audits and
+    secrets of runs count too, and what cannot be looked at.  Copies, backups and other metastores are not known: they
+    are what the grace is for.  The key services local and vault have this; others are refused.
+
+    Examples:
+      sparkcrypt keys retire pii --below 3 --policy policy.yaml
+      sparkcrypt keys retire pii --below 3 --grace 90d --policy policy.yaml
+      sparkcrypt keys retire pii --undo --policy policy.yaml
+    """
+    if undo == (below is not None):
+        raise click.UsageError("give --below, or else --undo", context)
+    with Workplace("sparkcrypt keys", launch) as workplace:
+        loaded = workplace.policy(policy)
+        from sparkcrypt.backfill.many.retire import bring_versions_back, retire_versions
+
+        if below is None:
+            done = bring_versions_back(workplace.state_directory(loaded.run_state), loaded, key_id)
+        else:
+            done = retire_versions(workplace.spark, loaded, key_id, below, grace_seconds=grace, leave_out=leave_out)
+    show(done.to_dict(), "\n".join(_describe(done)), as_json=as_json)
+
+
+def _describe(done: Retired) -> list[str]:
+    key_id, usable = done.described.key_id, done.described.first_usable
+    lines = [] if done.coverage is None else done.coverage.to_lines()
+    if done.coverage is not None:
+        lines += [f"warning: {place.to_text()}" for place in done.coverage.by_record if key_id in place.key_ids]
+    if done.retirement is not None:
+        return [f"{key_id}: {done.retirement.to_text()}", *lines]
+    return [f"{key_id}: {done.state}; versions from {usable} on unwrap", *lines]
+
+
+keys.add_command(key_status)
+keys.add_command(check_keys)
+keys.add_command(hold_key)
+keys.add_command(release_key)
+keys.add_command(retire_key)

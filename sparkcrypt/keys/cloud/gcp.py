@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
-from sparkcrypt.keys.cloud.crc32c import crc32c
 from sparkcrypt.keys.cloud.gcp_http import GcpHttp
 from sparkcrypt.keys.cloud.gcp_options import KeyNames, gcp_options
 from sparkcrypt.keys.ids import check_key_id
@@ -231,3 +230,23 @@ def _time(described: Mapping[str, Any]) -> str | None:
     """Return the creation time of a key or a version, in whole seconds."""
     created = str(described.get("createTime") or "").partition(".")[0].rstrip("Z")
     return f"{created}Z" if created else None
+
+
+_POLYNOMIAL = 0x82F63B78  # reflected; RFC 3720, appendix B.4
+
+
+def _row(byte: int) -> int:
+    for _ in range(8):
+        byte = byte >> 1 ^ (_POLYNOMIAL if byte & 1 else 0)
+    return byte
+
+
+_TABLE = tuple(_row(byte) for byte in range(256))
+
+
+def crc32c(data: bytes) -> int:
+    """Return the checksum of a few bytes, such as a key: a table in Python is fast enough for them."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value = value >> 8 ^ _TABLE[(value ^ byte) & 0xFF]
+    return value ^ 0xFFFFFFFF

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError
 from sparkcrypt.orc.file.cipher import LocalKey
 from sparkcrypt.orc.file.encryption import Encryption
-from sparkcrypt.orc.file.protobuf import Message
+from sparkcrypt.orc.file.protobuf import MAX_FIELDS, Message, decode
 from sparkcrypt.orc.file.streams import read_stream_whole
 from sparkcrypt.orc.file.stripe import FOOTER_TIMEZONE, ROW_INDEX, Stream, read_stripe_footer
 from sparkcrypt.orc.file.tail import CALENDAR, PS_VERSION, Stripe, Tail
 from sparkcrypt.orc.read.byte_runs import BitRuns, ByteRuns
 from sparkcrypt.orc.read.cursor import Positions, StreamBytes, StreamCursor
 from sparkcrypt.orc.read.integer_runs import IntegerRuns
-from sparkcrypt.orc.read.row_index import RowIndex
 from sparkcrypt.orc.read.types import ReadColumn
 from sparkcrypt.parquet.file.source import Input
 
@@ -175,3 +174,49 @@ class StripeStreams:
         if kind > _DICTIONARY_V2:
             raise FormatError(f"column {column.shown} has encoding {kind}; expected 0 to {_DICTIONARY_V2}")
         return kind
+
+
+_ENTRIES, _POSITIONS, _STATISTICS = 1, 1, 2
+
+
+class RowIndex:
+    """The entries of a stream ROW_INDEX, each decoded when it is accessed.
+
+    Args:
+        content: the stream's decompressed content.
+        groups: the stripe's number of row groups.
+        what: the column, for messages.
+
+    Raises:
+        FormatError: the number of entries is not that of row groups.
+    """
+
+    __slots__ = ("_entries", "_positions", "_what")
+
+    def __init__(self, content: bytes, groups: int, what: str) -> None:
+        self._what = f"the row index of {what}"
+        found = decode(content, self._what, max_fields=max(MAX_FIELDS, groups))
+        self._entries = found.read_repeated(_ENTRIES)
+        if len(self._entries) != groups:
+            raise FormatError(f"{self._what} has {len(self._entries)} entries; expected {groups}")
+        self._positions: dict[int, Sequence[int]] = {}
+
+    def positions(self, group: int) -> Sequence[int]:
+        """Return the positions of a row group in the column's streams.
+
+        Raises:
+            FormatError: the entry is damaged.
+        """
+        known = self._positions.get(group)
+        if known is None:
+            entry = decode(self._entries[group], self._what)
+            known = self._positions[group] = entry.integers(_POSITIONS, bits=63)
+        return known
+
+    def statistics(self, group: int) -> Message | None:
+        """Return the statistics of a row group; None if it has none.
+
+        Raises:
+            FormatError: the entry is damaged.
+        """
+        return decode(self._entries[group], self._what).message(_STATISTICS, "column statistics")

@@ -29,7 +29,6 @@ from sparkcrypt.orc.file.stripe import (
 )
 from sparkcrypt.orc.file.tail import CALENDAR, TYPES, USER_METADATA, Stripe, Tail, tail_of
 from sparkcrypt.orc.verify.content import DIGEST_PARTS, STREAM_PARTS, STREAMS_SEEN, ContentDigest
-from sparkcrypt.orc.verify.dark import digest_dark_variant
 from sparkcrypt.orc.verify.key_check import check_keys
 from sparkcrypt.orc.verify.mask_check import check_masked
 from sparkcrypt.orc.verify.nulls import NullCheck
@@ -310,3 +309,30 @@ class _Check:
         expected = -(-stripe.rows // self.tail.stride) if self.tail.stride else 0
         if self.tail.stride and len(entries) != expected:
             raise FormatError(f"{what} has {len(entries)} entries; expected {expected}")
+
+
+def digest_dark_variant(file: Input, tail: Tail, variant: Variant, start: int, digest: ContentDigest) -> None:
+    """Digest a variant's wrapped keys, the numbers in the IVs of its streams, its mask and its encrypted statistics.
+
+    If they and the streams are equal in two files, a reader with the key would see the same values in both.
+
+    Args:
+        file: the open file.
+        tail: its tail.
+        variant: one of its variants.
+        start: the offset of its stripe statistics.
+        digest: everything is added to its part ``unopened``.
+
+    Raises:
+        FormatError, StorageError: as `Input.read`.
+    """
+    key, root = variant.key, variant.root.number
+    digest.add("unopened", root, key.name, key.version, key.algorithm, variant.encrypted_key, tail.footer_id)
+    mask = None if tail.encryption is None else tail.encryption.mask_of(variant)
+    digest.add("unopened", *(() if mask is None else (mask.name, *mask.parameters)))
+    for stripe in tail.stripes:
+        digest.add("unopened", stripe.id, stripe.local_keys[variant.number])
+    digest.add("unopened", variant.file_statistics or b"")
+    for column, length in variant.stripe_statistics:
+        digest.add("unopened", column, file.read(start, length, f"stripe statistics of column {column}"))
+        start += length

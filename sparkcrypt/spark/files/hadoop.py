@@ -17,7 +17,6 @@ from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.parquet.file.beside import Beside
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.regular_files import open_regular
-from sparkcrypt.spark.files.hadoop_stream import HadoopFile
 from sparkcrypt.spark.files.status import Access, FileStatus, local_path, read_local_access
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, hadoop_conf, jvm, read_java_error
 
@@ -352,3 +351,52 @@ def _translate_error(error: BaseException, verb: str, path: str) -> SparkcryptEr
     made = ConfigError if "UnsupportedFileSystem" in kind else StorageError
     first_line = message.splitlines()[0]  # a remote file system may append its whole stack trace
     return made(f"cannot {verb} {path}: {kind.rpartition('.')[2]}: {first_line}")
+
+
+class HadoopFile(io.BufferedReader):
+    """A seekable buffered reader over an FSDataInputStream.
+
+    Args:
+        machine: py4j's view of the JVM.
+        stream: the open FSDataInputStream.
+        length: the file's length in bytes.
+        beside: reads other files of the file's folder.
+    """
+
+    def __init__(self, machine: Any, stream: Any, length: int, beside: Beside) -> None:
+        super().__init__(_HadoopStream(machine, stream, length), buffer_size=1 << 16)
+        self.beside = beside
+
+
+class _HadoopStream(io.RawIOBase):
+    """A raw Python stream over an FSDataInputStream."""
+
+    def __init__(self, machine: Any, stream: Any, length: int) -> None:
+        self._read, self._stream = machine.org.apache.commons.io.IOUtils.toByteArray, stream
+        self._length, self._position = length, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._length}[whence] + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        count = max(0, min(len(buffer), self._length - self._position))
+        if count:
+            self._stream.seek(self._position)
+            buffer[:count] = self._read(self._stream, count)
+            self._position += count
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()

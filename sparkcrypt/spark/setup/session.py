@@ -36,7 +36,7 @@ from sparkcrypt.spark.setup.session_policy import (
     set_for_running_streams,
     take_launch_settings,
 )
-from sparkcrypt.spark.tables.ruled_places import table_locations
+from sparkcrypt.spark.tables.catalog import Catalog
 
 _FIRST_SPARK = (3, 5)
 _IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
@@ -270,3 +270,21 @@ def _explain(error: Exception) -> str:
         f"a probe write and read failed: {cause}\nThe helper needs an interpreter that has the key service's library, "
         f"on the driver and on every executor: name it in the launch configuration, {names.PYTHON}=/path/to/python3"
     )
+
+
+def table_locations(spark: SparkSession, policy: Policy) -> dict[str, dict[str, str | None]]:
+    """Return the locations of all tables that the policy lists: location -> table name and UUID.
+
+    They include the location that Spark would give each table, so that a table that is dropped and re-created by
+    ``saveAsTable`` stays under its rule.
+    """
+    catalog = Catalog(spark)
+    found: dict[str, dict[str, str | None]] = {}
+    for rule in policy.tables:
+        if catalog.exists(rule.name):
+            table = catalog.table(rule.name)
+            found[table.location] = {"table": rule.name, "uuid": table.uuid}
+        default = catalog.default_location(rule.name)
+        if default is not None:
+            found.setdefault(default, {"table": rule.name, "uuid": None})
+    return found

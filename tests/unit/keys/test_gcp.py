@@ -18,7 +18,7 @@ from sparkcrypt.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
 )
-from sparkcrypt.keys.cloud.crc32c import crc32c
+from sparkcrypt.keys.cloud.gcp import crc32c
 from sparkcrypt.keys.cloud.gcp_options import KeyNames
 from sparkcrypt.keys.steady import service as steady
 from tests.services.fake_cloud import Answer, Asked, Serve
