@@ -56,7 +56,7 @@ def test_what_is_found_again_is_told_as_it_is_now(store: LocalStateStore) -> Non
 
 @pytest.mark.parametrize("kind", [LISTED_GONE, REPLAYED, STRAY])
 def test_one_unit_may_have_problems_of_different_things(store: LocalStateStore, kind: str) -> None:
-    """What its old files need a decision on is not told as what the list lacks, or a former home has; each stays open."""
+    """What its old files need a decision on is not what the list lacks or a former home has; each stays open."""
     other = problems(store).add(replace(FOUND, kind=kind))
     opened = problems(store).add(FOUND)
     assert {problem.problem for problem in problems(store).open()} == {opened.problem, other.problem}
