@@ -22,6 +22,7 @@ from sparkcrypt.backfill.shred.plan import ShredPlan
 from sparkcrypt.backfill.shred.report import ShredReport
 from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError
+from sparkcrypt.keys.local.keystore import KeyDirectory
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -264,7 +265,7 @@ def test_key_that_still_unwraps_is_no_tombstone(lake: Lake, monkeypatch: pytest.
     policy = make_policy_of_months(lake)
     make_table_of_months(lake, policy)
     with monkeypatch.context() as patch:
-        patch.setattr(LocalKeyService, "delete", lambda *_: None)
+        patch.setattr(KeyDirectory, "remove", lambda *_: None)
         with pytest.raises(VerificationError, match=f"'{OLD}' still unwraps what it wrapped"):
             shred(lake, policy, "t")
     facts = facts_of(policy)

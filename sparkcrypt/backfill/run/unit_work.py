@@ -86,8 +86,8 @@ class UnitWork:
         try:
             if home is not None:
                 refuse_home(run.files, run.in_use.look(afresh=True), survey.name, home)
+            notes = _note_adopted(self._find_adoptable(scanned))  # refuses damaged files, by a better reason
             self.refuse_replayed(scanned.unit)
-            notes = _note_adopted(self._find_adoptable(scanned))
             return self.rewriter.process(scanned, notes=(*notes, *self._note_left(scanned.unit)))
         except (SourceChangedError, *ENDS_THE_RUN):
             raise
