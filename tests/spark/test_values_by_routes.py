@@ -175,7 +175,7 @@ OTHERS = {
     "dictionary": pa.array(["a", None, "a"]).dictionary_encode(),
     "large text": pa.array(["a", None], pa.large_string()),
     "fixed bytes": pa.array([b"abcd", None], pa.binary(4)),
-    "fixed list": pa.array([[1, None], None], pa.list_(pa.int32(), 2)),
+    "fixed list": pa.array([[1, None], [2, 3]], pa.list_(pa.int32(), 2)),
     "date64": pa.array([-138_889, None], pa.int32()).cast(pa.date32()).cast(pa.date64()),
 }
 REFUSED = {"half", "millis of a day", "micros of a day", "nanos", "nanos without a zone"}
