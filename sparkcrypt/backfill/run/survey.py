@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -68,8 +69,11 @@ def survey_units(
         warnings = (
             f"{job.target.name}: --where {options.where!r} chooses no partition; SHOW PARTITIONS lists what is there",
         )
-    last = next(reversed(Journal.runs(job.store, job.target.table_id)), None)
-    since_ms = math.inf if last is None else start_of_run(last)
+
+    @functools.cache
+    def find_last_run() -> str | None:
+        return next(reversed(Journal.runs(job.store, job.target.table_id)), None)
+
     rewrap = options.rewrap and not _gives_new_names(job, options)
     scanner = Scanner(
         job.target,
@@ -85,16 +89,17 @@ def survey_units(
         compare(scanned)
         if scanned.drift and not (options.keep_going or options.dry_run):
             _refuse(job, scanned, options)
-        copies = options.output is not None
+        copies, last = options.output is not None, find_last_run() if scanned.drift else None
+        since_ms = math.inf if last is None else start_of_run(last)
         surveys.append(survey_unit(scanned, job.target.plan, rewrap=rewrap, copies=copies, since_ms=since_ms))
     above = (drift_of_summary(path, above=True) for path in find_summaries_above(job.files, job.target))
     written = sum(survey.clear_since for survey in surveys)
-    if written and last is not None:
-        warnings = (*warnings, _describe_written(written, last))
+    if written:
+        warnings = (*warnings, _describe_written(written, find_last_run()))
     return Surveyed(surveys, (*warnings, *(f"{drift.file}: {drift.detail}" for drift in above)), home=options.home)
 
 
-def _describe_written(files: int, run_id: str) -> str:
+def _describe_written(files: int, run_id: str | None) -> str:
     return (
         f"{WRITTEN_IN_CLEAR} {count_of(files, 'file')} {'was' if files == 1 else 'were'} written in clear since run "
         f"{run_id}, by a job without sparkcrypt or a session without the policy: put that job under the policy "
