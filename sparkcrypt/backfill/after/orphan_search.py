@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.backfill.after.journalled_folders import Leftover, left_of_table, leftovers_of_journals
-from sparkcrypt.backfill.journal.journal import list_run_ids
+from sparkcrypt.backfill.journal.journal import list_run_ids, start_of_run
 from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.backfill.target.beside import describe_foreign
 from sparkcrypt.backfill.target.in_use import InUse, OtherTables
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 ASIDE = "orphans"
 """Used in place of the run id in the names of folders that are set aside."""
 _ASIDE = re.compile(rf"/{re.escape(STAGING_FOLDER)}/[^/]+/trash-")
-_BEGAN = re.compile(rf"/{re.escape(STAGING_FOLDER)}/[^/]+/(?:old-|trash-)?(\d{{8}}T\d{{6}})Z-")
+_BEGAN = re.compile(rf"/{re.escape(STAGING_FOLDER)}/[^/]+/(?:old-|trash-)?(\d{{8}}T\d{{6}}Z)-")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,12 +276,7 @@ def _is_old(folder: str) -> bool:
 def _began_ms(folder: str) -> int | None:
     """Return when a folder's run began, in milliseconds since the epoch; None if its name does not contain a run id."""
     began = _BEGAN.search(folder)
-    if began is None:
-        return None
-    return int(datetime.strptime(began[1], "%Y%m%dT%H%M%S").replace(tzinfo=timezone.utc).timestamp() * 1000)
-
-
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+    return None if began is None else start_of_run(began[1])
 
 
 def find_gone_stores(files: HadoopFiles, policy: Policy, uuids: Collection[str]) -> Iterator[tuple[str, str]]:
