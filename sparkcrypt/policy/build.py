@@ -38,6 +38,8 @@ from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.schema import split_dotted
 
 _TEMPLATE = re.compile(r"\{\w+(:[^}]*)?\}")
+_NEXT = "name the place by which the catalog knows its tables"
+_NO_URI = "is no alias; allowed: a URI and the one that counts for it, such as hdfs://nn1.example.org:8020: hdfs://prod"
 
 
 def policy_from_canonical(text: str) -> Policy:
@@ -435,7 +437,3 @@ def aliases_of(root: Section) -> tuple[tuple[Place, Place], ...]:
                 section.problem(spelled[named], f"leads to {real.text()}, which is itself below an alias; {_NEXT}")
     section.close()
     return tuple(sorted(found.items(), key=lambda pair: pair[0].text()))
-
-
-_NEXT = "name the place by which the catalog knows its tables"
-_NO_URI = "is no alias; allowed: a URI and the one that counts for it, such as hdfs://nn1.example.org:8020: hdfs://prod"

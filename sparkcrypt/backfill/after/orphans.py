@@ -38,6 +38,9 @@ _YOUNG = (
     "something in it changed since --older-than; this state directory does not know its run: restore it from a backup, "
     "or correct run_state; if there is none, give the command again later"
 )
+ORPHANS = "orphans"
+"""Used as the table id if the table is not known."""
+DELETE = "delete"
 
 
 def find_orphans(
@@ -148,11 +151,6 @@ def _find_writer(files: HadoopFiles, folder: str, base: str) -> str | None:
     if writing is None:
         return None
     return f"{writing} is there, so a writer may still commit to {folder}; delete that if its writer was killed"
-
-
-ORPHANS = "orphans"
-"""Used as the table id if the table is not known."""
-DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger(__name__)
+MOST_POINTS = 1_000
+VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +302,6 @@ class _Pass:
         )
 
 
-MOST_POINTS = 1_000
-
-
 class PassProgress:
     """A progress that records points in time; units may end in several threads.
 
@@ -337,9 +336,6 @@ class PassProgress:
     def finish(self) -> None:
         """Forward the end of a run."""
         self._shown.finish()
-
-
-VERSION = 1
 
 
 class PassFingerprint:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
+STAGING = 0.9
+"""The share of the rewrite in a unit's work, so that progress is not complete before files are verified and swapped."""
+
 
 class Progress(Protocol):
     """A receiver of a run's progress; in a pass, of one run after the other."""
@@ -36,10 +39,6 @@ class Silent:
 
     def finish(self) -> None:
         """Do nothing."""
-
-
-STAGING = 0.9
-"""The share of the rewrite in a unit's work, so that progress is not complete before files are verified and swapped."""
 
 
 class UnitProgress:

@@ -59,6 +59,8 @@ _REMAINS = (
 
 Confirm = Callable[[ShredPlan], None]
 """Asks the operator to confirm a plan; raises an error if the plan is not confirmed."""
+_PROBE_BYTES = 16
+_NO_PROBE = "nothing that a key service wrapped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +229,6 @@ def _cache_seconds(spark: SparkSession, service: KeyService) -> float:
     except ValueError:
         lifetime = float(_CACHE_SECONDS)
     return lifetime + float(getattr(service, "serve_stale_seconds", 0))
-
-
-_PROBE_BYTES = 16
-_NO_PROBE = "nothing that a key service wrapped"
 
 
 def make_probe(service: KeyService, config: KeyServiceConfig, key_id: str) -> str:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _RESTORE = (
     "Restore it (docs/runbooks.md, 'A key is lost'); if nobody has it any more, --lost-key-accepted makes another"
 )
+_reason = click.option("--reason", required=True, metavar="TEXT", help="Why; the audit of keys keeps it.")
 
 
 @click.group(cls=Group)
@@ -314,9 +315,6 @@ def _table(found: tuple[KeyDescription, ...]) -> str:
         [(entry.key_id, entry.versions or "not told", entry.created) for entry in found],
         head=("key", "versions", "made"),
     )
-
-
-_reason = click.option("--reason", required=True, metavar="TEXT", help="Why; the audit of keys keeps it.")
 
 
 @click.command("hold", cls=Command)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from sparkcrypt.backfill.drift.difference import Drift
     from sparkcrypt.backfill.many.plan import TargetPlan
     from sparkcrypt.backfill.report.report import Report
+_SHOWN = 20
 
 
 @click.command(cls=Command)
@@ -185,9 +186,6 @@ def _read(file: str) -> str:
         raise PlanError(
             f"--schema {file}: cannot be read ({reason}); name a file that holds what df.schema.json() returns"
         ) from error
-
-
-_SHOWN = 20
 
 
 def plan_text(target_plan: TargetPlan) -> str:

@@ -22,6 +22,7 @@ _PREFIX = "gcp:v1:"
 _PURPOSE = "ENCRYPT_DECRYPT"
 _GONE = {"DESTROYED", "DESTROY_SCHEDULED"}
 _PAGE = "1000"
+_POLYNOMIAL = 0x82F63B78  # reflected; RFC 3720, appendix B.4
 
 
 class GcpKeyService:
@@ -230,9 +231,6 @@ def _time(described: Mapping[str, Any]) -> str | None:
     """Return the creation time of a key or a version, in whole seconds."""
     created = str(described.get("createTime") or "").partition(".")[0].rstrip("Z")
     return f"{created}Z" if created else None
-
-
-_POLYNOMIAL = 0x82F63B78  # reflected; RFC 3720, appendix B.4
 
 
 def _row(byte: int) -> int:

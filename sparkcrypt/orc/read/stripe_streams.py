@@ -23,6 +23,7 @@ MOST_GROUPS = 1 << 22
 """The most row groups of a stripe."""
 _PROLEPTIC_GREGORIAN = 2
 _DIRECT, _DICTIONARY, _DIRECT_V2, _DICTIONARY_V2 = range(4)
+_ENTRIES, _POSITIONS, _STATISTICS = 1, 1, 2
 
 
 class StripeStreams:
@@ -174,9 +175,6 @@ class StripeStreams:
         if kind > _DICTIONARY_V2:
             raise FormatError(f"column {column.shown} has encoding {kind}; expected 0 to {_DICTIONARY_V2}")
         return kind
-
-
-_ENTRIES, _POSITIONS, _STATISTICS = 1, 1, 2
 
 
 class RowIndex:
