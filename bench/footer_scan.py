@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.harness import Report, forked
-from sparkcrypt.parquet import DataKey, FileEncryption, inspect_file, rewrite_file
+from sparkcrypt.files.parquet import DataKey, FileEncryption, inspect_file, rewrite_file
 
 FILES = 1000
 RUNS = 5

@@ -61,7 +61,7 @@ def main(what: str, folder: Path) -> None:
 
     import sparkcrypt
     from bench.spark_write import policy_in
-    from sparkcrypt.backfill.many.rotate import rotate_key
+    from sparkcrypt.runs.keys.rotate import rotate_key
     from sparkcrypt.spark.tables.tagging import set_tags
 
     master = f"local-cluster[{WRITERS},1,512]" if what == "write" else "local[2]"

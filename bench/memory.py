@@ -62,7 +62,7 @@ def _make(path: str) -> None:
 
 
 def _rewrite(source: str, target: str) -> None:
-    from sparkcrypt.parquet import DataKey, FileEncryption, rewrite_file
+    from sparkcrypt.files.parquet import DataKey, FileEncryption, rewrite_file
 
     encryption = FileEncryption(
         DataKey(bytes(16), b"footer"),  # the proof needs them again: this file is deleted at once
@@ -73,7 +73,7 @@ def _rewrite(source: str, target: str) -> None:
 
 
 def _prove(source: str, target: str, key: str) -> None:
-    from sparkcrypt.parquet import KeyRequest, verify_file
+    from sparkcrypt.files.parquet import KeyRequest, verify_file
 
     def retrieve(request: KeyRequest) -> bytes:
         return bytes(16) if request.column is None else bytes([COLUMNS.index(request.column[0]) + 1] * 16)

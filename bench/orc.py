@@ -12,10 +12,10 @@ import pyarrow  # noqa: F401 - before the clock starts, as the rounds of Spark's
 
 from bench.harness import Cost, Report, forked, in_memory, process, with_target
 from sparkcrypt.decide.identity import FileIdentity
+from sparkcrypt.files.orders import KeySettings, OrcOrder
+from sparkcrypt.files.rewrite import rewrite
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.native.orders import KeySettings, OrcOrder
-from sparkcrypt.native.work import rewrite
 from sparkcrypt.policy.load import load_policy
 
 CODECS = ("zlib", "zstd", "snappy")

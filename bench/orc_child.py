@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 import sparkcrypt
 from bench.orc import KEYS, SPARK_ROUNDS
 from bench.spark_write import jvm_clock, session, table
-from sparkcrypt.orc import inspect_orc
+from sparkcrypt.files.orc import inspect_orc
 
 ROWS_EACH = 100
 """The number of rows of a small file."""

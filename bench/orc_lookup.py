@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.orc
 
 from sparkcrypt.arrow import open_orc
-from sparkcrypt.orc import read_tail
+from sparkcrypt.files.orc import read_tail
 from sparkcrypt.policy.load import load_policy
 from tests.unit.orc.decrypted_bytes import count_decrypted
 

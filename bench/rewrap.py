@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.harness import Report, forked, in_memory, with_target
+from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, folders_synced_once, rewrap_file, rewrite_file
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.parquet import DataKey, FileEncryption, KeyRequest, folders_synced_once, rewrap_file, rewrite_file
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 FILES = 1000

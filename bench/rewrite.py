@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from bench.harness import Cost, Report, forked, in_memory, process, spawned, with_target
-from sparkcrypt.parquet import DataKey, FileEncryption, rewrite_file
+from sparkcrypt.files.parquet import DataKey, FileEncryption, rewrite_file
 
 SOURCE = Path(__file__).parent / "java" / "io" / "sparkcrypt" / "RewriterRun.java"
 SPARK = Path(__file__).parent / "spark_write.py"

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from bench.harness import Report, process
 from sparkcrypt.decide.identity import FileIdentity
+from sparkcrypt.files.parquet import DataKey, FileEncryption, folders_synced_once, rewrite_file
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.parquet import DataKey, FileEncryption, folders_synced_once, rewrite_file
 from sparkcrypt.policy.model import Policy
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def main(what: str, folder: Path) -> None:
 
 
 def _rotate(spark: SparkSession, policy: Policy, folder: Path, **amount: int) -> dict[str, Any]:
-    from sparkcrypt.backfill.many.passes import PassOptions
-    from sparkcrypt.backfill.many.rotate import rotate_key
-    from sparkcrypt.backfill.work.options import RunOptions
+    from sparkcrypt.runs.keys.rotate import rotate_key
+    from sparkcrypt.runs.passes.passes import PassOptions
+    from sparkcrypt.runs.rewrite.options import RunOptions
 
     size = _make_table(spark, policy, folder, **amount)
     files = amount["units"] * amount["files"]
@@ -108,7 +108,7 @@ def _rotate(spark: SparkSession, policy: Policy, folder: Path, **amount: int) ->
 
 def _make_table(spark: SparkSession, policy: Policy, folder: Path, *, units: int, files: int, length: int) -> int:
     """Create a table whose files have their own keys; return their total size in bytes."""
-    from sparkcrypt.backfill.target.target import catalog_target
+    from sparkcrypt.runs.table.target import catalog_target
     from sparkcrypt.spark.tables.catalog import Catalog
     from sparkcrypt.spark.tables.tagging import set_tags
 

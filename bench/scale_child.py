@@ -13,12 +13,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sparkcrypt.backfill.drift.cache import FooterCache
-from sparkcrypt.backfill.drift.scan import scan_target
-from sparkcrypt.backfill.drift.unit_survey import survey_unit
-from sparkcrypt.backfill.state.store import LocalStateStore
-from sparkcrypt.backfill.target.unit import Unit, list_unit
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import Unit, list_unit
 from sparkcrypt.policy.load import policy_from_text
+from sparkcrypt.runs.table.cache import FooterCache
+from sparkcrypt.runs.table.scan import scan_target
+from sparkcrypt.runs.table.unit_survey import survey_unit
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.planning import plan_path
 

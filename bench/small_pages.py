@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.harness import Report, forked, in_memory, process, spawned, with_target
-from sparkcrypt.parquet import DataKey, FileEncryption, read_footer, rewrite_file
-from sparkcrypt.parquet.file.source import open_source
-from sparkcrypt.parquet.rewrite.source_chunk import source_chunks
+from sparkcrypt.files.parquet import DataKey, FileEncryption, read_footer, rewrite_file
+from sparkcrypt.files.parquet.rewrite.source_chunk import source_chunks
+from sparkcrypt.files.source import open_source
 
 SPARK = Path(__file__).parent / "spark_write.py"
 ROUNDS = 7

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import sparkcrypt
+from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.parquet import inspect_file
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.model import Policy
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, in_memory
-from sparkcrypt.backfill.audit.audit import AuditWriter, verify_audit
-from sparkcrypt.backfill.audit.audit_index import AuditIndex
-from sparkcrypt.backfill.audit.compact import pack_audit
-from sparkcrypt.backfill.journal.archive import archive_records
-from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.journal.settled_runs import is_settled, settle
-from sparkcrypt.backfill.state.mac import TableMac
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.audit.audit import AuditWriter, verify_audit
+from sparkcrypt.ledger.audit.audit_index import AuditIndex
+from sparkcrypt.ledger.audit.compact import pack_audit
+from sparkcrypt.ledger.journal.archive import archive_records
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.journal.settled_runs import is_settled, settle
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import LocalStateStore
 
 TABLES, NIGHTS, FILES = 5, 365, 4
 _MAC = TableMac(b"k" * 32)

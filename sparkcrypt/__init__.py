@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.index.table_index import index_table
-    from sparkcrypt.backfill.run.encrypt import encrypt_table
-    from sparkcrypt.backfill.verify import verify_table
     from sparkcrypt.plan import EncryptionPlan
     from sparkcrypt.policy.load import load_policy
     from sparkcrypt.policy.model import Policy
+    from sparkcrypt.runs.index.table_index import index_table
+    from sparkcrypt.runs.passes.encrypt import encrypt_table
+    from sparkcrypt.runs.table.verify import verify_table
     from sparkcrypt.spark.setup.declassify import declassify
     from sparkcrypt.spark.setup.masks import masked_columns
     from sparkcrypt.spark.setup.options import parquet_options
@@ -30,8 +30,8 @@ _HOMES = {
     "Policy": "sparkcrypt.policy.model",
     "configure": "sparkcrypt.spark.setup.session",
     "declassify": "sparkcrypt.spark.setup.declassify",
-    "encrypt_table": "sparkcrypt.backfill.run.encrypt",
-    "index_table": "sparkcrypt.backfill.index.table_index",
+    "encrypt_table": "sparkcrypt.runs.passes.encrypt",
+    "index_table": "sparkcrypt.runs.index.table_index",
     "load_policy": "sparkcrypt.policy.load",
     "masked_columns": "sparkcrypt.spark.setup.masks",
     "parquet_options": "sparkcrypt.spark.setup.options",
@@ -39,7 +39,7 @@ _HOMES = {
     "read_table": "sparkcrypt.spark.setup.read",
     "session": "sparkcrypt.spark.setup.session",
     "skipping_report": "sparkcrypt.spark.setup.skipping_report",
-    "verify_table": "sparkcrypt.backfill.verify",
+    "verify_table": "sparkcrypt.runs.table.verify",
 }
 
 __all__ = [

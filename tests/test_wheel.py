@@ -84,7 +84,7 @@ def test_an_sdist_has_sources_and_no_jar(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"setup.py", "pyproject.toml", "jars/build.py", "sparkcrypt/py.typed", "LICENSE"} <= names
-    assert {"jobs/encrypt_table.py", "sparkcrypt/backfill/html/templates/backfill.html.j2"} <= names
+    assert {"jobs/encrypt_table.py", "sparkcrypt/runs/passes/html/templates/backfill.html.j2"} <= names
     assert any(name.endswith("SchemaTagCryptoFactory.java") for name in names)
     assert not [name for name in names if name.endswith(".jar")]
 

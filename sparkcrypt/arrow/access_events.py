@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from sparkcrypt.access.log import AccessLog
-from sparkcrypt.access.records import ACCESS, LOST, Outcome, Record, make_record
+from sparkcrypt.decide.access.log import AccessLog
+from sparkcrypt.decide.access.records import ACCESS, LOST, Outcome, Record, make_record
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, StorageError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.tombstones import reason_of_absence

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.parquet import Footer
-from sparkcrypt.parquet.file.footer import PLAINTEXT_MAGIC
-from sparkcrypt.parquet.file.source import naming, open_source
-from sparkcrypt.parquet.rewrite.footer_writer import in_id_order
-from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk
-from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageType, RowGroup
+from sparkcrypt.files.parquet import Footer
+from sparkcrypt.files.parquet.file.footer import PLAINTEXT_MAGIC
+from sparkcrypt.files.parquet.rewrite.footer_writer import in_id_order
+from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk
+from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageType, RowGroup
+from sparkcrypt.files.source import naming, open_source
 
 if TYPE_CHECKING:
     from sparkcrypt.arrow.judge import JudgedFile

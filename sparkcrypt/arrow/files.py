@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkcrypt.errors import ConfigError, PlanError, show
-from sparkcrypt.native.listing import list_files, refuse_formats_above
-from sparkcrypt.native.open_places import Settings
+from sparkcrypt.files.listing import list_files, refuse_formats_above
+from sparkcrypt.files.open_places import Settings
 from sparkcrypt.paths import Partition, partition_values, split_path, trailing_partition
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"

@@ -17,13 +17,13 @@ from sparkcrypt.arrow.old_calendar import find_old
 from sparkcrypt.arrow.shape import check_names, columns_of, paths_in_file, refuse_shredded
 from sparkcrypt.decide.file import resolve_read
 from sparkcrypt.errors import FormatError, StorageError
-from sparkcrypt.native.open_places import Settings, place
-from sparkcrypt.parquet import Footer, KeyRequest, message_type, read_footer
-from sparkcrypt.parquet.file.beside import Beside, beside_on, beside_path
-from sparkcrypt.parquet.file.keys import FileCiphers
-from sparkcrypt.parquet.file.source import naming, open_source
-from sparkcrypt.parquet.rewrite.rewrap import inline_footer
-from sparkcrypt.parquet.rewrite.source_chunk import column_chunks, source_chunks
+from sparkcrypt.files.open_places import Settings, place
+from sparkcrypt.files.parquet import Footer, KeyRequest, message_type, read_footer
+from sparkcrypt.files.parquet.file.keys import FileCiphers
+from sparkcrypt.files.parquet.rewrite.rewrap import inline_footer
+from sparkcrypt.files.parquet.rewrite.source_chunk import column_chunks, source_chunks
+from sparkcrypt.files.small_files import Beside, beside_on, beside_path
+from sparkcrypt.files.source import naming, open_source
 from sparkcrypt.regular_files import open_regular
 from sparkcrypt.schema import Path
 

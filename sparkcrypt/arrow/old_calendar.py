@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from sparkcrypt.arrow.masks import with_children
 from sparkcrypt.calendars import FIRST_DAY, FIRST_GREGORIAN_DAY, gregorian_days
 from sparkcrypt.errors import UnsupportedFileError
-from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk
-from sparkcrypt.parquet.thrift.compact import BOOL, STRUCT, Struct, field_key
-from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, SchemaElement
+from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk
+from sparkcrypt.files.parquet.thrift.compact import BOOL, STRUCT, Struct, field_key
+from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, SchemaElement
 from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path, shown_path
 
 _INT32, _INT64, _INT96 = 1, 2, 3

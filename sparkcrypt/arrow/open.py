@@ -17,7 +17,7 @@ from sparkcrypt.arrow.judge import Judge
 from sparkcrypt.arrow.shape import SPARK_SCHEMA, columns_of, make_nullable, spark_json
 from sparkcrypt.arrow.table import GuardedTable, begin_events, dropped_columns, read_schema
 from sparkcrypt.errors import ConfigError, show
-from sparkcrypt.native.open_places import Settings
+from sparkcrypt.files.open_places import Settings
 from sparkcrypt.policy.model import OnDenied as PolicyMode
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import property_name, split_dotted

@@ -28,18 +28,18 @@ from sparkcrypt.errors import (
     UnsupportedFileError,
     show,
 )
+from sparkcrypt.files.open_places import Place, Settings, place
+from sparkcrypt.files.orc import Tail, check_key_name
+from sparkcrypt.files.orc.file.cipher import LocalKeys
+from sparkcrypt.files.orc.file.encryption import Variant
+from sparkcrypt.files.orc.file.schema import Column, leaves
+from sparkcrypt.files.orc.file.tail import tail_of
+from sparkcrypt.files.orc.read.rows import GroupCount, RowsOrder, read_rows, variants_read
+from sparkcrypt.files.orc.read.types import ReadColumn, find_columns, read_type
+from sparkcrypt.files.parquet import KeyRequest
+from sparkcrypt.files.source import naming, open_source
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.tombstones import reason_of_absence
-from sparkcrypt.native.open_places import Place, Settings, place
-from sparkcrypt.orc import Tail, check_key_name
-from sparkcrypt.orc.file.cipher import LocalKeys
-from sparkcrypt.orc.file.encryption import Variant
-from sparkcrypt.orc.file.schema import Column, leaves
-from sparkcrypt.orc.file.tail import tail_of
-from sparkcrypt.orc.read.rows import GroupCount, RowsOrder, read_rows, variants_read
-from sparkcrypt.orc.read.types import ReadColumn, find_columns, read_type
-from sparkcrypt.parquet import KeyRequest
-from sparkcrypt.parquet.file.source import naming, open_source
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.parquet import Footer, message_type
+from sparkcrypt.files.parquet import Footer, message_type
 from sparkcrypt.parquet_schema import find_shredded, schema_from_parquet
 from sparkcrypt.schema import ELEMENT, KEY, METADATA, VALUE, Path, Schema, schema_from_spark, shown_path
 from sparkcrypt.tags.find_column import fold

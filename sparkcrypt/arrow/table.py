@@ -29,7 +29,7 @@ from sparkcrypt.arrow.masks import Denied, kept_type
 from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, spark_json, with_sparks_times
 from sparkcrypt.decide.denied_text import refuse_named
 from sparkcrypt.errors import ConfigError, PlanError, UnsupportedFileError
-from sparkcrypt.native.open_places import Settings
+from sparkcrypt.files.open_places import Settings
 from sparkcrypt.schema import Path, shown_path
 
 BATCH_ROWS = 131_072

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
-from sparkcrypt.access.records import Record, make_record
+from sparkcrypt.decide.access.records import Record, make_record
 from sparkcrypt.decide.context import parse_policy
 from sparkcrypt.decide.request import optional_text, require_text
 from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError, show
@@ -26,7 +26,7 @@ from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.key_service import KeyServiceConfig, credential_variables
 
 if TYPE_CHECKING:
-    from sparkcrypt.access.log import AccessLog
+    from sparkcrypt.decide.access.log import AccessLog
     from sparkcrypt.decide.context import RouteKeys
     from sparkcrypt.keys.datakeys import DataKeyMaker
     from sparkcrypt.keys.opened import OpenedKeyService
@@ -230,7 +230,7 @@ class Operations:
         return judge_part(request, self._open(_key_service_of(request)), lifetime_seconds=_lifetime_of(request))
 
     def _access_events(self, request: Request) -> Answer:
-        from sparkcrypt.access.log import AccessLog
+        from sparkcrypt.decide.access.log import AccessLog
 
         rule, (owner, records) = access_log_rule(request), records_of(request)
         log = self._access_logs.get((rule.location, owner), lambda: AccessLog(rule.location, owner=owner))

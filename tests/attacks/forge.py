@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sparkcrypt.parquet import KeyRequest, read_footer
-from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.parquet.thrift.compact import BINARY, STRUCT, Struct, Value, decode_struct, field_key
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import FileCryptoMetaData, FileMetaData
+from sparkcrypt.files.parquet import KeyRequest, read_footer
+from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.files.parquet.thrift.compact import BINARY, STRUCT, Struct, Value, decode_struct, field_key
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import FileCryptoMetaData, FileMetaData
 
 CRYPTO = field_key(8, STRUCT)
 ENCRYPTED_META_DATA = field_key(9, BINARY)

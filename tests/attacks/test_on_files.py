@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
+from sparkcrypt.files.parquet import inspect_file, read_footer
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, field_key
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.wrapping import seal_key
 from sparkcrypt.names import TABLE_UUID
-from sparkcrypt.parquet import inspect_file, read_footer
-from sparkcrypt.parquet.thrift.compact import Struct, decode_struct, field_key
-from sparkcrypt.parquet.thrift.encode import encode_struct
 from sparkcrypt.policy.model import Policy, TagRule
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.spark.tables.catalog import Catalog

@@ -11,7 +11,7 @@ import pytest
 
 from sparkcrypt import load_policy
 from sparkcrypt.cli.setup.checks import check_names
-from sparkcrypt.parquet import inspect_file, verify_file
+from sparkcrypt.files.parquet import inspect_file, verify_file
 from sparkcrypt.spark.tables.planning import plan_table
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, data_files, refusal, retriever

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
-from sparkcrypt.parquet import (
+from sparkcrypt.files.parquet import (
     FOOTER_KEY,
     DataKey,
     FileEncryption,
@@ -20,9 +20,9 @@ from sparkcrypt.parquet import (
     rewrite_file,
     verify_file,
 )
-from sparkcrypt.parquet.thrift.compact import Struct, decode_struct, field_key
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, field_key
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData
 from tests.attacks import forge
 from tests.unit.parquet.rewriting import frames, left_over, metadata_of, write_plain
 

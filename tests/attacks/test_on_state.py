@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.audit.audit import audit_entries
-from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import SparkcryptError
+from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, rows_of

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.run.encrypt import encrypt_table
-from sparkcrypt.backfill.verify import verify_table
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.files.listing import data_files as native_data_files
+from sparkcrypt.files.parquet import FOOTER_KEY, DataKey, FileEncryption, inspect_file, rewrite_file
 from sparkcrypt.keys.datakeys import DataKeyMaker
-from sparkcrypt.native.listing import data_files as native_data_files
-from sparkcrypt.parquet import FOOTER_KEY, DataKey, FileEncryption, inspect_file, rewrite_file
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.encrypt import encrypt_table
+from sparkcrypt.runs.table.verify import verify_table
 from sparkcrypt.spark.files.listing import data_files as listed_files
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, data_files, key_service, retriever, rows_of

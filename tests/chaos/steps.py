@@ -56,7 +56,7 @@ class Hooks:
     """Puts the steps of each command around what a driver does at them, and takes them off again."""
 
     def __init__(self) -> None:
-        from sparkcrypt.backfill.journal.journal import Journal
+        from sparkcrypt.ledger.journal.journal import Journal
         from sparkcrypt.spark.files.hadoop import HadoopFiles
         from sparkcrypt.spark.tables.catalog import Catalog
 
@@ -86,9 +86,9 @@ def set_clock_and_lifetime(seconds_ahead: float, lifetime_seconds: float) -> Non
         seconds_ahead: of the machine's clock.
         lifetime_seconds: of locks; short where a paused driver is to be taken for dead within a round.
     """
-    from sparkcrypt.backfill.after import orphans
-    from sparkcrypt.backfill.journal.journal import new_run_id
-    from sparkcrypt.backfill.state.lock import acquire
+    from sparkcrypt.ledger.journal.journal import new_run_id
+    from sparkcrypt.ledger.state.lock import acquire
+    from sparkcrypt.runs.old_folders import orphans
 
     def clock() -> float:
         return time.time() + seconds_ahead
@@ -101,8 +101,8 @@ def set_clock_and_lifetime(seconds_ahead: float, lifetime_seconds: float) -> Non
 
 def wait_shortly_for_writers() -> None:
     """Let this process compare old folders twice within a round, not wait long for killed writers, and pack early."""
-    from sparkcrypt.backfill.audit.packs import full_packs
-    from sparkcrypt.backfill.old_files import ended_writers
+    from sparkcrypt.ledger.audit.packs import full_packs
+    from sparkcrypt.runs.old_folders import ended_writers
 
     setattr(import_module(full_packs.__module__), "MOST_ENTRIES", 2)  # noqa: B010  # a constant
     ended_writers.APART_SECONDS, ended_writers.MOST_SECONDS = 0.5, 5.0

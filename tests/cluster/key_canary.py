@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sparkcrypt.files.parquet import KeyRequest, read_footer
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.opened import OpenedKeyService
-from sparkcrypt.parquet import KeyRequest, read_footer
 from sparkcrypt.policy.model import Policy
 
 SHORTEST = 16

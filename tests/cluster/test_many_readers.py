@@ -15,10 +15,10 @@ import pytest
 
 from sparkcrypt import load_policy
 from sparkcrypt.decide.identity import FileIdentity
+from sparkcrypt.files.parquet import DataKey, FileEncryption, rewrite_file
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.parquet import DataKey, FileEncryption, rewrite_file
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.cluster import start_cluster

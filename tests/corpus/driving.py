@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 
 import sparkcrypt.errors
 from sparkcrypt.arrow import GuardedOrc, GuardedTable, open_orc, open_table
-from sparkcrypt.backfill.drift.difference import drift_of_unknown
-from sparkcrypt.backfill.drift.match_columns import match_columns
 from sparkcrypt.cli.files.rewrite_orders import Orders
 from sparkcrypt.cli.frame.named_files import policy_keys
 from sparkcrypt.errors import PlanError, SparkcryptError, UnsupportedFileError
-from sparkcrypt.native.orc_footers import read_orc_footer
-from sparkcrypt.native.orders import KeySettings
-from sparkcrypt.native.work import rewrite
-from sparkcrypt.parquet import inspect_file
+from sparkcrypt.files.orc_footers import read_orc_footer
+from sparkcrypt.files.orders import KeySettings
+from sparkcrypt.files.parquet import inspect_file
+from sparkcrypt.files.rewrite import rewrite
 from sparkcrypt.plan import build_plan
 from sparkcrypt.plan.orc import cover_columns
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.table.difference import drift_of_unknown
+from sparkcrypt.runs.table.match_columns import match_columns
 from sparkcrypt.schema import Node, Schema, join_dotted, schema_from_spark
 from sparkcrypt.tags.model import TaggedColumn
 from tests.corpus.manifest import FILES, load

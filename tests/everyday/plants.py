@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.many import retire
-from sparkcrypt.backfill.state import lock
-from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
+from sparkcrypt.ledger.state import lock
+from sparkcrypt.runs.keys import retire
+from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.everyday.estate import path_of

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.parquet import inspect_file
+from sparkcrypt.files.parquet import inspect_file
 from tests.faults.conftest import Faults
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sparkcrypt.errors import FormatError, SparkcryptError, UnsupportedFileError, VerificationError
-from sparkcrypt.parquet import (
+from sparkcrypt.files.parquet import (
     FOOTER_KEY,
     KeyRequest,
     RetrieveKey,
@@ -22,13 +22,13 @@ from sparkcrypt.parquet import (
     verify_file,
     verify_keys,
 )
-from sparkcrypt.parquet.file.read_ahead import Window
-from sparkcrypt.parquet.file.source import Input, naming, open_source
-from sparkcrypt.parquet.pages.chunk import chunk_range
-from sparkcrypt.parquet.thrift.compact import decode_struct
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import ColumnMetaData
-from sparkcrypt.parquet.verify.pages import read_plain_pages
+from sparkcrypt.files.parquet.file.read_ahead import Window
+from sparkcrypt.files.parquet.pages.chunk import chunk_range
+from sparkcrypt.files.parquet.thrift.compact import decode_struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData
+from sparkcrypt.files.parquet.verify.pages import read_plain_pages
+from sparkcrypt.files.source import Input, naming, open_source
 from tests.fuzz.cases import Case
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import ALGORITHMS, Keys

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from sparkcrypt.parquet import verify_file
+from sparkcrypt.files.parquet import verify_file
 from tests.fuzz.cases import CORPUS, KEYS
 from tests.unit.parquet.writers import Keys, table, write_encrypted, write_uniform
 

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sparkcrypt import configure, load_policy
+from sparkcrypt.files.parquet import KeyRequest, verify_file
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.parquet import KeyRequest, verify_file
 
 CORPUS = Path(__file__).parent / "corpus"
 KEYS = CORPUS / "keys.json"

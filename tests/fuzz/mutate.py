@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator, MutableMapping, MutableSequence
 from typing import Any
 
-from sparkcrypt.parquet.thrift.compact import List, Map, Struct, Value
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup, SchemaElement
+from sparkcrypt.files.parquet.thrift.compact import List, Map, Struct, Value
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup, SchemaElement
 
 LONG_VARINT = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 PIECES = (

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
-from sparkcrypt.parquet import FOOTER_KEY, read_footer, rewrap_file, rewrite_file, verify_file, verify_keys
-from sparkcrypt.parquet.file.read_ahead import Window
-from sparkcrypt.parquet.file.source import open_source
-from sparkcrypt.parquet.pages.chunk import chunk_range
-from sparkcrypt.parquet.thrift.compact import decode_struct
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import FileMetaData
+from sparkcrypt.files.parquet import FOOTER_KEY, read_footer, rewrap_file, rewrite_file, verify_file, verify_keys
+from sparkcrypt.files.parquet.file.read_ahead import Window
+from sparkcrypt.files.parquet.pages.chunk import chunk_range
+from sparkcrypt.files.parquet.thrift.compact import decode_struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
+from sparkcrypt.files.source import open_source
 from tests.fuzz.attempt import HangError, attempt, deadline
 from tests.fuzz.cases import WAYS, Original, corpus, make_case
 from tests.fuzz.mutate import PIECES, mutate_bytes, mutate_struct

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkcrypt.decide.identity import FileIdentity
+from sparkcrypt.files.parquet import DataKey, FileEncryption, rewrite_file
 from sparkcrypt.keys.datakeys import DataKeyMaker
-from sparkcrypt.parquet import DataKey, FileEncryption, rewrite_file
 from sparkcrypt.policy.model import Policy
 from tests.spark.support import key_service
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from sparkcrypt.keys.datakeys import DataKeyMaker
-from sparkcrypt.parquet import (
+from sparkcrypt.files.parquet import (
     DataKey,
     FileEncryption,
     inspect_file,
     rewrite_file,
 )
+from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jvm.gateway import hadoop_conf
 from tests.spark.support import (

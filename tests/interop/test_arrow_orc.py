@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.orc
 import pytest
 
-from sparkcrypt.access.read import read_accesses
 from sparkcrypt.arrow import GuardedOrc, open_orc
 from sparkcrypt.arrow.orc import find_hidden
+from sparkcrypt.decide.access.read import read_accesses
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import (
     ConfigError,
@@ -30,15 +30,15 @@ from sparkcrypt.errors import (
     UnsupportedFileError,
     VerificationError,
 )
+from sparkcrypt.files.open_places import place
+from sparkcrypt.files.orc import OrcEncryption, OrcKey, read_tail, rewrap_orc, rewrite_orc
+from sparkcrypt.files.orc.read.types import find_columns, read_type
+from sparkcrypt.files.orders import KeySettings, OrcOrder
+from sparkcrypt.files.parquet import KeyRequest
+from sparkcrypt.files.rewrite import rewrite
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.native.open_places import place
-from sparkcrypt.native.orders import KeySettings, OrcOrder
-from sparkcrypt.native.work import rewrite
-from sparkcrypt.orc import OrcEncryption, OrcKey, read_tail, rewrap_orc, rewrite_orc
-from sparkcrypt.orc.read.types import find_columns, read_type
-from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import split_dotted

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.orc
 import pytest
 
-from sparkcrypt.orc.read.rows import GroupCount
+from sparkcrypt.files.orc.read.rows import GroupCount
 from tests.unit.orc.java_orc import CODECS, JavaOrc, WriteOrder
 from tests.unit.orc.reading import read_orc
 

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.access.read import read_accesses
-from sparkcrypt.access.records import Record
 from sparkcrypt.arrow import GuardedTable, access_events, open_table, read_table
 from sparkcrypt.arrow.masks import group_denied, kept_type, restore
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
+from sparkcrypt.decide.access.read import read_accesses
+from sparkcrypt.decide.access.records import Record
 from sparkcrypt.errors import (
     ConfigError,
     KeyNotFoundError,
@@ -31,10 +31,10 @@ from sparkcrypt.errors import (
     StorageError,
     VerificationError,
 )
+from sparkcrypt.files.open_places import place
+from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.names import REQUIRE_ENCRYPTION, TABLE_UUID
-from sparkcrypt.native.open_places import place
-from sparkcrypt.parquet import inspect_file
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted

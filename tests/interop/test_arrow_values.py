@@ -19,7 +19,7 @@ from sparkcrypt.arrow import GuardedTable, open_table
 from sparkcrypt.arrow.shape import columns_of, leaves_of, paths_in_file
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError, UnsupportedFileError, VerificationError
-from sparkcrypt.parquet import message_type, read_footer
+from sparkcrypt.files.parquet import message_type, read_footer
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import TableWriter
 from tests.spark.support import make_policy, with_keys, without_keys

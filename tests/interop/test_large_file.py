@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkcrypt.arrow import decryption_properties
-from sparkcrypt.parquet import read_footer, rewrite_file
+from sparkcrypt.files.parquet import read_footer, rewrite_file
 from tests.interop.spark_rows import encryption, row_reader
 from tests.spark.support import Lake, refusal, retriever
 from tests.unit.parquet.rewriting import metadata_of

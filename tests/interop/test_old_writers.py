@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.parquet import FOOTER_KEY, rewrite_file, verify_file
+from sparkcrypt.files.parquet import FOOTER_KEY, rewrite_file, verify_file
 from tests.conftest import require_service
 from tests.interop.jars import Jar, fetched
 from tests.interop.spark_rows import collected, encryption, row_reader

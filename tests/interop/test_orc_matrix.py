@@ -14,10 +14,10 @@ import pytest
 from sparkcrypt.arrow import open_orc
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.files.orc import OrcEncryption, OrcKey, inspect_orc, read_tail, rewrite_orc, verify_orc
+from sparkcrypt.files.orc.file.encryption import Encryption
+from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.keys.datakeys import DataKeyMaker
-from sparkcrypt.orc import OrcEncryption, OrcKey, inspect_orc, read_tail, rewrite_orc, verify_orc
-from sparkcrypt.orc.file.encryption import Encryption
-from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted, split_dotted
 from tests.spark.support import key_service, make_policy, retriever

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkcrypt import configure
-from sparkcrypt.parquet import FOOTER_KEY, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.file.schema import leaf_paths
-from sparkcrypt.parquet.thrift.compact import I32, List, Struct
-from sparkcrypt.parquet.thrift.metadata import ColumnMetaData
+from sparkcrypt.files.parquet import FOOTER_KEY, read_footer, rewrite_file, verify_file
+from sparkcrypt.files.parquet.file.schema import leaf_paths
+from sparkcrypt.files.parquet.thrift.compact import I32, List, Struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData
 from tests.interop.spark_rows import MODES, ROWS, VERIFYING, WRITING, encryption, frame, is_ssn, opened, row_reader
 from tests.spark.support import Lake, data_files, refusal, retriever, with_keys, without_keys
 from tests.unit.parquet.handmade import RLE_DICTIONARY, MadePage, data_page, dictionary_page, make_file

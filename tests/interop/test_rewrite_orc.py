@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.orc
 import pytest
 
-from sparkcrypt.orc import inspect_orc, read_tail, rewrap_orc, rewrite_orc
-from sparkcrypt.orc.file.encryption import Variant
-from sparkcrypt.parquet import KeyRequest
+from sparkcrypt.files.orc import inspect_orc, read_tail, rewrap_orc, rewrite_orc
+from sparkcrypt.files.orc.file.encryption import Variant
+from sparkcrypt.files.parquet import KeyRequest
 from tests.unit.orc.corpus import CODECS, file
 from tests.unit.orc.java_orc import JavaOrc, key_lines
 from tests.unit.orc.rewriting import OrcKeys

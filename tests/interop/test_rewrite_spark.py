@@ -10,15 +10,15 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkcrypt.arrow import decryption_properties
-from sparkcrypt.keys.datakeys import DataKeyMaker
-from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.parquet import (
+from sparkcrypt.files.parquet import (
     FOOTER_KEY,
     KeyRequest,
     rewrap_file,
     rewrite_file,
     verify_file,
 )
+from sparkcrypt.keys.datakeys import DataKeyMaker
+from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.policy.model import Policy
 from tests.interop.spark_rows import (
     KEYS,

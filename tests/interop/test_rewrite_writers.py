@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.parquet import FOOTER_KEY, FileEncryption, rewrite_file, verify_file
+from sparkcrypt.files.parquet import FOOTER_KEY, FileEncryption, rewrite_file, verify_file
 from tests.unit.parquet.rewriting import REDACTED, arrow_read, new_encryption
 from tests.unit.parquet.writers import ALGORITHMS, Keys
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.backfill.old_files import ended_writers
-from sparkcrypt.backfill.run import unit_work
+from sparkcrypt.runs.old_folders import ended_writers
+from sparkcrypt.runs.passes import unit_work
 from tests.spark.fixtures import lake, private_jar
 from tests.spark.killing import clock
 from tests.spark.restored_state import copies

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.run import run as encrypt_module
-from sparkcrypt.backfill.state.lock import RunLock, acquire
-from sparkcrypt.backfill.work import unit_rewriter
-from sparkcrypt.backfill.work.unit_rewriter import UnitRewriter
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.state.lock import RunLock, acquire
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes import run as encrypt_module
+from sparkcrypt.runs.rewrite import unit_rewriter
+from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.spark.support import Lake
 

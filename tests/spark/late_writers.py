@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sparkcrypt.backfill.audit.audit import audit_entries
-from sparkcrypt.backfill.report.progress import Silent
-from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.table.progress import Silent
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.support import SECRET, Lake
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.report import PassReport
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.rewrite.options import RunOptions
 from tests.spark.support import Lake
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.journal.journal import Journal
+from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.policy.model import Policy
 
 

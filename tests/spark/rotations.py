@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sparkcrypt.backfill.many.passes import PassOptions
-from sparkcrypt.backfill.many.report import PassReport
-from sparkcrypt.backfill.many.rotate import rotate_key
-from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.files.parquet import KeyRequest, read_footer
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material, version_of
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.parquet import KeyRequest, read_footer
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.passes.passes import PassOptions
+from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, key_service, retriever
 

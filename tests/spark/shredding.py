@@ -8,11 +8,11 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from sparkcrypt.backfill.shred.find_shreddable import Selection, Survey
-from sparkcrypt.backfill.shred.plan import ShreddableKey, ShredPlan
-from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.cli.main import cli
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.find_shreddable import Selection, Survey
+from sparkcrypt.runs.keys.shredding_plan import ShreddableKey, ShredPlan
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, key_service
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparkcrypt import configure, load_policy, names
+from sparkcrypt.files.parquet import FileSummary, KeyRequest, inspect_file, read_footer
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.local.keystore import KeyDirectory, MasterKey
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.parquet import FileSummary, KeyRequest, inspect_file, read_footer
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted

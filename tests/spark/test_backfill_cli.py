@@ -17,15 +17,15 @@ from click.testing import CliRunner
 from rich.console import Console
 from rich.text import Text
 
-from sparkcrypt.backfill.drift.footers import DriverFooters
-from sparkcrypt.backfill.drift.scan import ScannedUnit
-from sparkcrypt.backfill.drift.unit_survey import UnitSurvey, survey_unit
-from sparkcrypt.backfill.run import survey as run_survey
-from sparkcrypt.backfill.target.unit import SourceFile
 from sparkcrypt.cli.frame.progress import BarProgress
 from sparkcrypt.cli.main import cli
 from sparkcrypt.cli.runs import past_runs
-from sparkcrypt.native.footers import Found
+from sparkcrypt.files.footers import Found
+from sparkcrypt.ledger.unit import SourceFile
+from sparkcrypt.runs.passes import survey as run_survey
+from sparkcrypt.runs.table.footers import DriverFooters
+from sparkcrypt.runs.table.scan import ScannedUnit
+from sparkcrypt.runs.table.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.tags.model import tag_property

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sparkcrypt import verify_table
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import STEPS, Clock, after_record, after_swap, kill_during
 from tests.spark.support import Lake, rows_of

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import encrypt_table
+from sparkcrypt.files.parquet import read_footer
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.parquet import read_footer
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from sparkcrypt import load_policy, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.report import PassReport
-from sparkcrypt.backfill.report.report import Report
-from sparkcrypt.backfill.run.encrypt import encrypt_table
-from sparkcrypt.backfill.state.store import open_state_store
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.cli.frame.known_runs import known_runs
 from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, VerificationError
-from sparkcrypt.native import task_batches
+from sparkcrypt.files import task_batches
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes.encrypt import encrypt_table
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.spark.tasks import task_progress
@@ -367,7 +367,7 @@ def test_vanished_tags_do_not_decrypt(lake: Lake, policy: Policy) -> None:
 
 def test_second_run_is_told_of_the_first(lake: Lake, policy: Policy) -> None:
     """A table that another run holds is reported with that run's name, and the others are done."""
-    from sparkcrypt.backfill.state.lock import acquire
+    from sparkcrypt.ledger.state.lock import acquire
 
     make_table(lake, "a", partitions=0)
     make_table(lake, "b", partitions=0)
@@ -387,7 +387,7 @@ def test_second_run_is_told_of_the_first(lake: Lake, policy: Policy) -> None:
 def test_busy_unit_is_tried_again(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that comes while a unit is staged: the unit is staged once more, with that file, and no row is lost."""
     make_table(lake, "t", partitions=2)
-    monkeypatch.setattr("sparkcrypt.backfill.run.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
     written: list[str] = []
 
     class Writer:

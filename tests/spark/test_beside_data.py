@@ -11,16 +11,16 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.orphans import find_orphans
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.many.plan import TargetPlan, plan_target
-from sparkcrypt.backfill.target.target import catalog_target
-from sparkcrypt.backfill.work import unit_rewriter
 from sparkcrypt.cli.runs.expire import expire
 from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.orphans import find_orphans
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.plan import TargetPlan, plan_target
+from sparkcrypt.runs.rewrite import unit_rewriter
+from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.files.access_rights import copy_access
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.passes import the_pass, with_grace
@@ -162,7 +162,7 @@ def test_orphan_with_more_in_it_stays(lake: Lake, monkeypatch: pytest.MonkeyPatc
     lake.sql("DROP TABLE t")
     (old,) = (path for path in (lake.root / "db" / ".sparkcrypt" / "t").iterdir() if path.name.startswith("old-"))
     keep(old)
-    monkeypatch.setattr("sparkcrypt.backfill.after.orphans.time.time", lambda: 4e9)
+    monkeypatch.setattr("sparkcrypt.runs.old_folders.orphans.time.time", lambda: 4e9)
     (found,) = find_orphans(lake.spark, policy, databases=(lake.database,), delete=True)
     assert "_checkpoint: lies beside data" in str(found.why_kept) and not found.deleted and is_kept(old)
     take_away(old)

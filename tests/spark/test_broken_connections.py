@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.report import PassReport
-from sparkcrypt.backfill.report.progress import Silent
-from sparkcrypt.backfill.report.report import Report
-from sparkcrypt.backfill.state.lock import acquire
-from sparkcrypt.backfill.state.store import open_state_store
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import PlanError, RunConflictError
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.state.lock import acquire
+from sparkcrypt.ledger.state.store import open_state_store
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.table.progress import Silent
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
 from tests.spark.killing import Clock, after_record, kill

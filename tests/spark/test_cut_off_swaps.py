@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.resolve_problem import resolve_problem
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.old_files import past_run
-from sparkcrypt.backfill.state.lock import acquire
 from sparkcrypt.cli.runs.past_runs import status
 from sparkcrypt.errors import ConfigError, SparkcryptError, VerificationError
+from sparkcrypt.ledger.state.lock import acquire
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders import past_run
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
 from tests.spark.killing import Clock, Killed, after_swap, between_renames, kill, kill_during

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 import sparkcrypt
 from sparkcrypt import configure, load_policy
-from sparkcrypt.backfill.many.lineage import trace_lineage
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.lineage import trace_lineage
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.fixtures import new_lake
 from tests.spark.support import Lake, encrypted_columns, footers, refusal

@@ -8,13 +8,13 @@ import pytest
 
 from sparkcrypt import encrypt_table, index_table, verify_table
 from sparkcrypt.arrow import read_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.many.plan import plan_target
-from sparkcrypt.backfill.many.rotate import rotate_key
-from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.plan import plan_target
+from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
 from tests.spark.stored_tables import settle

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, load_policy
-from sparkcrypt.backfill.audit.audit import audit_entries, journalled_head, verify_audit
-from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
-from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.audit.audit import audit_entries, journalled_head, verify_audit
+from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, load_policy, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.report.progress import Silent
-from sparkcrypt.backfill.state.directory import open_state_directory
-from sparkcrypt.backfill.state.lock import acquire
-from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
-from sparkcrypt.backfill.target.new_files import NewFiles
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.new_files import NewFiles
+from sparkcrypt.ledger.state.directory import open_state_directory
+from sparkcrypt.ledger.state.lock import acquire
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
+from sparkcrypt.runs.table.progress import Silent
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock, after_record, after_swap, between_renames, kill
@@ -174,7 +174,7 @@ def test_changed_policy_is_a_conflict(lake: Lake, clock: Clock) -> None:
 @pytest.mark.parametrize("mutation", ["value", "drop", "double", "key"])
 def test_wrong_staging_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, mutation: str) -> None:
     """Staged rows or keys that are not as they must be are found before the swap, and nothing is left behind."""
-    from sparkcrypt.backfill.engine.spark import SparkStager
+    from sparkcrypt.runs.rewrite.spark_engine import SparkStager
 
     policy, before = tagged(lake, UNPARTITIONED["using"])
     rows = SparkStager._rows

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.resolve_problem import resolve_problem
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.state.store import LocalStateStore
-from sparkcrypt.backfill.target.unit import Unit
-from sparkcrypt.backfill.work import move_old as move_module
-from sparkcrypt.backfill.work.move_old import move_old, refuse_other_file_systems
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError, VerificationError
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import Unit
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.resolve_problem import resolve_problem
+from sparkcrypt.runs.rewrite import move_old as move_module
+from sparkcrypt.runs.rewrite.move_old import move_old, refuse_other_file_systems
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock, Killed, after_record, after_swap, kill

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table, load_policy, verify_table
-from sparkcrypt.backfill.engine.names import Engine
-from sparkcrypt.backfill.report.report import Report
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError, VerificationError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.rewrite.engine_names import Engine
+from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.storage_policies import Storage, storage_of
 from sparkcrypt.spark.tables.catalog import Catalog

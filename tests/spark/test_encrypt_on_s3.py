@@ -25,7 +25,7 @@ import json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
 import sparkcrypt, sparkcrypt.tags.avro
-from sparkcrypt.backfill.state.directory import open_state_directory
+from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.errors import ConfigError
 root, jars, endpoint, secret = Path(sys.argv[1]), *sys.argv[2:]
 conf = {
@@ -69,7 +69,7 @@ HIDDEN_KEYS_JOB = """
 import json, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-import sparkcrypt, sparkcrypt.tags.avro, sparkcrypt.backfill.drift.footers
+import sparkcrypt, sparkcrypt.tags.avro, sparkcrypt.runs.table.footers
 root, jars, endpoint, secret, access_key, secret_key = Path(sys.argv[1]), *sys.argv[2:]
 conf = {
     "spark.ui.enabled": "false", "spark.jars": jars, "spark.sql.warehouse.dir": str(root / "warehouse"),
@@ -94,7 +94,7 @@ rows = [(number, f"{secret}-{number}", f"note {number}") for number in range(100
 frame = spark.createDataFrame(rows, "id INT, email STRING, note STRING").repartition(2)
 frame.write.option("parquet.compression", "uncompressed").parquet("s3a://lake/old")
 avro, policy = sparkcrypt.tags.avro.read_avro_file(root / "t.avsc"), sparkcrypt.load_policy(root / "p" / "policy.yaml")
-sparkcrypt.backfill.drift.footers.FEW = 1  # so that tasks read the footers first
+sparkcrypt.runs.table.footers.FEW = 1  # so that tasks read the footers first
 report = sparkcrypt.encrypt_table(spark, None, policy, path="s3a://lake/old", output="s3a://lake/new", avro=avro)
 sparkcrypt.configure(spark, policy)
 read = sorted(tuple(row) for row in spark.read.parquet("s3a://lake/new").collect())

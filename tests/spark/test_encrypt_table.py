@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from sparkcrypt import configure, encrypt_table, plan_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.target import target as targets
-from sparkcrypt.backfill.target.kinds import refuse_kinds
 from sparkcrypt.errors import ConfigError, PlanError, PredicateError, VerificationError
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.table import target as targets
+from sparkcrypt.runs.table.kinds import refuse_kinds
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session import refuse_release
 from sparkcrypt.spark.tables.catalog import Catalog

@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 
 from sparkcrypt import configure, encrypt_table, parquet_options, verify_table
 from sparkcrypt.arrow import open_table, read_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.many.check_keys import check_keys
-from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.parquet import FileSummary, inspect_file
+from sparkcrypt.files.parquet import FileSummary, inspect_file
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.check_keys import check_keys
+from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.planning import plan_path

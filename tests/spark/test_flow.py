@@ -10,10 +10,10 @@ import pytest
 
 import sparkcrypt
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.engine import native
-from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
-from sparkcrypt.native.work import rewrite
-from sparkcrypt.parquet.rewrite import chunk
+from sparkcrypt.files.orders import FileOrder, FileOutcome, KeySettings
+from sparkcrypt.files.parquet.rewrite import chunk
+from sparkcrypt.files.rewrite import rewrite
+from sparkcrypt.runs.rewrite import native_engine as native
 from tests.spark.support import Lake
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import verify_table
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_encrypted, data_files, refusal

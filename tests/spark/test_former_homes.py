@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.resolve_problem import resolve_problem
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.plan import plan_target
-from sparkcrypt.backfill.old_files.former_homes import describe_move
-from sparkcrypt.backfill.target.target import catalog_target
-from sparkcrypt.backfill.target.unit import staging_folder
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.unit import staging_folder
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.former_homes import describe_move
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.plan import plan_target
+from sparkcrypt.runs.passes.resolve_problem import resolve_problem
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.late_writers import audits, ids, leave

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.access.read import read_accesses
+from sparkcrypt.decide.access.read import read_accesses
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.names import TAGS_PREFIX
 from sparkcrypt.spark.setup.options import defaults_lines, launch_conf

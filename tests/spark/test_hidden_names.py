@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sparkcrypt.files.listing import data_files as list_natively
 from sparkcrypt.names import FOLDER_LISTING_CLASS
-from sparkcrypt.native.listing import data_files as list_natively
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import list_contents

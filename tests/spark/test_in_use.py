@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.resolve_problem import resolve_problem
-from sparkcrypt.backfill.many.passes import backfill
-from sparkcrypt.backfill.target.disposal import Disposal
-from sparkcrypt.backfill.target.in_use import InUse, OtherTables
-from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.runs.passes.passes import backfill
+from sparkcrypt.runs.passes.resolve_problem import resolve_problem
+from sparkcrypt.runs.table.disposal import Disposal
+from sparkcrypt.runs.table.in_use import InUse, OtherTables
+from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.killing import Clock, after_record, kill

@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table, index_table, names
-from sparkcrypt.backfill.after.orphan_search import Orphan
-from sparkcrypt.backfill.after.orphans import find_orphans
-from sparkcrypt.backfill.index.table_index import drop_index, open_table_index
-from sparkcrypt.backfill.report.progress import Silent
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, FormatError, PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.index.table_index import drop_index, open_table_index
+from sparkcrypt.runs.old_folders.orphan_search import Orphan
+from sparkcrypt.runs.old_folders.orphans import find_orphans
+from sparkcrypt.runs.table.progress import Silent
 from sparkcrypt.skipping.keep.refresh import keys_of_store
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.tables.catalog import Catalog

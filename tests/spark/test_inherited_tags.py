@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparkcrypt import configure, encrypt_table, load_policy
-from sparkcrypt.backfill.many.lineage import trace_lineage
-from sparkcrypt.backfill.many.passes import backfill
-from sparkcrypt.backfill.many.plan import plan_target
-from sparkcrypt.backfill.target.target import catalog_target
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.lineage import trace_lineage
+from sparkcrypt.runs.passes.passes import backfill
+from sparkcrypt.runs.passes.plan import plan_target
+from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.fixtures import new_lake

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import configure, encrypt_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.many.check_keys import check_keys
-from sparkcrypt.backfill.many.key_status import key_statuses
-from sparkcrypt.backfill.many.keys_by_catalog import find_keys_in_use
-from sparkcrypt.backfill.many.retire import retire_versions
-from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.local.keystore import KeyDirectory
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.runs.keys.check_keys import check_keys
+from sparkcrypt.runs.keys.retire import retire_versions
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes.key_status import key_statuses
+from sparkcrypt.runs.passes.keys_by_catalog import find_keys_in_use
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.rotations import files_of, keks_of, make_tables, rotate, write
 from tests.spark.sessions import run_command

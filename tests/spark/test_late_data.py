@@ -8,13 +8,13 @@ import pytest
 
 import sparkcrypt.arrow
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.engine.names import ENGINES
-from sparkcrypt.backfill.many.passes import backfill
-from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
-from sparkcrypt.backfill.shred.find_shreddable import Selection
 from sparkcrypt.cli.runs.shred_text import shred_plan_text
-from sparkcrypt.parquet import inspect_file
+from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
+from sparkcrypt.runs.keys.find_shreddable import Selection
+from sparkcrypt.runs.passes.passes import backfill
+from sparkcrypt.runs.rewrite.engine_names import ENGINES
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import AUDIT, KEYS, OLD, by_key, make_table_of_months, plan_shredding
 from tests.spark.support import Lake, data_files, encrypted_columns, key_service, refusal, retriever

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.orphan_search import Orphan
-from sparkcrypt.backfill.after.orphans import find_orphans
 from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.orphan_search import Orphan
+from sparkcrypt.runs.old_folders.orphans import find_orphans
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.spark.late_writers import ids
 from tests.spark.passes import the_pass
@@ -50,7 +50,7 @@ def left_by_a_dropped_table(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> tupl
     encrypt_table(lake.spark, "t", policy)
     lake.sql("DROP TABLE t")
     real = time.time
-    monkeypatch.setattr("sparkcrypt.backfill.after.orphans.time.time", lambda: real() + 30 * 86_400)
+    monkeypatch.setattr("sparkcrypt.runs.old_folders.orphans.time.time", lambda: real() + 30 * 86_400)
     return policy, lake.path("external") / "p=0"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.arrow import open_table
-from sparkcrypt.parquet import message_type, read_footer
+from sparkcrypt.files.parquet import message_type, read_footer
 from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import schema_from_spark

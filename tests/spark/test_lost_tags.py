@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.names import NAME_PREFIX
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
 from sparkcrypt.tags.model import history_property, tag_property

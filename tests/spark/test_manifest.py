@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.state.store import open_state_store
-from sparkcrypt.backfill.verify import TableVerification
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.table.verify import TableVerification
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.late_writers import leave

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from sparkcrypt import encrypt_table, plan_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.resolve_problem import resolve_problem
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.plan import plan_target
-from sparkcrypt.backfill.target.target import catalog_target
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.plan import plan_target
+from sparkcrypt.runs.passes.resolve_problem import resolve_problem
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.passes import the_pass, the_problem

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.audit.write_key_audit import key_audit
-from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
-from sparkcrypt.backfill.engine.keks import table_keks
-from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.run.unit_work import UnitWork
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.runs.passes.unit_work import UnitWork
+from sparkcrypt.runs.rewrite.keks import table_keks
+from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.spark.jvm.failures import list_java_errors
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.sessions import run_command

@@ -11,17 +11,17 @@ import pytest
 
 from sparkcrypt import configure, load_policy, verify_table
 from sparkcrypt.arrow import open_table
-from sparkcrypt.backfill.many.check_keys import check_keys
-from sparkcrypt.backfill.many.key_status import key_statuses
-from sparkcrypt.backfill.many.rotate import rotate_key
-from sparkcrypt.backfill.state.directory import open_state_directory
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
+from sparkcrypt.files.parquet import read_footer
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.parquet import read_footer
+from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.check_keys import check_keys
+from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.passes.key_status import key_statuses
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm
 from tests.services.s3 import S3, start_s3
@@ -176,7 +176,7 @@ def data_of_any(file: Path, service: Any) -> bytes:
 CHAIN = (
     START
     + """
-from sparkcrypt.backfill.many.rotate import rotate_key
+from sparkcrypt.runs.keys.rotate import rotate_key
 from sparkcrypt.spark.tables.tagging import set_tags
 policies = [sparkcrypt.load_policy(path) for path in sys.argv[1:]]
 sparkcrypt.configure(spark, policies[0])

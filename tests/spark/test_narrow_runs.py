@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.state.store import open_state_store
-from sparkcrypt.backfill.work.options import RunOptions
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock, after_swap, kill

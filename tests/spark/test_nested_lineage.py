@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from sparkcrypt.backfill.many.lineage import trace_lineage
-from sparkcrypt.backfill.shred.find_copies import Export
 from sparkcrypt.cli.tables.lineage import lineage_text
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.find_copies import Export
+from sparkcrypt.runs.passes.lineage import trace_lineage
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import plan_shredding
 from tests.spark.support import Lake, notes_of

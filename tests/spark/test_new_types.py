@@ -10,7 +10,7 @@ import pytest
 import sparkcrypt
 from sparkcrypt import encrypt_table, plan_table, verify_table
 from sparkcrypt.arrow import open_table
-from sparkcrypt.parquet import verify_file
+from sparkcrypt.files.parquet import verify_file
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
 from tests.spark.rotations import files_of, rotate
 from tests.spark.support import (

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.resolve_problem import resolve_problem
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.many.report import PassReport
-from sparkcrypt.backfill.old_files import grace as reach_module
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.runs.old_folders import grace as reach_module
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.spark.late_writers import ids
 from tests.spark.passes import the_pass, the_problem, with_grace

@@ -14,18 +14,18 @@ from click.testing import CliRunner
 from pyspark.sql.functions import udf
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.resolve_problem import resolve_problem
-from sparkcrypt.backfill.html.page import report_html
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.report import PassReport
-from sparkcrypt.backfill.old_files import ended_writers
-from sparkcrypt.backfill.old_files import reconcile as carry_module
-from sparkcrypt.backfill.state.store import open_state_store
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.cli.runs.past_runs import status
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders import ended_writers
+from sparkcrypt.runs.old_folders import reconcile as carry_module
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes.html.page import report_html
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.passes.resolve_problem import resolve_problem
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.late_writers import OnAdvance, audits, ids, leave
 from tests.spark.passes import the_pass, the_problem

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparkcrypt.orc import inspect_orc, read_tail, rewrap_orc
-from sparkcrypt.parquet import KeyRequest
+from sparkcrypt.files.orc import inspect_orc, read_tail, rewrap_orc
+from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.fixtures import new_lake

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.rotate import rotate_key
-from sparkcrypt.backfill.run.encrypt import encrypt_table
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, PlanError, UnsupportedFileError, VerificationError
-from sparkcrypt.native.orc_footers import summarise_orc_footer
-from sparkcrypt.orc import Tail, inspect_orc, is_orc, read_tail
-from sparkcrypt.parquet import KeyRequest
+from sparkcrypt.files.orc import Tail, inspect_orc, is_orc, read_tail
+from sparkcrypt.files.orc_footers import summarise_orc_footer
+from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.encrypt import encrypt_table
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags, tags_of_table, unset_tags

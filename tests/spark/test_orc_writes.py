@@ -13,11 +13,11 @@ from pyspark.sql import Row
 from pyspark.sql.functions import col
 
 from sparkcrypt import configure, load_policy, names
+from sparkcrypt.files.orc import inspect_orc, verify_orc
+from sparkcrypt.files.orc.file.stripe import BLOOM_FILTERS, read_stripe_footer
+from sparkcrypt.files.orc.file.tail import read_tail
+from sparkcrypt.files.source import open_source
 from sparkcrypt.keys.datakeys import DataKeyOpener
-from sparkcrypt.orc import inspect_orc, verify_orc
-from sparkcrypt.orc.file.stripe import BLOOM_FILTERS, read_stripe_footer
-from sparkcrypt.orc.file.tail import read_tail
-from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.setup.options import launch_conf
 from sparkcrypt.spark.tables.tagging import set_tags

@@ -13,24 +13,24 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.orphan_search import Orphan
-from sparkcrypt.backfill.after.orphans import find_orphans
-from sparkcrypt.backfill.after.resolve_problem import resolve_problem
-from sparkcrypt.backfill.audit.audit import audit_entries
-from sparkcrypt.backfill.html.page import report_html
-from sparkcrypt.backfill.many.chosen_tables import Choice
-from sparkcrypt.backfill.many.expire import expire_many
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.plan import plan_target
-from sparkcrypt.backfill.state.store import open_state_store
-from sparkcrypt.backfill.target.disposal import Disposal
-from sparkcrypt.backfill.target.target import catalog_target, target_folder_id
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.cli.runs.expire import expire
 from sparkcrypt.cli.tables.audit import verify
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.orphan_search import Orphan
+from sparkcrypt.runs.old_folders.orphans import find_orphans
+from sparkcrypt.runs.passes.chosen_tables import Choice
+from sparkcrypt.runs.passes.expire_tables import expire_many
+from sparkcrypt.runs.passes.html.page import report_html
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.plan import plan_target
+from sparkcrypt.runs.passes.resolve_problem import resolve_problem
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table.disposal import Disposal
+from sparkcrypt.runs.table.target import catalog_target, target_folder_id
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -59,7 +59,7 @@ def age(folder: Path, days: float = 30) -> None:
 def aged(monkeypatch: pytest.MonkeyPatch, days: float = 30) -> None:
     """Let the clock by which orphans are judged be ahead."""
     real = time.time
-    monkeypatch.setattr("sparkcrypt.backfill.after.orphans.time.time", lambda: real() + days * 86_400)
+    monkeypatch.setattr("sparkcrypt.runs.old_folders.orphans.time.time", lambda: real() + days * 86_400)
 
 
 def found(lake: Lake, policy: Policy, *, delete: bool = False) -> dict[str, Orphan]:

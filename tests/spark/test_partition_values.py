@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.rollback import rollback_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.partitions import choose_partitions
 from sparkcrypt.spark.tables.table import NULL_VALUE

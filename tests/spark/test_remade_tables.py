@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.audit.audit import audit_entries
-from sparkcrypt.backfill.state.store import open_state_store
+from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.names import PREDECESSOR, REQUIRE_ENCRYPTION
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.catalog import Catalog

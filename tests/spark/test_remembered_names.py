@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.cli.runs.past_runs import status
 from sparkcrypt.cli.tables.tags import tags as command
 from sparkcrypt.errors import PlanError
 from sparkcrypt.names import NAME_PREFIX, PREDECESSOR, TAGS_PREFIX
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.jvm.gateway import java_session
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.remembered_names import expire_names, forget_tags, remembered_names

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.audit.audit import audit_entries
-from sparkcrypt.backfill.many.passes import backfill
-from sparkcrypt.backfill.many.report import PassReport
-from sparkcrypt.backfill.state.store import open_state_store
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.passes import backfill
+from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.killing import Clock, after_swap, kill
 from tests.spark.late_writers import leave

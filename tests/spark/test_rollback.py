@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after import rollback as rollback_module
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.audit.audit import audit_entries
-from sparkcrypt.backfill.state.store import open_state_store
-from sparkcrypt.backfill.work.ledger import append_audit
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders import rollback as rollback_module
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.rewrite.record_change import append_audit
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_plaintext, rows_of

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from sparkcrypt import configure, load_policy, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.drift import footers as footer_readers
-from sparkcrypt.backfill.many.check_keys import check_keys
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.retire import retire_versions
-from sparkcrypt.backfill.many.rotate import rotate_key
 from sparkcrypt.errors import ConfigError, KeyRetiredError, VerificationError
+from sparkcrypt.files.parquet import read_footer, verify_keys
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material, version_of
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService
-from sparkcrypt.parquet import read_footer, verify_keys
+from sparkcrypt.runs.keys.check_keys import check_keys
+from sparkcrypt.runs.keys.retire import retire_versions
+from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.table import footers as footer_readers
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.tags.model import history_property

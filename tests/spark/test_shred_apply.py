@@ -12,21 +12,21 @@ import hvac
 import pytest
 
 from sparkcrypt import configure
-from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
-from sparkcrypt.backfill.audit.write_key_audit import KeyAudit, key_audit
-from sparkcrypt.backfill.journal.entries import AuditHead
-from sparkcrypt.backfill.shred import apply as module
-from sparkcrypt.backfill.shred.apply import ShredOptions, prove_gone, shred_keys
-from sparkcrypt.backfill.shred.find_shreddable import Selection
-from sparkcrypt.backfill.shred.plan import ShredPlan
-from sparkcrypt.backfill.shred.report import ShredReport
-from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError
 from sparkcrypt.keys.local.keystore import KeyDirectory
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.ledger.audit.read_key_audit import KeyFacts, read_key_facts
+from sparkcrypt.ledger.audit.write_key_audit import KeyAudit, key_audit
+from sparkcrypt.ledger.journal.entries import AuditHead
+from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys import apply_shredding as module
+from sparkcrypt.runs.keys.apply_shredding import ShredOptions, prove_gone, shred_keys
+from sparkcrypt.runs.keys.find_shreddable import Selection
+from sparkcrypt.runs.keys.shredding_plan import ShredPlan
+from sparkcrypt.runs.keys.shredding_report import ShredReport
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import (
     KEYS,

@@ -35,8 +35,8 @@ SCRIPT = (
     START
     + """
 from pathlib import Path
-from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
-from sparkcrypt.backfill.shred.find_shreddable import Selection
+from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
+from sparkcrypt.runs.keys.find_shreddable import Selection
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.spark.tables.tagging import set_tags

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.audit.write_key_audit import key_audit
-from sparkcrypt.backfill.many.passes import backfill
-from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
 from sparkcrypt.cli.runs.shred_text import shred_plan_text
 from sparkcrypt.errors import ConfigError, PlanError
-from sparkcrypt.parquet import inspect_file
+from sparkcrypt.files.parquet import inspect_file
+from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
+from sparkcrypt.runs.passes.passes import backfill
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import (

@@ -9,17 +9,17 @@ import pytest
 
 from sparkcrypt import configure, read_table, verify_table
 from sparkcrypt.arrow import open_orc
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.many.check_keys import check_keys
-from sparkcrypt.backfill.many.key_status import key_statuses
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.rotate import rotate_key
-from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
-from sparkcrypt.backfill.shred.find_shreddable import Selection
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import KeyNotFoundError
-from sparkcrypt.orc import inspect_orc
+from sparkcrypt.files.orc import inspect_orc
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
+from sparkcrypt.runs.keys.check_keys import check_keys
+from sparkcrypt.runs.keys.find_shreddable import Selection
+from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.key_status import key_statuses
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
 from tests.spark.restored_state import restore

@@ -9,26 +9,26 @@ import pytest
 
 import sparkcrypt.arrow
 from sparkcrypt import configure, encrypt_table, read_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.audit.audit import authentic_entries
-from sparkcrypt.backfill.engine.names import ENGINES
-from sparkcrypt.backfill.many.check_keys import check_keys
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.retire import retire_versions
-from sparkcrypt.backfill.many.rotate import rotate_key
-from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
-from sparkcrypt.backfill.shred.find_shreddable import Selection
-from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError
+from sparkcrypt.files import rewrap
+from sparkcrypt.files.parquet import read_footer
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.material import parse_key_material, version_of
 from sparkcrypt.keys.sealed_history import seal_history
 from sparkcrypt.keys.tombstones import tombstone_name
-from sparkcrypt.native import rewrap
-from sparkcrypt.parquet import read_footer
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk
+from sparkcrypt.ledger.audit.audit import authentic_entries
+from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
+from sparkcrypt.runs.keys.check_keys import check_keys
+from sparkcrypt.runs.keys.find_shreddable import Selection
+from sparkcrypt.runs.keys.retire import retire_versions
+from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.engine_names import ENGINES
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.tags.model import history_property

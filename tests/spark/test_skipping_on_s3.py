@@ -20,8 +20,8 @@ import json, sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 import sparkcrypt
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.index.table_index import drop_index, open_table_index
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.index.table_index import drop_index, open_table_index
 from sparkcrypt.spark.tables.tagging import set_tags
 root, jars, endpoint = Path(sys.argv[1]), *sys.argv[2:]
 conf = {

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, names
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.index import carry_names
-from sparkcrypt.backfill.many.rotate import rotate_key
+from sparkcrypt.files.parquet import read_footer
 from sparkcrypt.keys.material import parse_key_material, version_of
-from sparkcrypt.parquet import read_footer
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.index import carry_names
+from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -158,7 +158,7 @@ def die(*_: Any, **__: Any) -> None:
 @killed("before the store is looked at")
 def kill_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill a run whose units are swapped."""
-    monkeypatch.setattr("sparkcrypt.backfill.run.run.carry_index", die)
+    monkeypatch.setattr("sparkcrypt.runs.passes.run.carry_index", die)
 
 
 @killed("with the store's new files written")
@@ -196,7 +196,7 @@ def test_rollback_that_is_killed_goes_on_with_the_store(lake: Lake) -> None:
     run_id = encrypt_table(lake.spark, "t", policy).run_id
 
     with pytest.MonkeyPatch.context() as patched, pytest.raises(Killed):
-        patched.setattr("sparkcrypt.backfill.after.rollback.carry_index", die)
+        patched.setattr("sparkcrypt.runs.old_folders.rollback.carry_index", die)
         rollback_run(lake.spark, "t", policy, run_id)
     hold(lake, opened=FILES)
     back = rollback_run(lake.spark, "t", policy, run_id)
@@ -256,7 +256,7 @@ def _run_with_damage(lake: Lake, policy: Policy, break_store: Callable[[], objec
         return carry(*args, **named)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sparkcrypt.backfill.run.run.carry_index", broken)
+        patched.setattr("sparkcrypt.runs.passes.run.carry_index", broken)
         return encrypt_table(lake.spark, "t", policy)
 
 

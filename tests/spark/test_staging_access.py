@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparkcrypt.backfill.engine.base import make_fresh_folder
-from sparkcrypt.backfill.target.unit import Folder, Unit
+from sparkcrypt.ledger.unit import Folder, Unit
+from sparkcrypt.runs.rewrite.engine import make_fresh_folder
 from sparkcrypt.spark.files.access_rights import copy_access
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 

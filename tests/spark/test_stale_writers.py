@@ -12,16 +12,16 @@ from urllib.parse import urlsplit
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.resolve_problem import resolve_problem
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.old_files import reconcile as carry_module
-from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
-from sparkcrypt.backfill.target.new_files import NewFiles
-from sparkcrypt.backfill.work.ledger import append_audit
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.new_files import NewFiles
+from sparkcrypt.runs.old_folders import reconcile as carry_module
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.resolve_problem import resolve_problem
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.record_change import append_audit
+from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock
@@ -257,7 +257,7 @@ def test_readers_of_an_undone_swap_find_its_files(lake: Lake, monkeypatch: pytes
         return old
 
     monkeypatch.setattr(LocationSwap, "swap", swapped)
-    monkeypatch.setattr("sparkcrypt.backfill.run.unit_work.PAUSES_SECONDS", (0.0,))
+    monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0,))
     options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
     assert backfill(lake.spark, policy, tables=["t"], options=options).outcome == "done"
     assert rows_of(readers[0]) == before

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sparkcrypt.backfill.state.directory import HadoopStateStore, open_state_directory
-from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.ledger.state.directory import HadoopStateStore, open_state_directory
+from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.services.hdfs import Hdfs
 from tests.spark.support import Lake

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from sparkcrypt import configure, encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.audit.audit import audit_entries
-from sparkcrypt.backfill.many.passes import backfill
-from sparkcrypt.backfill.state.directory import open_state_directory
-from sparkcrypt.backfill.state.object_store import ObjectStateStore
 from sparkcrypt.errors import ConfigError, RunConflictError
+from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.state.directory import open_state_directory
+from sparkcrypt.ledger.state.object_store import ObjectStateStore
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.passes import backfill
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.services.meddled_s3 import Environ, MeddledS3, Serve

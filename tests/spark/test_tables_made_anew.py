@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from sparkcrypt import verify_table
-from sparkcrypt.backfill.many.passes import backfill
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.passes import backfill
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.late_writers import At

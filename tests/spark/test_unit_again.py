@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.audit.audit import audit_entries
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.state.directory import open_state_directory
-from sparkcrypt.backfill.swap import FolderSwap
-from sparkcrypt.backfill.target.new_files import NewFiles
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import ConfigError, RunConflictError, SparkcryptError
+from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.new_files import NewFiles
+from sparkcrypt.ledger.state.directory import open_state_directory
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.swap import FolderSwap
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -78,7 +78,7 @@ def test_driver_of_a_renamed_table_that_wakes_up_early_undoes_its_rename(
         slept.append(new.staged)
         clock.now += 1_000
         other = At(lake.name("t"), "verifying", lambda: slept.append(swap(self, new)))
-        monkeypatch.setattr("sparkcrypt.backfill.run.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+        monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
         try:
             encrypt_table(lake.spark, "t", policy, progress=other)
         except SparkcryptError as error:  # it finds its source renamed away

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.audit.audit import audit_entries
-from sparkcrypt.backfill.many import expire as expire_of_many
-from sparkcrypt.backfill.many.check_keys import check_keys
-from sparkcrypt.backfill.many.chosen_tables import Choice
-from sparkcrypt.backfill.many.expire import expire_many
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.report import PassReport
-from sparkcrypt.backfill.state.directory import open_state_directory
-from sparkcrypt.backfill.target import target
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import KeyServiceUnavailableError, VerificationError
+from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.check_keys import check_keys
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes import expire_tables as expire_of_many
+from sparkcrypt.runs.passes.chosen_tables import Choice
+from sparkcrypt.runs.passes.expire_tables import expire_many
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table import target
 from sparkcrypt.spark.tables import planning
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags

@@ -7,14 +7,14 @@ import shutil
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.many.check_keys import check_keys
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.plan import plan_target
-from sparkcrypt.backfill.target.target import catalog_target
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import StorageError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.check_keys import check_keys
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.plan import plan_target
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.support import Lake, assert_plaintext

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from sparkcrypt import verify_table
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.audit.audit import AuditWriter
-from sparkcrypt.backfill.journal.run_status import has_ended
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.old_files.past_run import past_runs
-from sparkcrypt.backfill.swap import FolderSwap, LocationSwap
-from sparkcrypt.backfill.target.new_files import NewFiles
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.audit.audit import AuditWriter
+from sparkcrypt.ledger.journal.run_status import has_ended
+from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.past_run import past_runs
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
 from sparkcrypt.spark.tables.catalog import Catalog

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.many.plan import plan_target
-from sparkcrypt.backfill.target.target import catalog_target
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.plan import plan_target
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
 from sparkcrypt.spark.tables.tags_without_effect import find_tags_without_effect

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill.engine.names import Engine
-from sparkcrypt.backfill.many.passes import PassOptions, backfill
-from sparkcrypt.backfill.report.progress import Silent
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import SourceChangedError
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.engine_names import Engine
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table.progress import Silent
 from tests.spark.support import SECRET, Lake, data_files
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
@@ -67,7 +67,7 @@ def test_overwrite_during_a_unit_is_taken_up(
 ) -> None:
     """An INSERT OVERWRITE while a unit is staged or verified: the unit is done again with the new rows."""
     policy, before = tagged(lake, create)
-    monkeypatch.setattr("sparkcrypt.backfill.run.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
     report = backfill(
         lake.spark, policy, tables=["t"], options=options(engine), progress=Once(step, overwrite(lake, create))
     )
@@ -89,7 +89,7 @@ def test_file_that_is_cut_under_a_unit_is_a_change(lake: Lake, engine: Engine) -
 def test_partition_that_is_moved_or_dropped_under_a_pass(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that somebody points elsewhere is done there; one that he drops needs nothing any more."""
     policy, before = tagged(lake, PARTITIONED["using"])
-    monkeypatch.setattr("sparkcrypt.backfill.run.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
 
     def act() -> None:
         elsewhere = lake.root / "elsewhere"

@@ -12,7 +12,7 @@ import pytest
 import sparkcrypt
 from sparkcrypt import encrypt_table, index_table, masked_columns, names, plan_table, read_table, verify_table
 from sparkcrypt.arrow import open_table
-from sparkcrypt.parquet import inspect_file
+from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
 from tests.interop.spark_rows import put_in_clear

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from sparkcrypt import configure, load_policy, verify_table
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.many.report import PassReport
 from sparkcrypt.errors import KeyServiceUnavailableError
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError

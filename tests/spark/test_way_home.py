@@ -13,14 +13,14 @@ from click.testing import CliRunner
 from pyspark.sql.functions import lit
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.backfill import swap
-from sparkcrypt.backfill.after.expire import expire_run
-from sparkcrypt.backfill.after.rollback import rollback_run
-from sparkcrypt.backfill.old_files import past_run
-from sparkcrypt.backfill.state.lock import acquire
 from sparkcrypt.cli.runs.expire import expire
 from sparkcrypt.errors import ConfigError, RunConflictError, SourceChangedError, VerificationError
+from sparkcrypt.ledger.state.lock import acquire
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders import past_run
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.rewrite import swap
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -220,7 +220,7 @@ def test_metastore_refuses(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(Catalog, "set_location", refuse)
-        patch.setattr("sparkcrypt.backfill.run.unit_work.PAUSES_SECONDS", (0.0,))
+        patch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0,))
         with pytest.raises(SourceChangedError):
             encrypt_table(lake.spark, "t", policy, home=True)
     assert (locations(lake), home.exists(), ids(lake)) == (there, False, [0, 1, 2, 3])

@@ -13,7 +13,7 @@ import org.apache.hadoop.fs.Path;
  * nobody could tell whether its rows replace the others. If a run was killed there, this lasts until the next one.
  */
 final class CutOffSwap {
-  private static final String OLD = "old-"; // old_folder in sparkcrypt/backfill/target/unit.py
+  private static final String OLD = "old-"; // old_folder in sparkcrypt/ledger/unit.py
 
   private CutOffSwap() {}
 

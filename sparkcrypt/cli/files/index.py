@@ -24,7 +24,7 @@ from sparkcrypt.cli.frame.options import (
 )
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.parquet import FileSummary, summarise
+from sparkcrypt.files.parquet import FileSummary, summarise
 from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
@@ -224,7 +224,7 @@ def _drop_by_metastore(
     workplace: Workplace, table: str | None, uuid: str | None, policy: str
 ) -> tuple[str, tuple[str, ...]]:
     loaded, spark = workplace.policy(policy), workplace.spark
-    from sparkcrypt.backfill.index.table_index import drop_index as drop
+    from sparkcrypt.runs.index.table_index import drop_index as drop
 
     named = uuid if table is None else open_table(workplace, table, policy).store.uuid
     return drop(spark, loaded, str(named))

@@ -17,7 +17,7 @@ from sparkcrypt.cli.frame.output import show
 from sparkcrypt.skipping.keep.create import Built
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.index.table_index import TableIndex
+    from sparkcrypt.runs.index.table_index import TableIndex
 
 F = TypeVar("F", bound=Callable[..., Any])
 APP = "sparkcrypt index"
@@ -60,7 +60,7 @@ def check_names(table: str | None, path: str | None, to: str | None) -> None:
 def open_table(workplace: Workplace, table: str, policy: str) -> TableIndex:
     """Return a table's index: the table from the catalog, and the location of its store by the policy."""
     loaded, spark = workplace.policy(policy), workplace.spark
-    from sparkcrypt.backfill.index.table_index import open_table_index
+    from sparkcrypt.runs.index.table_index import open_table_index
 
     return open_table_index(spark, table, loaded)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from sparkcrypt.backfill.index.reading_progress import ToldReader
 from sparkcrypt.cli.files.index_frame import check_names, open_table, reporting, store_options
 from sparkcrypt.cli.files.index_place import find_known_store, open_desk
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.options import Launch, report_option
 from sparkcrypt.cli.frame.progress import progress_on_stderr
+from sparkcrypt.runs.index.reading_progress import ToldReader
 from sparkcrypt.skipping.keep.create import Wanted, create_store, plan_store, read_kinds
 from sparkcrypt.skipping.keep.files import RowReader, read_rows
 from sparkcrypt.skipping.keep.gatherers import (

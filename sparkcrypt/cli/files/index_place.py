@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparkcrypt.backfill.index.store_generation import StoreGeneration, data_folder_id
-from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
 from sparkcrypt.cli.frame.named_files import full_path, policy_keys
 from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.files.open_places import WEB_HDFS
+from sparkcrypt.files.parquet import FileSummary, RetrieveKey
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.native.open_places import WEB_HDFS
-from sparkcrypt.parquet import FileSummary, RetrieveKey
+from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.paths import is_within, split_path
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.index.store_generation import StoreGeneration, data_folder_id
 from sparkcrypt.skipping.keep.columns import find_uuid
 from sparkcrypt.skipping.keep.files import DataFolder, list_folder
 from sparkcrypt.skipping.keep.refresh import keys_of_store

@@ -12,8 +12,8 @@ from sparkcrypt.cli.frame.named_files import named_files, policy_keys
 from sparkcrypt.cli.frame.options import any_key_option, json_option, optional_policy_option
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.errors import FormatError
-from sparkcrypt.orc import OrcSummary, inspect_orc, is_orc
-from sparkcrypt.parquet import FileSummary, inspect_file
+from sparkcrypt.files.orc import OrcSummary, inspect_orc, is_orc
+from sparkcrypt.files.parquet import FileSummary, inspect_file
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.text import count_of
 

@@ -15,11 +15,11 @@ from sparkcrypt.cli.frame.options import any_key_option, json_option, policy_opt
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.errors import ConfigError, SparkcryptError
-from sparkcrypt.native.listing import data_files
-from sparkcrypt.native.open_places import Settings, place
-from sparkcrypt.native.orders import FileOutcome, KeySettings, Order
-from sparkcrypt.native.pool import rewrite_all
-from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.files.listing import data_files
+from sparkcrypt.files.open_places import Settings, place
+from sparkcrypt.files.orders import FileOutcome, KeySettings, Order
+from sparkcrypt.files.pool import rewrite_all
+from sparkcrypt.files.source import open_source
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.text import count_of, size_of
 

@@ -11,14 +11,14 @@ from sparkcrypt.cli.frame.named_files import full_path, policy_keys, refuse_fore
 from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity, identity_of_write
 from sparkcrypt.errors import ConfigError, PlanError
+from sparkcrypt.files.open_places import Settings, place
+from sparkcrypt.files.orc import OrcSummary, inspect_orc, is_orc
+from sparkcrypt.files.orders import EncryptionOrder, FileOrder, OrcOrder, Order
+from sparkcrypt.files.parquet import FileSummary, RetrieveKey, inspect_file
+from sparkcrypt.files.source import naming
 from sparkcrypt.keys.datakeys import DataKeyMaker, WrappedKek
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.native.open_places import Settings, place
-from sparkcrypt.native.orders import EncryptionOrder, FileOrder, OrcOrder, Order
-from sparkcrypt.orc import OrcSummary, inspect_orc, is_orc
-from sparkcrypt.parquet import FileSummary, RetrieveKey, inspect_file
-from sparkcrypt.parquet.file.source import naming
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.policy.template import KeyTemplate

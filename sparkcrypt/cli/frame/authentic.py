@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sparkcrypt.backfill.audit.audit import authentic_entries
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
-from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError, KeyServiceError, KeyServiceUnavailableError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.ledger.audit.audit import authentic_entries
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.model import Policy
 
 

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from sparkcrypt.backfill.state.store import StateStore, open_state_store
 from sparkcrypt.cli.frame.options import Launch
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.ledger.state.store import StateStore, open_state_store
 from sparkcrypt.policy.load import find_user, load_policy, policy_from_text, rules_from_text
 from sparkcrypt.policy.model import Policy, TableRule
 from sparkcrypt.schema import Schema
@@ -105,7 +105,7 @@ class Workplace:
         if is_local(uri):
             return open_state_store(uri)
         spark = self.spark
-        from sparkcrypt.backfill.state.directory import open_state_directory
+        from sparkcrypt.ledger.state.directory import open_state_directory
 
         return open_state_directory(spark, uri)
 

@@ -11,11 +11,11 @@ from typing import Any, BinaryIO
 from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
 from sparkcrypt.cli.frame.output import say
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, VerificationError, show
+from sparkcrypt.files.beside_data import Beside, Entry, find_beside, find_empty, tell_format, topmost_hidden
+from sparkcrypt.files.listing import refused_link
+from sparkcrypt.files.parquet import KeyRequest, RetrieveKey
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.opened import open_data_keys
-from sparkcrypt.native.beside_data import Beside, Entry, find_beside, find_empty, tell_format, topmost_hidden
-from sparkcrypt.native.listing import refused_link
-from sparkcrypt.parquet import KeyRequest, RetrieveKey
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.policy.model import Policy, allowed_key_ids
 from sparkcrypt.regular_files import open_regular

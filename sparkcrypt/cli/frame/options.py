@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from sparkcrypt.backfill.engine.names import ENGINES
+from sparkcrypt.runs.rewrite.engine_names import ENGINES
 
 F = TypeVar("F", bound=Callable[..., Any])
 PARALLELISM = 4

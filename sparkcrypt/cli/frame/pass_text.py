@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.backfill.many.report import NOT_IN_PLACE
-from sparkcrypt.backfill.report.report import (
+from sparkcrypt.cli.frame.output import align_table
+from sparkcrypt.runs.passes.report import NOT_IN_PLACE
+from sparkcrypt.runs.rewrite.run_report import (
     IN_CLEAR,
     KEY_NOT_KNOWN,
     NEEDS_CONSENT,
@@ -15,12 +16,11 @@ from sparkcrypt.backfill.report.report import (
     WRITTEN_IN_CLEAR,
     describe_missing_keys,
 )
-from sparkcrypt.cli.frame.output import align_table
 from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.many.report import PassReport
-    from sparkcrypt.backfill.report.report import Report
+    from sparkcrypt.runs.passes.report import PassReport
+    from sparkcrypt.runs.rewrite.run_report import Report
 
 _SHOWN = 20
 _OF_PLANS = (NOT_IN_PLACE, NEEDS_CONSENT, WITHOUT_EFFECT, IN_CLEAR, KEY_NOT_KNOWN, WRITTEN_IN_CLEAR)

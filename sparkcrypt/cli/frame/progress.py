@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
-from sparkcrypt.backfill.report.progress import Progress
 from sparkcrypt.cli.frame.output import say
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.text import count_of, replace_controls, size_of
 
 QUIET_SECONDS = 5.0

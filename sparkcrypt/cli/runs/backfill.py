@@ -39,8 +39,8 @@ from sparkcrypt.cli.runs.past_runs import list_, rollback, show_run, status
 from sparkcrypt.cli.runs.problems import resolve
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.many.passes import PassOptions
-    from sparkcrypt.backfill.many.report import PassReport
+    from sparkcrypt.runs.passes.passes import PassOptions
+    from sparkcrypt.runs.passes.report import PassReport
 
 _APP = "sparkcrypt backfill"
 
@@ -126,7 +126,7 @@ def _backfill(
     ):
         loaded = workplace.policy(policy)
         spark = workplace.spark
-        from sparkcrypt.backfill.many.passes import backfill as made
+        from sparkcrypt.runs.passes.passes import backfill as made
 
         options = _options(**option_values)
         done = made(
@@ -147,8 +147,8 @@ def _backfill(
 def _options(
     *, changed: bool, accept_path_readers: bool, max_bytes: int | None, max_duration: float | None, **run: Any
 ) -> PassOptions:
-    from sparkcrypt.backfill.many.passes import PassOptions
-    from sparkcrypt.backfill.work.options import RunOptions
+    from sparkcrypt.runs.passes.passes import PassOptions
+    from sparkcrypt.runs.rewrite.options import RunOptions
 
     return PassOptions(
         run=RunOptions(keep_going=True, **run),
@@ -168,6 +168,6 @@ def _write(workplace: Workplace, done: PassReport, report: str | None, html: str
 
 
 def _page(document: dict[str, Any]) -> str:
-    from sparkcrypt.backfill.html.page import report_html
+    from sparkcrypt.runs.passes.html.page import report_html
 
     return report_html(document)

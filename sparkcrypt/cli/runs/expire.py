@@ -16,8 +16,8 @@ from sparkcrypt.errors import VerificationError
 from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.after.expire import Expired
-    from sparkcrypt.backfill.many.expire import ManyExpired
+    from sparkcrypt.runs.old_folders.expire import Expired
+    from sparkcrypt.runs.passes.expire_tables import ManyExpired
 
 _APP = "sparkcrypt backfill"
 
@@ -68,9 +68,9 @@ def expire(
         raise click.UsageError("--run goes with one --table, by its name", context)
     with Workplace(_APP, launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.after.expire import expire_run
-        from sparkcrypt.backfill.many.chosen_tables import Choice
-        from sparkcrypt.backfill.many.expire import expire_many
+        from sparkcrypt.runs.old_folders.expire import expire_run
+        from sparkcrypt.runs.passes.chosen_tables import Choice
+        from sparkcrypt.runs.passes.expire_tables import expire_many
 
         age = older_than if older_than is not None else 0.0 if run_id is not None else float(loaded.grace_seconds)
         progress = progress_on_stderr()

@@ -13,7 +13,7 @@ from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.after.orphan_search import Orphan
+    from sparkcrypt.runs.old_folders.orphan_search import Orphan
 
 _APP = "sparkcrypt backfill"
 _HEAD = ("folder", "kind", "files", "bytes", "what")
@@ -57,7 +57,7 @@ def orphans(
         raise click.UsageError("give --database or --path, not both")
     with Workplace(_APP, launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.after.orphans import find_orphans
+        from sparkcrypt.runs.old_folders.orphans import find_orphans
 
         found = find_orphans(
             spark, loaded, databases=databases, path=path, older_than_seconds=older_than, delete=delete

@@ -8,11 +8,6 @@ from typing import Any
 
 import click
 
-from sparkcrypt.backfill.journal.run_status import has_ended
-from sparkcrypt.backfill.journal.unit_status import status_of_units
-from sparkcrypt.backfill.many.key_status import tell_overdue
-from sparkcrypt.backfill.many.lost_tags import recorded_lost_tags
-from sparkcrypt.backfill.state.lock import is_held
 from sparkcrypt.cli.frame.authentic import Authenticity
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
@@ -22,7 +17,12 @@ from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.cli.runs.problems import open_problems, problem_lines
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.ledger.journal.run_status import has_ended
+from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.state.lock import is_held
 from sparkcrypt.policy.model import normalized_table
+from sparkcrypt.runs.passes.key_status import tell_overdue
+from sparkcrypt.runs.passes.lost_tags import recorded_lost_tags
 from sparkcrypt.text import count_of
 
 _APP = "sparkcrypt backfill"
@@ -128,8 +128,8 @@ def rollback(run_id: str, policy: str, table: str, dry_run: bool, as_json: bool,
     """
     with Workplace(_APP, launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.after.rollback import rollback_run
-        from sparkcrypt.backfill.index.carry_names import explain_stale
+        from sparkcrypt.runs.index.carry_names import explain_stale
+        from sparkcrypt.runs.old_folders.rollback import rollback_run
 
         done = rollback_run(spark, table, loaded, run_id, dry_run=dry_run, progress=progress_on_stderr())
     verb = "would be put back" if dry_run else "put back"

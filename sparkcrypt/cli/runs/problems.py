@@ -13,9 +13,9 @@ from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.old_files.problems import Problem
-    from sparkcrypt.backfill.state.store import StateStore
     from sparkcrypt.cli.frame.authentic import Authenticity
+    from sparkcrypt.ledger.state.store import StateStore
+    from sparkcrypt.runs.old_folders.problems import Problem
 
 _APP = "sparkcrypt backfill"
 
@@ -56,7 +56,7 @@ def resolve(
     """
     with Workplace(_APP, launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.after.resolve_problem import resolve_problem
+        from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 
         done = resolve_problem(
             spark, table, loaded, problem, keep=keep, reason=reason, adopt=adopt, progress=progress_on_stderr()
@@ -67,7 +67,7 @@ def resolve(
 
 def open_problems(store: StateStore, table_id: str, authenticity: Authenticity) -> tuple[list[Problem], bool]:
     """Return the open problems of a table, and whether they were authenticated, which needs the key service."""
-    from sparkcrypt.backfill.old_files.problems import Problems
+    from sparkcrypt.runs.old_folders.problems import Problems
 
     mac = authenticity.mac(table_id)
     found = Problems(store, table_id, None if mac is None else lambda: mac).open()

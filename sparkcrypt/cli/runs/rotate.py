@@ -27,7 +27,7 @@ from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.many.report import PassReport
+    from sparkcrypt.runs.passes.report import PassReport
 
 
 @click.command(cls=Command)
@@ -95,9 +95,9 @@ def rotate(
         failed_report(workplace, report, key_id, kind="sparkcrypt backfill", version=1) as failure,
     ):
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.many.passes import PassOptions
-        from sparkcrypt.backfill.many.rotate import rotate_key
-        from sparkcrypt.backfill.work.options import RunOptions
+        from sparkcrypt.runs.keys.rotate import rotate_key
+        from sparkcrypt.runs.passes.passes import PassOptions
+        from sparkcrypt.runs.rewrite.options import RunOptions
 
         run = RunOptions(where=where, dry_run=dry_run, move_old=move_old, parallelism=parallelism)
         done = rotate_key(

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sparkcrypt.backfill.journal.entries import AuditHead
-from sparkcrypt.backfill.shred.plan import REPORT_KIND, REPORT_VERSION
-from sparkcrypt.backfill.shred.report import ShreddedKey
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
@@ -26,9 +23,12 @@ from sparkcrypt.cli.frame.options import (
     spark_options,
 )
 from sparkcrypt.cli.frame.output import say, show
+from sparkcrypt.ledger.journal.entries import AuditHead
+from sparkcrypt.runs.keys.shredding_plan import REPORT_KIND, REPORT_VERSION
+from sparkcrypt.runs.keys.shredding_report import ShreddedKey
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.shred.plan import ShredPlan
+    from sparkcrypt.runs.keys.shredding_plan import ShredPlan
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NO_HEAD = "none"
@@ -126,9 +126,9 @@ def plan(
         failed_report(workplace, report, None, kind=REPORT_KIND, version=REPORT_VERSION),
     ):
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.shred.find_shreddable import Selection, Survey
         from sparkcrypt.cli.runs.shred_text import shred_plan_text
         from sparkcrypt.keys.open_service import open_key_service
+        from sparkcrypt.runs.keys.find_shreddable import Selection, Survey
 
         store, service = workplace.state_directory(loaded.run_state), open_key_service(loaded.key_service)
         selection = Selection(tables, databases, key_id, leave_out)
@@ -185,9 +185,9 @@ def apply_plan(
             say(f"key {key.key_id!r} is gone, effective {key.effective_at}")
 
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.shred.apply import ShredOptions, shred_keys
-        from sparkcrypt.backfill.shred.find_shreddable import Selection
         from sparkcrypt.cli.runs.shred_text import shred_report_text
+        from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
+        from sparkcrypt.runs.keys.find_shreddable import Selection
 
         done = shred_keys(
             spark,

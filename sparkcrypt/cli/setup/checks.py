@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.errors import (
     ConfigError,
@@ -26,6 +25,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.names import PREFIX
 from sparkcrypt.policy.key_service import PRINCIPAL, KeyServiceConfig, credential_variables
 from sparkcrypt.policy.model import Policy
@@ -177,7 +177,7 @@ def check_plan(spark: SparkSession, table: str, policy: Policy) -> str:
     Raises:
         PlanError: there is no plan for the table, or the plan encrypts nothing.
     """
-    from sparkcrypt.backfill.target.target import catalog_target
+    from sparkcrypt.runs.table.target import catalog_target
     from sparkcrypt.spark.tables.catalog import Catalog
 
     plan = catalog_target(spark, Catalog(spark).table(table), policy, None).plan

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from sparkcrypt.backfill.audit.read_key_audit import Hold, Retirement
-from sparkcrypt.backfill.many.key_status import KeyStatus, key_statuses
-from sparkcrypt.backfill.many.keys_in_use import RecordedPlace
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, databases_option, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.ledger.audit.read_key_audit import Hold, Retirement
+from sparkcrypt.runs.passes.key_status import KeyStatus, key_statuses
+from sparkcrypt.runs.passes.keys_in_use import RecordedPlace
 from sparkcrypt.text import count_of, size_of
 
 _HEAD = ("key", "versions", "age", "files", "bytes", "old version", "tables", "kept", "next rotation", "held")
@@ -43,7 +43,7 @@ def key_status(key_ids: tuple[str, ...], recorded: bool, policy: str, as_json: b
     with Workplace("sparkcrypt keys", launch) as workplace:
         loaded, uses, coverage = workplace.policy(policy), None, None
         if not recorded:
-            from sparkcrypt.backfill.many.keys_by_catalog import find_keys_in_use
+            from sparkcrypt.runs.passes.keys_by_catalog import find_keys_in_use
 
             in_use = find_keys_in_use(workplace.spark, loaded, keeps=False)
             uses, coverage = (*in_use.tables, *in_use.recorded), in_use.coverage
@@ -93,7 +93,7 @@ def check_keys(
         raise click.UsageError("give --table or --database", context)
     with Workplace("sparkcrypt keys", launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.many.check_keys import check_keys as check
+        from sparkcrypt.runs.keys.check_keys import check_keys as check
 
         found = check(spark, loaded, tables=tables, databases=databases, without_former=without_former)
     rows = [

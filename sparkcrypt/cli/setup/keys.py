@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
-from sparkcrypt.backfill.audit.write_key_audit import key_audit
-from sparkcrypt.backfill.many.keys_in_use import find_uses_of_keys, has_key_records
-from sparkcrypt.backfill.state.mac import MasterKeys
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import AGE, Launch, json_option, policy_option, spark_options
@@ -29,11 +25,15 @@ from sparkcrypt.keys.local.backup import decrypt_backup, encrypt_backup
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService, Rotating
+from sparkcrypt.ledger.audit.read_key_audit import KeyFacts, read_key_facts
+from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.policy.former_services import FormerService, split_former
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.keys_in_use import find_uses_of_keys, has_key_records
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.many.retire import Retired
+    from sparkcrypt.runs.keys.retire import Retired
 
 _RESTORE = (
     "Restore it (docs/runbooks.md, 'A key is lost'); if nobody has it any more, --lost-key-accepted makes another"
@@ -414,7 +414,7 @@ def retire_key(
         raise click.UsageError("give --below, or else --undo", context)
     with Workplace("sparkcrypt keys", launch) as workplace:
         loaded = workplace.policy(policy)
-        from sparkcrypt.backfill.many.retire import bring_versions_back, retire_versions
+        from sparkcrypt.runs.keys.retire import bring_versions_back, retire_versions
 
         if below is None:
             done = bring_versions_back(workplace.state_directory(loaded.run_state), loaded, key_id)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sparkcrypt.access.explain import ColumnAccess, explain_access
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.decide.access.explain import ColumnAccess, explain_access
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.access_decisions import KeyDecisions
 from sparkcrypt.keys.call_log import LoggingKeyService

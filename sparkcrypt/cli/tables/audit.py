@@ -6,11 +6,6 @@ from typing import Any
 
 import click
 
-from sparkcrypt.backfill.audit.audit import audit_entries, journalled_head, verify_audit
-from sparkcrypt.backfill.audit.audit_index import verify_journals
-from sparkcrypt.backfill.journal.entries import AuditHead
-from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
-from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.cli.frame.authentic import Authenticity
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
@@ -19,6 +14,11 @@ from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.audit.audit import audit_entries, journalled_head, verify_audit
+from sparkcrypt.ledger.audit.audit_index import verify_journals
+from sparkcrypt.ledger.journal.entries import AuditHead
+from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
+from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.text import count_of
 
 _APP = "sparkcrypt audit"

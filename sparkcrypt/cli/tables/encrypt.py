@@ -94,9 +94,9 @@ def encrypt(
     ):
         loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
         spark = workplace.spark
-        from sparkcrypt.backfill.old_files.former_homes import describe_move
-        from sparkcrypt.backfill.run.encrypt import encrypt_table
-        from sparkcrypt.backfill.work.options import RunOptions
+        from sparkcrypt.runs.old_folders.former_homes import describe_move
+        from sparkcrypt.runs.passes.encrypt import encrypt_table
+        from sparkcrypt.runs.rewrite.options import RunOptions
         from sparkcrypt.spark.tables.catalog import Catalog
 
         def show_plan(plan: EncryptionPlan) -> None:

@@ -14,7 +14,7 @@ from sparkcrypt.cli.frame.output import show
 from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.many.lineage import Column, DerivedColumn, Lineage, TableLineage
+    from sparkcrypt.runs.passes.lineage import Column, DerivedColumn, Lineage, TableLineage
 
 _SHOWN = 20
 
@@ -53,11 +53,11 @@ def lineage(
     check_writable(svg, "--svg")
     with Workplace("sparkcrypt lineage", launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.many.lineage import trace_lineage
+        from sparkcrypt.runs.passes.lineage import trace_lineage
 
         traced = trace_lineage(spark, loaded, tables=tables, databases=databases)
         if svg is not None:
-            from sparkcrypt.backfill.html.lineage import draw_lineage
+            from sparkcrypt.runs.passes.html.lineage import draw_lineage
 
             workplace.write(svg, draw_lineage(traced))
     show(traced.to_dict(), lineage_text(traced), as_json=as_json)

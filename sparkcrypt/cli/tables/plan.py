@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sparkcrypt.backfill.report.report import KEY_NOT_KNOWN, WRITTEN_IN_CLEAR, describe_missing_keys, describe_untagged
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, local_path
 from sparkcrypt.cli.frame.options import (
@@ -29,14 +28,15 @@ from sparkcrypt.cli.frame.pass_text import actions_text, estimate_text, pass_tex
 from sparkcrypt.errors import PlanError
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.rewrite.run_report import KEY_NOT_KNOWN, WRITTEN_IN_CLEAR, describe_missing_keys, describe_untagged
 from sparkcrypt.schema import Schema, schema_from_spark
 from sparkcrypt.tags.unite import unite_tags
 from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.drift.difference import Drift
-    from sparkcrypt.backfill.many.plan import TargetPlan
-    from sparkcrypt.backfill.report.report import Report
+    from sparkcrypt.runs.passes.plan import TargetPlan
+    from sparkcrypt.runs.rewrite.run_report import Report
+    from sparkcrypt.runs.table.difference import Drift
 _SHOWN = 20
 
 
@@ -125,8 +125,8 @@ def _plan_of_many(
 ) -> None:
     with Workplace("sparkcrypt plan", launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.backfill.many.passes import PassOptions, backfill
-        from sparkcrypt.backfill.work.options import RunOptions
+        from sparkcrypt.runs.passes.passes import PassOptions, backfill
+        from sparkcrypt.runs.rewrite.options import RunOptions
 
         run = RunOptions(keep_going=True, dry_run=True, where=where, parallelism=PARALLELISM)
         options = PassOptions(run=run, accept_path_readers=accept_path_readers)
@@ -145,8 +145,8 @@ def _plan_of_one(
     accept_path_readers: bool,
 ) -> TargetPlan:
     spark = workplace.spark
-    from sparkcrypt.backfill.many.plan import plan_target
-    from sparkcrypt.backfill.target.target import Target, catalog_target, path_target
+    from sparkcrypt.runs.passes.plan import plan_target
+    from sparkcrypt.runs.table.target import Target, catalog_target, path_target
     from sparkcrypt.spark.setup.session import configure
     from sparkcrypt.spark.tables.catalog import Catalog
 

@@ -29,7 +29,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:
-    from sparkcrypt.backfill.verify import LackingFile, TableVerification
+    from sparkcrypt.runs.table.verify import LackingFile, TableVerification
 
 
 _AFTER_WRITERS = (
@@ -125,7 +125,7 @@ def _verify_target(
     complete: bool,
 ) -> tuple[dict[str, Any], int, str]:
     spark = workplace.spark
-    from sparkcrypt.backfill.verify import verify_table
+    from sparkcrypt.runs.table.verify import verify_table
     from sparkcrypt.spark.setup.session import configure
 
     if path is not None:

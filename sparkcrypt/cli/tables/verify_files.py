@@ -8,17 +8,17 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys
-from sparkcrypt.backfill.drift.dark import find_dark
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.named_files import NamedFile, full_path, named_files, policy_keys
 from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.decide.identity import check_orc_identity
 from sparkcrypt.errors import FormatError, KeyNotFoundError, SparkcryptError, VerificationError
-from sparkcrypt.native.footers import read_facts
-from sparkcrypt.orc import inspect_orc, is_orc, verify_orc
-from sparkcrypt.parquet import RetrieveKey, read_footer, verify_file
+from sparkcrypt.files.footers import read_facts
+from sparkcrypt.files.orc import inspect_orc, is_orc, verify_orc
+from sparkcrypt.files.parquet import RetrieveKey, read_footer, verify_file
+from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.table.dark import find_dark
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.text import count_of
 

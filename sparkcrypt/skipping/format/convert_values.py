@@ -25,8 +25,8 @@ from struct import unpack
 from typing import Final, TypeAlias
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet.thrift.compact import STRUCT, Struct, field_key
-from sparkcrypt.parquet.thrift.metadata import FileMetaData, SchemaElement
+from sparkcrypt.files.parquet.thrift.compact import STRUCT, Struct, field_key
+from sparkcrypt.files.parquet.thrift.metadata import FileMetaData, SchemaElement
 from sparkcrypt.skipping.format.decode_chunk import Raw
 
 Value: TypeAlias = bool | int | float | Decimal | str | bytes

@@ -13,9 +13,9 @@ from struct import error as StructError
 from typing import Any, NamedTuple, TypeAlias
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet.file.schema import LeafLevels
-from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk
-from sparkcrypt.parquet.thrift.metadata import Encoding, PageType
+from sparkcrypt.files.parquet.file.schema import LeafLevels
+from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk
+from sparkcrypt.files.parquet.thrift.metadata import Encoding, PageType
 from sparkcrypt.skipping.format.decompress import decompress_page
 
 Raw: TypeAlias = Any

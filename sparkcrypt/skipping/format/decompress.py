@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 from sparkcrypt.errors import FormatError, show
-from sparkcrypt.parquet.codecs import NAMES
+from sparkcrypt.files.parquet.codecs import NAMES
 
 _GZIP_OR_ZLIB = 47
 """zlib's ``wbits`` that accepts either header."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sparkcrypt.errors import FormatError, show
+from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.skipping.format.naming import (
     BLOOM,
     COLUMN_TYPE,

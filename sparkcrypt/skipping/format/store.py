@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import BinaryIO, TypeAlias
 
 from sparkcrypt.errors import FormatError, KeyAccessDeniedError, KeyNotFoundError, SparkcryptError, VerificationError
-from sparkcrypt.parquet.file.footer import Footer, footer_of
-from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
-from sparkcrypt.parquet.file.magic import check_magic_and_unique
-from sparkcrypt.parquet.file.schema import LeafLevels, Path, leaf_levels
-from sparkcrypt.parquet.file.source import Input, open_source
-from sparkcrypt.parquet.rewrite.source_chunk import column_chunks
-from sparkcrypt.parquet.thrift.metadata import FileMetaData, SchemaElement
+from sparkcrypt.files.parquet.file.footer import Footer, footer_of
+from sparkcrypt.files.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.files.parquet.file.magic import check_magic_and_unique
+from sparkcrypt.files.parquet.file.schema import LeafLevels, Path, leaf_levels
+from sparkcrypt.files.parquet.rewrite.source_chunk import column_chunks
+from sparkcrypt.files.parquet.thrift.metadata import FileMetaData, SchemaElement
+from sparkcrypt.files.source import Input, open_source
 from sparkcrypt.skipping.format.convert_values import FLOATS, Value, converter, modern_calendar
 from sparkcrypt.skipping.format.decode_chunk import Budget, Decoded, Raw, decode_chunk
 from sparkcrypt.skipping.format.description import Description, Index, PartitionColumn, describe

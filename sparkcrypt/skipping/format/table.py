@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.files.parquet.file.schema import Path
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet.file.schema import Path
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, OBJECT, VERSION

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.listing import ListedFile
+from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.skipping.keep.data_file import column_type
 from sparkcrypt.skipping.keep.files import DataFolder, keys_of, one_key
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.native.listing import ListedFile
+from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.skipping.format.description import Index, PartitionColumn
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES, VERSION, table_identifier

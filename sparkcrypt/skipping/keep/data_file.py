@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.files.parquet.file.footer import Footer, footer_of
+from sparkcrypt.files.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.files.parquet.file.magic import check_magic_and_unique
+from sparkcrypt.files.parquet.file.schema import leaf_levels
+from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk, column_chunks
+from sparkcrypt.files.parquet.thrift.compact import BOOL, STRUCT, Struct, field_key
+from sparkcrypt.files.parquet.thrift.metadata import FileMetaData, SchemaElement
+from sparkcrypt.files.source import Input, Source, naming, open_source
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet.file.footer import Footer, footer_of
-from sparkcrypt.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
-from sparkcrypt.parquet.file.magic import check_magic_and_unique
-from sparkcrypt.parquet.file.schema import leaf_levels
-from sparkcrypt.parquet.file.source import Input, Source, naming, open_source
-from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk, column_chunks
-from sparkcrypt.parquet.thrift.compact import BOOL, STRUCT, Struct, field_key
-from sparkcrypt.parquet.thrift.metadata import FileMetaData, SchemaElement
 from sparkcrypt.skipping.format.convert_values import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, INT32, INT64, INT96
 
 _CONVERTED = {

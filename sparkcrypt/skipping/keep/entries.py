@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.parquet import Footer, RetrieveKey, Source
-from sparkcrypt.parquet.file.keys import VerifyAad
+from sparkcrypt.files.parquet import Footer, RetrieveKey, Source
+from sparkcrypt.files.parquet.file.keys import VerifyAad
 from sparkcrypt.skipping.format.convert_values import INTEGERS, Value, converter, modern_calendar
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, COLUMN_TYPE, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES

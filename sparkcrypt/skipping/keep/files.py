@@ -9,9 +9,9 @@ from typing import Protocol, TypeAlias
 
 from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError, FormatError
-from sparkcrypt.native.listing import ListedFile, list_files, refuse_formats_above
-from sparkcrypt.native.open_places import Settings, place
-from sparkcrypt.parquet import FileSummary, Footer, RetrieveKey, Source, read_footer, summarise
+from sparkcrypt.files.listing import ListedFile, list_files, refuse_formats_above
+from sparkcrypt.files.open_places import Settings, place
+from sparkcrypt.files.parquet import FileSummary, Footer, RetrieveKey, Source, read_footer, summarise
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Entry

@@ -25,8 +25,8 @@ from struct import unpack
 from typing import Any
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet.thrift.compact import STRUCT, field_key
-from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, SchemaElement, Statistics
+from sparkcrypt.files.parquet.thrift.compact import STRUCT, field_key
+from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, SchemaElement, Statistics
 from sparkcrypt.skipping.format.convert_values import (
     BOOLEAN,
     BYTE_ARRAY,

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import SparkcryptError, StorageError, error_named
+from sparkcrypt.files.footers import FooterFacts, pack, unpack
+from sparkcrypt.files.open_places import Settings, place
+from sparkcrypt.files.parquet import FileSummary, RetrieveKey, summarise
 from sparkcrypt.keys.opened import open_data_keys
-from sparkcrypt.native.footers import FooterFacts, pack, unpack
-from sparkcrypt.native.open_places import Settings, place
-from sparkcrypt.parquet import FileSummary, RetrieveKey, summarise
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.store import Bounds, Entry

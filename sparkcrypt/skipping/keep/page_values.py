@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, FormatError
-from sparkcrypt.parquet.file.footer import MAGIC_BYTES, PLAINTEXT_MAGIC
-from sparkcrypt.parquet.rewrite.page_header import PageHead
-from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk
-from sparkcrypt.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct, decode_struct
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import (
+from sparkcrypt.files.parquet.file.footer import MAGIC_BYTES, PLAINTEXT_MAGIC
+from sparkcrypt.files.parquet.rewrite.page_header import PageHead
+from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk
+from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct, decode_struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import (
     ColumnChunk,
     ColumnMetaData,
     Encoding,

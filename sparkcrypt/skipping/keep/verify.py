@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.native.listing import ListedFile
-from sparkcrypt.parquet.file.footer import footer_of
-from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.files.listing import ListedFile
+from sparkcrypt.files.parquet.file.footer import footer_of
+from sparkcrypt.files.source import open_source
 from sparkcrypt.skipping.keep.files import DataFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar
 from sparkcrypt.skipping.trusted.trust import TrustedStore

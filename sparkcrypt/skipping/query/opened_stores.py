@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 
 from sparkcrypt.errors import FormatError, SparkcryptError
-from sparkcrypt.parquet import RetrieveKey
+from sparkcrypt.files.parquet import RetrieveKey
 from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import object_name

@@ -9,9 +9,9 @@ from typing import Any
 from sparkcrypt.decide.context import TableContext, table_context
 from sparkcrypt.decide.request import require_properties, require_text
 from sparkcrypt.errors import BridgeError
+from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.plan import ColumnPlan
 from sparkcrypt.skipping.trusted.folder import StoreFolder, open_folder
 from sparkcrypt.skipping.trusted.trust import Expected

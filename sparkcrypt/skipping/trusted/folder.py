@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.open_places import Settings, place
-from sparkcrypt.parquet import Target
+from sparkcrypt.files.open_places import Settings, place
+from sparkcrypt.files.parquet import Target
 from sparkcrypt.paths import split_path
 from sparkcrypt.policy.model import INDEX_SCHEMES
 from sparkcrypt.skipping.trusted.hdfs_folder import HdfsFolder

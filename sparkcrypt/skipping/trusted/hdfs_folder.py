@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sparkcrypt.errors import ConfigError, RunConflictError
-from sparkcrypt.parquet import Target
+from sparkcrypt.files.parquet import Target
 from sparkcrypt.skipping.trusted.local_folder import LOCK
 
 if TYPE_CHECKING:

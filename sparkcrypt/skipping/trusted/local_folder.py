@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from sparkcrypt.durable import sync_folder
 from sparkcrypt.errors import RunConflictError
-from sparkcrypt.parquet import Target
+from sparkcrypt.files.parquet import Target
 from sparkcrypt.regular_files import open_descriptor, open_regular
 
 LOCK = "_sparkcrypt.lock"

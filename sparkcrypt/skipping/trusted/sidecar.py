@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.files.parquet.file.keys import KeyRequest, RetrieveKey
+from sparkcrypt.files.parquet.file.modules import ModuleCipher
+from sparkcrypt.files.parquet.rewrite.encryption import DataKey
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.parquet.file.keys import KeyRequest, RetrieveKey
-from sparkcrypt.parquet.file.modules import ModuleCipher
-from sparkcrypt.parquet.rewrite.encryption import DataKey
 
 SIDECAR = "_sparkcrypt.json"
 MAX_BYTES = 256 * 1024 * 1024

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sparkcrypt.decide.identity import FileIdentity
+from sparkcrypt.files.parquet import FOOTER_KEY, DataKey, FileEncryption
+from sparkcrypt.files.parquet.file.schema import Path as ColumnPath
+from sparkcrypt.files.parquet.rewrite.encryption import ColumnKey
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet import FOOTER_KEY, DataKey, FileEncryption
-from sparkcrypt.parquet.file.schema import Path as ColumnPath
-from sparkcrypt.parquet.rewrite.encryption import ColumnKey
 from sparkcrypt.skipping.format.description import Index, Labels
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import OBJECT, PARTITION_PREFIX, VERSION, field_name

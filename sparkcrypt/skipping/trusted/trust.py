@@ -16,12 +16,12 @@ from itertools import islice
 from typing import BinaryIO
 
 from sparkcrypt.errors import FormatError, StorageError, VerificationError
+from sparkcrypt.files.parquet.file.columns import ColumnCrypto
+from sparkcrypt.files.parquet.file.footer import Footer
+from sparkcrypt.files.parquet.file.keys import RetrieveKey
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.names import AES_GCM_V1
-from sparkcrypt.parquet.file.columns import ColumnCrypto
-from sparkcrypt.parquet.file.footer import Footer
-from sparkcrypt.parquet.file.keys import RetrieveKey
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.skipping.format.decode_chunk import Budget, part_budget

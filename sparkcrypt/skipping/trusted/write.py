@@ -14,7 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from sparkcrypt.errors import ConfigError, FormatError, RunConflictError
-from sparkcrypt.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
+from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
 from sparkcrypt.skipping.format.decode_chunk import PART_BYTES, PART_VALUES, part_budget
 from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.rows import Row, RowSize, is_known, measure_row, rows_of, with_rows

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
-from sparkcrypt.parquet.file.beside import Beside
+from sparkcrypt.files.small_files import Beside
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.regular_files import open_regular
 from sparkcrypt.spark.files.status import Access, FileStatus, local_path, read_local_access

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import StorageError, VerificationError
+from sparkcrypt.files.beside_data import Beside, Entry, find_beside, find_empty
+from sparkcrypt.files.listing import refused_link
 from sparkcrypt.names import FOLDER_LISTING_CLASS
-from sparkcrypt.native.beside_data import Beside, Entry, find_beside, find_empty
-from sparkcrypt.native.listing import refused_link
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.spark.files.status import local_path
 

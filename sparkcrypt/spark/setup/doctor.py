@@ -20,8 +20,8 @@ import sparkcrypt
 from sparkcrypt import names
 from sparkcrypt.bridge.client import HelperClient, helper_command
 from sparkcrypt.errors import BridgeError, ConfigError, SparkcryptError, VerificationError
+from sparkcrypt.files.parquet import FileSummary, inspect_file
 from sparkcrypt.keys.opened import open_data_keys
-from sparkcrypt.parquet import FileSummary, inspect_file
 from sparkcrypt.policy.model import Policy, TagRule
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.failures import find_carried_error, short_text

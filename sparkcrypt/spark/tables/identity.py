@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import FormatError, PlanError
+from sparkcrypt.files.orc import inspect_orc, is_orc
+from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.names import TABLE_MARK, TABLE_UUID
-from sparkcrypt.orc import inspect_orc, is_orc
-from sparkcrypt.parquet import inspect_file
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
-from sparkcrypt.native.footers import PACKED_SCHEMA, Found, footer_reader, unpack
+from sparkcrypt.files.footers import PACKED_SCHEMA, Found, footer_reader, unpack
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
-from sparkcrypt.native.footers import PACKED_SCHEMA
-from sparkcrypt.native.listing import ListedFile
+from sparkcrypt.files.footers import PACKED_SCHEMA
+from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.keep.files import (
     FileRow,

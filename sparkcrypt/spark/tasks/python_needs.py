@@ -43,7 +43,7 @@ def _versions_reader() -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch
 
         require_minimum_pandas_version()
         require_minimum_pyarrow_version()
-        importlib.import_module("sparkcrypt.native.work")
+        importlib.import_module("sparkcrypt.files.rewrite")
         modules = [importlib.import_module(name) for name in ("pandas", "pyarrow", "cryptography")]
         versions = [
             f"Python {platform.python_version()}",

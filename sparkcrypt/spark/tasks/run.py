@@ -11,10 +11,10 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.open_places import S3_BUCKETS, worker_settings
-from sparkcrypt.native.orders import FileOutcome, KeySettings, Order
-from sparkcrypt.native.task_batches import OUTCOME_SCHEMA, rewriter, share_out
-from sparkcrypt.native.webhdfs.name_nodes import HADOOP_USER
+from sparkcrypt.files.open_places import S3_BUCKETS, worker_settings
+from sparkcrypt.files.orders import FileOutcome, KeySettings, Order
+from sparkcrypt.files.task_batches import OUTCOME_SCHEMA, rewriter, share_out
+from sparkcrypt.files.webhdfs.name_nodes import HADOOP_USER
 from sparkcrypt.spark.jvm.failures import short_text
 from sparkcrypt.spark.jvm.gateway import copy_collection, hadoop_conf, jvm
 from sparkcrypt.spark.jvm.jar import jar_path

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.access.explain import ColumnAccess, explain_access
+from sparkcrypt.decide.access.explain import ColumnAccess, explain_access
 from sparkcrypt.errors import KeyAccessDeniedError, KeyServiceUnavailableError
 from sparkcrypt.keys.access_decisions import Decision
 from sparkcrypt.plan import build_plan

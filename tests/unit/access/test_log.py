@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.access.log import AccessLog
-from sparkcrypt.access.records import MOST_CHARACTERS, MOST_COLUMNS, make_record
+from sparkcrypt.decide.access.log import AccessLog
+from sparkcrypt.decide.access.records import MOST_CHARACTERS, MOST_COLUMNS, make_record
 from sparkcrypt.errors import BridgeError, StorageError
 from tests.unit.access.events import DAY, event, record
 
@@ -147,7 +147,7 @@ def test_folders_that_may_only_be_written_to_are_synced_with_all_else(
     def forbidden(folder: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("sparkcrypt.access.log.sync_folder", forbidden)
+    monkeypatch.setattr("sparkcrypt.decide.access.log.sync_folder", forbidden)
     AccessLog(tmp_path, owner="app").append([record(0)], durable=True)
     assert calls == ["sync"] and len(files(tmp_path)) == 1
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.access import read as read_module
-from sparkcrypt.access.log import AccessLog
-from sparkcrypt.access.read import AccessReport, read_accesses, read_declassified, read_tables_read
+from sparkcrypt.decide.access import read as read_module
+from sparkcrypt.decide.access.log import AccessLog
+from sparkcrypt.decide.access.read import AccessReport, read_accesses, read_declassified, read_tables_read
 from sparkcrypt.errors import ConfigError
 from tests.unit.access.events import DAY, record
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from sparkcrypt.backfill.state.mac import TableMac
-from sparkcrypt.backfill.state.store import encode_record
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import encode_record
 from tests.unit.backfill.conftest import RUN, TABLE
 
 FOLDER = f"audit/{TABLE}/"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.state.store import LocalStateStore
 from tests.services.installed import ROOT
 
 TABLE = "6f1c0d6e-table"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkcrypt.backfill.report.progress import Silent
+from sparkcrypt.runs.table.progress import Silent
 
 
 class Heard(Silent):

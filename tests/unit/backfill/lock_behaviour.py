@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.backfill.state.lock import RunLock, acquire
-from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import RunConflictError
+from sparkcrypt.ledger.state.lock import RunLock, acquire
+from sparkcrypt.ledger.state.store import StateStore
 from tests.unit.backfill.conftest import TABLE, Clock
 
 FOLDER = f"locks/{TABLE}/"
@@ -14,8 +14,8 @@ FOLDER = f"locks/{TABLE}/"
 
 RACE = """
 import os, sys
-from sparkcrypt.backfill.state.lock import acquire
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.state.lock import acquire
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.errors import RunConflictError
 store, inside = LocalStateStore(sys.argv[1] + "/state"), sys.argv[1] + "/inside"
 print("ready", flush=True)
@@ -35,8 +35,8 @@ for round in range(60):
 
 KILLED = """
 import os, signal, sys
-from sparkcrypt.backfill.state.lock import acquire
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.state.lock import acquire
+from sparkcrypt.ledger.state.store import LocalStateStore
 lock = acquire(LocalStateStore(sys.argv[1]), "t", run_id="killed", owner="me")
 lock.keep_alive()
 os.kill(os.getpid(), signal.SIGKILL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparkcrypt.backfill.report.report import Report
+from sparkcrypt.runs.rewrite.run_report import Report
 
 
 def report(**changes: Any) -> Report:

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from sparkcrypt.backfill.state.store import StateStore
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.ledger.state.store import StateStore
 
 RACE = """
 import sys
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.state.store import LocalStateStore
 store = LocalStateStore(sys.argv[1] + "/state")
 print("ready", flush=True)
 sys.stdin.readline()

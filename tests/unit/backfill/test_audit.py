@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkcrypt.backfill.audit.audit import AuditWriter, audit_entries, journalled_head, verify_audit
-from sparkcrypt.backfill.journal.entries import AuditHead
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.state.mac import TableMac
-from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
+from sparkcrypt.ledger.audit.audit import AuditWriter, audit_entries, journalled_head, verify_audit
+from sparkcrypt.ledger.journal.entries import AuditHead
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from tests.unit.backfill.audits import FOLDER, MAC, entry, rewritten
 from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
 from tests.unit.backfill.memory_store import MemoryStore

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.audit import AuditWriter, audit_entries, authentic_entries, verify_audit
-from sparkcrypt.backfill.audit.audit_index import AuditIndex
-from sparkcrypt.backfill.audit.chain import AuditRecords
-from sparkcrypt.backfill.audit.compact import pack_audit
-from sparkcrypt.backfill.audit.packs import full_packs, write_pack
-from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.audit.audit import AuditWriter, audit_entries, authentic_entries, verify_audit
+from sparkcrypt.ledger.audit.audit_index import AuditIndex
+from sparkcrypt.ledger.audit.chain import AuditRecords
+from sparkcrypt.ledger.audit.compact import pack_audit
+from sparkcrypt.ledger.audit.packs import full_packs, write_pack
+from sparkcrypt.ledger.state.mac import TableMac
 from tests.unit.backfill.audits import FOLDER, MAC, entry
 from tests.unit.backfill.conftest import TABLE
 from tests.unit.backfill.memory_store import MemoryStore

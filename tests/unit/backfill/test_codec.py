@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.engine.spark import choose_codec
-from sparkcrypt.parquet import read_footer
-from sparkcrypt.parquet.codecs import NAMES, codecs_of
+from sparkcrypt.files.parquet import read_footer
+from sparkcrypt.files.parquet.codecs import NAMES, codecs_of
+from sparkcrypt.runs.rewrite.spark_engine import choose_codec
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift.match_columns import match_columns
-from sparkcrypt.backfill.engine.column_keys import ColumnKeys
 from sparkcrypt.errors import UnsupportedFileError
-from sparkcrypt.parquet import ColumnSummary, FileSummary
+from sparkcrypt.files.parquet import ColumnSummary, FileSummary
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.runs.rewrite.column_keys import ColumnKeys
+from sparkcrypt.runs.table.match_columns import match_columns
 from sparkcrypt.schema import Path
 from tests.unit.backfill.plans import planned
 

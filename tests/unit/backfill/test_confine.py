@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.confined_paths import RunFolders, refuse_outside
-from sparkcrypt.backfill.journal.record import Record
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.audit.confined_paths import RunFolders, refuse_outside
+from sparkcrypt.ledger.journal.record import Record
 
 BASE = "hdfs://nn/warehouse/db/t"
 STAGED = "hdfs://nn/warehouse/db/.sparkcrypt/t/run-1/p=0"

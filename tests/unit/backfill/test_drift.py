@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift.dark import find_dark, find_dark_drift, refuse_dark, tell_none
-from sparkcrypt.backfill.drift.difference import Drift, drift_in_short, drift_of_file, drift_of_unknown
-from sparkcrypt.backfill.drift.footers import Footers
-from sparkcrypt.backfill.drift.inherited import find_inherited, sum_up_inherited
-from sparkcrypt.backfill.drift.match_columns import ColumnMatcher, match_columns
-from sparkcrypt.backfill.drift.scan import scan_footers
-from sparkcrypt.backfill.drift.unit_survey import action_of, survey_unit
-from sparkcrypt.backfill.drift.untouchable import refuse_unknown_columns, refuse_unreadable
-from sparkcrypt.backfill.target.target import Target
-from sparkcrypt.backfill.target.unit import Folder, SourceFile, Unit
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError, UnsupportedFileError, VerificationError
-from sparkcrypt.native.footers import FooterFacts, pack, unpack
-from sparkcrypt.parquet import ColumnSummary, FileSummary
+from sparkcrypt.files.footers import FooterFacts, pack, unpack
+from sparkcrypt.files.parquet import ColumnSummary, FileSummary
+from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
+from sparkcrypt.runs.table.dark import find_dark, find_dark_drift, refuse_dark, tell_none
+from sparkcrypt.runs.table.difference import Drift, drift_in_short, drift_of_file, drift_of_unknown
+from sparkcrypt.runs.table.footers import Footers
+from sparkcrypt.runs.table.inherited import find_inherited, sum_up_inherited
+from sparkcrypt.runs.table.match_columns import ColumnMatcher, match_columns
+from sparkcrypt.runs.table.scan import scan_footers
+from sparkcrypt.runs.table.target import Target
+from sparkcrypt.runs.table.unit_survey import action_of, survey_unit
+from sparkcrypt.runs.table.untouchable import refuse_unknown_columns, refuse_unreadable
 from sparkcrypt.tags.lineage_note import ColumnLineage
 from tests.unit.backfill.plans import planned
 from tests.unit.schema.message_types import fields_of, leaf

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.journal.entries import (
+from sparkcrypt.files.beside_data import Beside
+from sparkcrypt.ledger.journal.entries import (
     AuditHead,
     Entry,
     Proven,
@@ -19,8 +20,8 @@ from sparkcrypt.backfill.journal.entries import (
     UnitSwapping,
     UnitVerified,
 )
-from sparkcrypt.backfill.journal.journal import KINDS
-from sparkcrypt.backfill.journal.later_entries import (
+from sparkcrypt.ledger.journal.journal import KINDS
+from sparkcrypt.ledger.journal.later_entries import (
     RunExpired,
     RunExpiring,
     RunRolledBack,
@@ -32,9 +33,8 @@ from sparkcrypt.backfill.journal.later_entries import (
     UnitRolledBack,
     UnitRollingBack,
 )
-from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.target.unit import Folder, SourceFile, Unit
-from sparkcrypt.native.beside_data import Beside
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
 from sparkcrypt.spark.tables.table import Partition
 
 FOLDERS = (Folder("", (SourceFile("file:/t/p=1/a", 3, 7),)),)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.run.survey import bytes_a_second, rate
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.runs.passes.survey import bytes_a_second, rate
 
 
 def swapped(total_bytes: int, seconds: float | None) -> UnitOutcome:

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.audit.evidence import DigestSecret, FileEvidence, evidence_of
-from sparkcrypt.backfill.engine.base import Proof
-from sparkcrypt.backfill.engine.staged_files import StagedUnit
 from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.audit.evidence import DigestSecret, FileEvidence, evidence_of
+from sparkcrypt.ledger.proof import Proof, StagedUnit
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
 from sparkcrypt.spark.tasks.digest import RowsDigest
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from sparkcrypt.backfill.drift.cache import FooterCache
-from sparkcrypt.backfill.state.store import LocalStateStore
-from sparkcrypt.backfill.target.unit import SourceFile
+from sparkcrypt.files.footers import FooterFacts, pack, unpack
+from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.keys.material import Wrapping
-from sparkcrypt.native.footers import FooterFacts, pack, unpack
-from sparkcrypt.parquet import FileSummary
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import SourceFile
+from sparkcrypt.runs.table.cache import FooterCache
 
 INSIDE = FileSummary(
     *("a", "encrypted", "AES_GCM_V1", "footer", None, False, None, 1, 1, {}), wrappings=(Wrapping("footer", 1, "f"),)

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift.difference import drift_of_file
-from sparkcrypt.backfill.drift.match_columns import match_columns
-from sparkcrypt.backfill.drift.scan import ScannedUnit
-from sparkcrypt.backfill.drift.unit_survey import action_of
-from sparkcrypt.backfill.drift.untouchable import refuse_unit
-from sparkcrypt.backfill.target.target import Target
-from sparkcrypt.backfill.target.unit import Unit
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.parquet import ColumnSummary, FileSummary
+from sparkcrypt.files.parquet import ColumnSummary, FileSummary
+from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.table.difference import drift_of_file
+from sparkcrypt.runs.table.match_columns import match_columns
+from sparkcrypt.runs.table.scan import ScannedUnit
+from sparkcrypt.runs.table.target import Target
+from sparkcrypt.runs.table.unit_survey import action_of
+from sparkcrypt.runs.table.untouchable import refuse_unit
 from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.tags.model import tags_of_schema
 from tests.unit.schema.message_types import fields_of

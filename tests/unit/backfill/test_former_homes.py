@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sparkcrypt.backfill.old_files.former_homes import describe_move
-from sparkcrypt.backfill.target.unit import former_home
+from sparkcrypt.ledger.unit import former_home
+from sparkcrypt.runs.old_folders.former_homes import describe_move
 from sparkcrypt.spark.tables.table import Table
 
 RUN = "20260501T020000Z-31bc1c-1-1-9cf89719"

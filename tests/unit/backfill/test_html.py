@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from sparkcrypt import errors
-from sparkcrypt.backfill.html.advice import NEXT_STEPS, UNKNOWN, next_step
-from sparkcrypt.backfill.html.page import report_html
-from sparkcrypt.backfill.many.report import PassReport
-from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.report.report import Report
-from sparkcrypt.backfill.work.schedule import FailedUnit
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.runs.passes.html.advice import NEXT_STEPS, UNKNOWN, next_step
+from sparkcrypt.runs.passes.html.page import report_html
+from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from tests.services.installed import ROOT
 from tests.unit.backfill.pass_reports import (
     MEGABYTE,
@@ -438,7 +438,7 @@ def test_the_template_is_in_the_distribution(tmp_path: Path) -> None:
     """What setup.cfg names as package data is what the page is made from."""
     configured = (ROOT / "setup.cfg").read_text()
     assert "backfill/html/templates/*" in configured
-    assert {path.name for path in (ROOT / "sparkcrypt/backfill/html/templates").iterdir()} == {
+    assert {path.name for path in (ROOT / "sparkcrypt/runs/passes/html/templates").iterdir()} == {
         "backfill.html.j2",
         "backfill.css",
         "lineage.svg.j2",
@@ -453,7 +453,8 @@ def test_a_page_is_made_from_a_package_in_an_archive(tmp_path: Path, monkeypatch
             if path.suffix in {".py", ".css", ".j2"}:
                 made.write(path, path.relative_to(ROOT))
     script = (
-        "import sparkcrypt.backfill.html.page as h; print(h.__file__, len(h.report_html({'outcome': 'failed'})) > 1000)"
+        "import sparkcrypt.runs.passes.html.page as h; "
+        "print(h.__file__, len(h.report_html({'outcome': 'failed'})) > 1000)"
     )
     result = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(archive)!r}); {script}"],
@@ -462,7 +463,7 @@ def test_a_page_is_made_from_a_package_in_an_archive(tmp_path: Path, monkeypatch
         text=True,
         check=False,
     )
-    assert result.stdout.split() == [f"{archive}/sparkcrypt/backfill/html/page.py", "True"], result.stderr
+    assert result.stdout.split() == [f"{archive}/sparkcrypt/runs/passes/html/page.py", "True"], result.stderr
 
 
 def test_reports_of_these_tests_have_the_shape_of_real_ones() -> None:

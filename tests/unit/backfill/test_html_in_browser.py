@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.html.page import report_html
+from sparkcrypt.runs.passes.html.page import report_html
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.chromium import Chromium, Page, start_chromium

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from sparkcrypt.backfill.html.pictures import (
+from sparkcrypt.runs.passes.html.pictures import (
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -18,9 +18,9 @@ from sparkcrypt.backfill.html.pictures import (
     Throughput,
     throughput,
 )
-from sparkcrypt.backfill.html.tables import coverage as coverage_groups
-from sparkcrypt.backfill.html.tables import list_remainders
-from sparkcrypt.backfill.html.text import change, duration, make_visible, moment, percent, shell_word
+from sparkcrypt.runs.passes.html.tables import coverage as coverage_groups
+from sparkcrypt.runs.passes.html.tables import list_remainders
+from sparkcrypt.runs.passes.html.text import change, duration, make_visible, moment, percent, shell_word
 from sparkcrypt.text import count_of, size_of
 from tests.unit.backfill.pass_reports import MEGABYTE, coverage, incomplete, points, quarantined, report, table
 

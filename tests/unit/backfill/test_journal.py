@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkcrypt.backfill.journal.chain import JournalChain
-from sparkcrypt.backfill.journal.journal import KINDS, Journal, check_same_policy, new_run_id
-from sparkcrypt.backfill.journal.unit_status import status_of_units
-from sparkcrypt.backfill.state.mac import TableMac
-from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
-from sparkcrypt.backfill.work.options import RunOptions
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
+from sparkcrypt.ledger.journal.chain import JournalChain
+from sparkcrypt.ledger.journal.journal import KINDS, Journal, check_same_policy, new_run_id
+from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
+from sparkcrypt.runs.rewrite.options import RunOptions
 from tests.unit.backfill.conftest import RUN, TABLE, Together, run_record, swap_unit
 from tests.unit.backfill.memory_store import MemoryStore
 
@@ -27,8 +27,8 @@ FOLDER = f"runs/{TABLE}/{RUN}/"
 
 RACE = """
 import sys
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.errors import RunConflictError
 journal = Journal.open(LocalStateStore(sys.argv[1] + "/state"), "TABLE", "RUN")
 print("ready", flush=True)

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.audit import AuditWriter, journalled_head, verify_audit
-from sparkcrypt.backfill.journal.archive import archive_records, clear_archived
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.run_status import has_ended, has_expired
-from sparkcrypt.backfill.journal.unit_status import status_of_units
-from sparkcrypt.backfill.old_files.reconcile import new_files
-from sparkcrypt.backfill.state.mac import TableMac
 from sparkcrypt.errors import RunConflictError, VerificationError
+from sparkcrypt.ledger.audit.audit import AuditWriter, journalled_head, verify_audit
+from sparkcrypt.ledger.journal.archive import archive_records, clear_archived
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.journal.run_status import has_ended, has_expired
+from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.runs.old_folders.reconcile import new_files
 from tests.unit.backfill.audits import entry
 from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
 from tests.unit.backfill.memory_store import MemoryStore

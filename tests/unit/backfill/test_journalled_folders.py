@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from sparkcrypt.backfill.after.journalled_folders import leftovers_of_journals
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.runs.old_folders.journalled_folders import leftovers_of_journals
 from tests.unit.backfill.conftest import RUN, TABLE, run_record
 
 BASE = "file:/warehouse/db/t"

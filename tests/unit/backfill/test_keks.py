@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.engine.keks import rewrapped_keks, table_keks
-from sparkcrypt.backfill.state.mac import TableMac
-from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError
 from sparkcrypt.keys.datakeys import DataKeyMaker, WrappedKek
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import KeyDescription, KeyService
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.runs.rewrite.keks import rewrapped_keks, table_keks
 
 LOCAL = KeyServiceConfig.from_dict({"type": "local", "path": "/keys"})
 
@@ -264,7 +264,7 @@ def test_age_retires_a_kek(
     """After 90 days there is a new one; so there is for one from the future, which would never be old."""
     first = made(store, service, "a", mac=mac_of())
     now = time.time()
-    monkeypatch.setattr("sparkcrypt.backfill.engine.keks.time.time", lambda: now + days * 86400)
+    monkeypatch.setattr("sparkcrypt.runs.rewrite.keks.time.time", lambda: now + days * 86400)
     assert (made(store, service, "a", mac=mac_of()) != first) == retired
 
 

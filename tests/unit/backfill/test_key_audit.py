@@ -9,13 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit.audit import AuditWriter
-from sparkcrypt.backfill.audit.read_key_audit import KeyFacts, read_key_facts
-from sparkcrypt.backfill.audit.shredded_keys import ShreddedKeys, describe_refused
-from sparkcrypt.backfill.audit.write_key_audit import KeyAudit, key_audit
-from sparkcrypt.backfill.journal.entries import AuditHead
-from sparkcrypt.backfill.state.mac import MasterKeys
-from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import (
     ConfigError,
     KeyAccessDeniedError,
@@ -26,6 +19,13 @@ from sparkcrypt.errors import (
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.tombstones import describe_tombstone, tombstone_name
+from sparkcrypt.ledger.audit.audit import AuditWriter
+from sparkcrypt.ledger.audit.read_key_audit import KeyFacts, read_key_facts
+from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys, describe_refused
+from sparkcrypt.ledger.audit.write_key_audit import KeyAudit, key_audit
+from sparkcrypt.ledger.journal.entries import AuditHead
+from sparkcrypt.ledger.state.mac import MasterKeys
+from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.policy.model import Policy
 

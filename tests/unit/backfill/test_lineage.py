@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from sparkcrypt.backfill.html.lineage import draw_lineage
-from sparkcrypt.backfill.many.lineage import DerivedColumn, Lineage, TableLineage
 from sparkcrypt.cli.tables.lineage import lineage_text
+from sparkcrypt.runs.passes.html.lineage import draw_lineage
+from sparkcrypt.runs.passes.lineage import DerivedColumn, Lineage, TableLineage
 
 SSN, LOW = ("d.people", "ssn"), ("d.made", "low")
 TRACED = Lineage(

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.state.lock import acquire
-from sparkcrypt.backfill.state.lock_holder import is_dead, this_process
-from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
+from sparkcrypt.ledger.state.lock import acquire
+from sparkcrypt.ledger.state.lock_holder import is_dead, this_process
+from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from tests.services.installed import ROOT
 from tests.unit.backfill.conftest import Clock, Together
 from tests.unit.backfill.lock_behaviour import FOLDER, KILLED, RACE, LockBehaviour, take

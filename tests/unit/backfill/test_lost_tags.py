@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkcrypt.backfill.many.lost_tags import record_lost_tags, recorded_lost_tags
+from sparkcrypt.runs.passes.lost_tags import record_lost_tags, recorded_lost_tags
 from tests.unit.backfill.memory_store import MemoryStore
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit.audit import AuditWriter, verify_audit
-from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
-from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import KeyServiceError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.audit.audit import AuditWriter, verify_audit
+from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import policy_from_text
 from tests.unit.backfill.audits import FOLDER, entry, rewritten

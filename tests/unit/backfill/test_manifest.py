@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.audit import AuditWriter, make_entry
-from sparkcrypt.backfill.audit.manifest import CUT_OFF, GONE, LISTED_GONE, REPLACED, Manifest
-from sparkcrypt.backfill.audit.manifest_record import keep_listed, read_listed
-from sparkcrypt.backfill.state.mac import TableMac
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
+from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE, LISTED_GONE, REPLACED, Manifest
+from sparkcrypt.ledger.audit.manifest_record import keep_listed, read_listed
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import LocalStateStore
 
 UNIT = "p=1"
 

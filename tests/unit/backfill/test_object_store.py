@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.state import object_store
-from sparkcrypt.backfill.state.lock import acquire
-from sparkcrypt.backfill.state.object_access import object_access
-from sparkcrypt.backfill.state.object_store import ObjectStateStore, open_object_store
-from sparkcrypt.backfill.state.object_uri import lies_inside, object_place
 from sparkcrypt.cli.setup.checks import check_state
 from sparkcrypt.errors import ConfigError, RunConflictError, StorageError
+from sparkcrypt.ledger.state import object_store
+from sparkcrypt.ledger.state.lock import acquire
+from sparkcrypt.ledger.state.object_access import object_access
+from sparkcrypt.ledger.state.object_store import ObjectStateStore, open_object_store
+from sparkcrypt.ledger.state.object_uri import lies_inside, object_place
 from tests.services.installed import ROOT
 from tests.services.meddled_s3 import Environ, MeddledS3, Serve
 from tests.unit.backfill import lock_behaviour, store_behaviour
@@ -38,8 +38,8 @@ KEYS = {"fs.s3a.access.key": "test", "fs.s3a.secret.key": "test", "fs.s3a.endpoi
 
 ON_S3 = """
 import json, os
-from sparkcrypt.backfill.state.object_access import object_access
-from sparkcrypt.backfill.state.object_store import open_object_store
+from sparkcrypt.ledger.state.object_access import object_access
+from sparkcrypt.ledger.state.object_store import open_object_store
 def LocalStateStore(path):
     uri, settings = os.environ["STATE"], json.loads(os.environ["SETTINGS"])
     return open_object_store(uri, object_access(uri, settings, allow_http=False))

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.evidence import DigestSecret
-from sparkcrypt.backfill.drift.dark import keeps_dark
-from sparkcrypt.backfill.drift.difference import Drift, _keeps_roots, drift_of_file
-from sparkcrypt.backfill.drift.match_columns import match_columns
-from sparkcrypt.backfill.drift.rotation import Rotation
-from sparkcrypt.backfill.drift.unit_survey import action_of
-from sparkcrypt.backfill.drift.untouchable import refuse_unknown_columns
-from sparkcrypt.backfill.engine.orc_orders import find_move, order_orc_file
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import FormatError, PlanError
+from sparkcrypt.files.orders import Action, OrcOrder
+from sparkcrypt.files.parquet import ColumnSummary, FileSummary
 from sparkcrypt.keys.material import Wrapping
-from sparkcrypt.native.orders import Action, OrcOrder
-from sparkcrypt.parquet import ColumnSummary, FileSummary
+from sparkcrypt.ledger.audit.evidence import DigestSecret
+from sparkcrypt.runs.rewrite.orc_orders import find_move, order_orc_file
+from sparkcrypt.runs.table.dark import keeps_dark
+from sparkcrypt.runs.table.difference import Drift, _keeps_roots, drift_of_file
+from sparkcrypt.runs.table.match_columns import match_columns
+from sparkcrypt.runs.table.rotation import Rotation
+from sparkcrypt.runs.table.unit_survey import action_of
+from sparkcrypt.runs.table.untouchable import refuse_unknown_columns
 from sparkcrypt.schema import Path
 from tests.unit.backfill.plans import planned
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.many.report import PassReport
-from sparkcrypt.backfill.many.table_failures import TableError
 from sparkcrypt.cli.frame.pass_text import pass_text
+from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.passes.table_failures import TableError
 from tests.unit.backfill.run_reports import report
 
 FAILED = {"failed": [TableError("s.t", "PlanError", "no tag x")]}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.target.in_use import Places, User
 from sparkcrypt.paths import Place
+from sparkcrypt.runs.table.in_use import Places, User
 
 ALIASES = ((Place.of("hdfs://nn2"), Place.of("hdfs://nn1")), (Place.of("viewfs://c/data"), Place.of("hdfs://nn1/lake")))
 

@@ -9,11 +9,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from sparkcrypt.backfill.audit.manifest import LISTED_GONE, REPLAYED
-from sparkcrypt.backfill.old_files.problems import BACK, STRAY, Problem, Problems, problems_of_target
-from sparkcrypt.backfill.state.mac import TableMac
-from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import RunConflictError, VerificationError
+from sparkcrypt.ledger.audit.manifest import LISTED_GONE, REPLAYED
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
+from sparkcrypt.runs.old_folders.problems import BACK, STRAY, Problem, Problems, problems_of_target
 
 MAC = TableMac(b"m" * 32)
 FOUND = Problem("", "db.t", "run-1", "p=0", "removed", "/t/p=0", gone=("a.parquet",), message="p=0: a.parquet is gone")

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift.difference import Drift
-from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
-from sparkcrypt.backfill.report.amount import Amount
-from sparkcrypt.backfill.report.report import Report
-from sparkcrypt.backfill.run.result import RunResult
-from sparkcrypt.backfill.target.unit import Unit
+from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.plan import build_plan
 from sparkcrypt.policy.load import policy_from_text
+from sparkcrypt.runs.passes.result import RunResult
+from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.difference import Drift
+from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.schema import schema_from_spark
 from tests.unit.backfill.run_reports import report
 

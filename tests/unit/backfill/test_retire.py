@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.read_key_audit import Retirement, read_key_facts
-from sparkcrypt.backfill.audit.write_key_audit import KeyAudit
-from sparkcrypt.backfill.many import retire
-from sparkcrypt.backfill.many.key_status import key_statuses
-from sparkcrypt.backfill.many.keys_in_use import Coverage
-from sparkcrypt.backfill.many.retire import Retired, bring_versions_back, retire_versions
-from sparkcrypt.backfill.state.mac import MasterKeys
-from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.decide.denied_text import refused_key
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyRetiredError, KeyServiceError, VerificationError
 from sparkcrypt.keys.local.service import LocalKeyService
+from sparkcrypt.ledger.audit.read_key_audit import Retirement, read_key_facts
+from sparkcrypt.ledger.audit.write_key_audit import KeyAudit
+from sparkcrypt.ledger.state.mac import MasterKeys
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys import retire
+from sparkcrypt.runs.keys.retire import Retired, bring_versions_back, retire_versions
+from sparkcrypt.runs.passes.key_status import key_statuses
+from sparkcrypt.runs.passes.keys_in_use import Coverage
 
 POLICY = """
 version: 1

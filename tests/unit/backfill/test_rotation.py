@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.drift.difference import Drift
-from sparkcrypt.backfill.drift.rotation import Rotation, refuse_other_drift, select_drift
-from sparkcrypt.backfill.drift.unit_survey import action_of
-from sparkcrypt.backfill.many.key_needs import find_records
-from sparkcrypt.backfill.many.rotation_record import RotationRecord, begin_version, finish_rotation, plan_version
-from sparkcrypt.backfill.state.store import LocalStateStore
-from sparkcrypt.backfill.work.options import RunOptions
-from sparkcrypt.backfill.work.requested_rotation import rotation_of
 from sparkcrypt.errors import KeyNotFoundError, KeyServiceError, VerificationError
+from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.keys.datakeys import WrappedKek
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.service import KeyDescription
-from sparkcrypt.parquet import FileSummary
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.runs.keys.rotation_record import RotationRecord, begin_version, finish_rotation, plan_version
+from sparkcrypt.runs.passes.key_needs import find_records
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
+from sparkcrypt.runs.table.difference import Drift
+from sparkcrypt.runs.table.rotation import Rotation, refuse_other_drift, select_drift
+from sparkcrypt.runs.table.unit_survey import action_of
 
 OWN = Wrapping("pii", 2, "own")
 FOOTER = Wrapping("footer", 1, "any")

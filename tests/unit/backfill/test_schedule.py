@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from sparkcrypt.backfill.drift.unit_survey import UnitSurvey
-from sparkcrypt.backfill.report.amount import Amount
-from sparkcrypt.backfill.report.outcome import UnitOutcome
-from sparkcrypt.backfill.target.unit import Unit
-from sparkcrypt.backfill.work.schedule import Budget, work_through
 from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import Unit
+from sparkcrypt.runs.rewrite.schedule import Budget, work_through
+from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.unit_survey import UnitSurvey
 
 
 def survey(name: str, total_bytes: int = 10) -> UnitSurvey:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.state.mac import TableMac
-from sparkcrypt.backfill.state.sealed_record import open_sealed, seal_record
-from sparkcrypt.backfill.state.store import encode_record
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.sealed_record import open_sealed, seal_record
+from sparkcrypt.ledger.state.store import encode_record
 
 MAC = TableMac(b"k" * 32)
 PURPOSE = b"a test's record\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.backfill.journal.settled_runs import is_settled, settle
-from sparkcrypt.backfill.state.mac import TableMac
+from sparkcrypt.ledger.journal.settled_runs import is_settled, settle
+from sparkcrypt.ledger.state.mac import TableMac
 from tests.unit.backfill.conftest import TABLE
 from tests.unit.backfill.memory_store import MemoryStore
 

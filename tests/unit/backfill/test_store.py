@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkcrypt.backfill.state.store import LocalStateStore, decode_record, encode_record, open_state_store
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.ledger.state.store import LocalStateStore, decode_record, encode_record, open_state_store
 from tests.services.installed import ROOT
 from tests.unit.backfill.conftest import Together
 from tests.unit.backfill.store_behaviour import RACE, StoreBehaviour
 
 DIES_BEFORE_LINK = """
 import os, signal, sys
-from sparkcrypt.backfill.state.store import LocalStateStore
+from sparkcrypt.ledger.state.store import LocalStateStore
 os.link = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
 LocalStateStore(sys.argv[1]).create("runs/t/000001.json", b"content")
 """

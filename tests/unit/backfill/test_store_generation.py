@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.index.store_generation import StoreGeneration
-from sparkcrypt.backfill.state.mac import MasterKeys
-from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.state.mac import MasterKeys
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.runs.index.store_generation import StoreGeneration
 
 MASTERS = MasterKeys("audit", (), ("footer",))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.backfill.many.table_failures import TableFailures
 from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError
+from sparkcrypt.runs.passes.table_failures import TableFailures
 
 
 def _fail(error: Exception) -> None:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.audit import AuditWriter
-from sparkcrypt.backfill.audit.trust import TableTrust
-from sparkcrypt.backfill.journal.journal import Journal
-from sparkcrypt.backfill.journal.unit_status import status_of_units
-from sparkcrypt.backfill.state.store import LocalStateStore, encode_record
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.audit.audit import AuditWriter
+from sparkcrypt.ledger.audit.trust import TableTrust
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.model import Policy
 from tests.unit.backfill.conftest import RUN, TABLE, run_record

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.cli.frame.named_files import policy_keys
+from sparkcrypt.files.parquet import FOOTER_KEY, DataKey, FileEncryption, read_footer, rewrite_file
+from sparkcrypt.files.parquet.rewrite.encryption import Protection
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.parquet import FOOTER_KEY, DataKey, FileEncryption, read_footer, rewrite_file
-from sparkcrypt.parquet.rewrite.encryption import Protection
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
 from sparkcrypt.skipping.trusted.trust import Expected

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparkcrypt.files.parquet import DataKey, FileEncryption, rewrite_file
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.parquet import DataKey, FileEncryption, rewrite_file
 from sparkcrypt.text import size_of
 
 from .conftest import Ended, run

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.backfill.audit.write_key_audit import key_audit
-from sparkcrypt.backfill.drift.cache import FooterCache
-from sparkcrypt.backfill.engine.keks import table_keks
-from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.many.key_status import KeyStatus, find_overdue, tell_overdue
-from sparkcrypt.backfill.many.keys_in_use import read_key_use
-from sparkcrypt.backfill.report.amount import Amount
-from sparkcrypt.backfill.state.store import LocalStateStore
-from sparkcrypt.backfill.target.unit import SourceFile
+from sparkcrypt.files.footers import FooterFacts
+from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.keys.local.keystore import KeyDirectory, KeyVersion, MasterKey
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.native.footers import FooterFacts
-from sparkcrypt.parquet import FileSummary
+from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import SourceFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import load_policy
+from sparkcrypt.runs.passes.key_status import KeyStatus, find_overdue, tell_overdue
+from sparkcrypt.runs.passes.keys_in_use import read_key_use
+from sparkcrypt.runs.rewrite.keks import table_keks
+from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.cache import FooterCache
 
 from .conftest import run
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyrage
 import pytest
 
-from sparkcrypt.backfill.audit.write_key_audit import key_audit
-from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.cli.setup import keys as keys_module
 from sparkcrypt.keys.local.ephemeral import EphemeralKeyService
 from sparkcrypt.keys.local.keystore import KeyDirectory
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import load_policy
 

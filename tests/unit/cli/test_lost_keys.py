@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit.write_key_audit import key_audit
-from sparkcrypt.backfill.drift.cache import FooterCache
-from sparkcrypt.backfill.engine.keks import table_keks
-from sparkcrypt.backfill.state.mac import MasterKeys, open_mac
-from sparkcrypt.backfill.state.store import LocalStateStore
-from sparkcrypt.backfill.target.unit import SourceFile
+from sparkcrypt.files.footers import FooterFacts
+from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.native.footers import FooterFacts
-from sparkcrypt.parquet import FileSummary
+from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import SourceFile
 from sparkcrypt.policy.load import load_policy
+from sparkcrypt.runs.rewrite.keks import table_keks
+from sparkcrypt.runs.table.cache import FooterCache
 
 from .conftest import run
 

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.cli.frame.named_files import policy_keys
+from sparkcrypt.files.parquet import KeyRequest, inspect_file, read_footer, verify_file
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.parquet import KeyRequest, inspect_file, read_footer, verify_file
 from sparkcrypt.policy.load import load_policy
 
 from .conftest import relabel, rewrite, run

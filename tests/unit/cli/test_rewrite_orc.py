@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.cli.frame.named_files import policy_keys
+from sparkcrypt.files.orc import inspect_orc, read_tail, verify_orc
+from sparkcrypt.files.orc.file.cipher import StreamCipher
+from sparkcrypt.files.orc.file.streams import read_pieces
+from sparkcrypt.files.orc.file.stripe import DATA, Stream
+from sparkcrypt.files.orc.rewrite import stripe
+from sparkcrypt.files.source import Input
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.orc import inspect_orc, read_tail, verify_orc
-from sparkcrypt.orc.file.cipher import StreamCipher
-from sparkcrypt.orc.file.streams import read_pieces
-from sparkcrypt.orc.file.stripe import DATA, Stream
-from sparkcrypt.orc.rewrite import stripe
-from sparkcrypt.parquet.file.source import Input
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.schema import join_dotted
 from tests.unit.orc.corpus import file

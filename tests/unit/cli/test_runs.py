@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.backfill.audit.audit import AuditWriter
-from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.old_files.problems import Problem, Problems
-from sparkcrypt.backfill.state.mac import MasterKeys, TableMac, open_mac
-from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.audit.audit import AuditWriter
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.load import load_policy
+from sparkcrypt.runs.old_folders.problems import Problem, Problems
 from tests.services.vault_server import VaultServer, start_vault
 
 from .conftest import run

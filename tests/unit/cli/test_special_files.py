@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.arrow import open_orc, open_table
-from sparkcrypt.backfill.journal.journal import Journal, RunRecord
-from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.files.orc import inspect_orc
+from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.orc import inspect_orc
-from sparkcrypt.parquet import inspect_file
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.regular_files import read_regular
 from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
@@ -101,7 +101,7 @@ def test_state_record(policy: Path, tmp_path: Path, plant: Callable[[Path], None
 
 def test_record_is_never_larger_than_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that could not be read again is not written."""
-    monkeypatch.setattr("sparkcrypt.backfill.state.store.MOST_BYTES", 100)
+    monkeypatch.setattr("sparkcrypt.ledger.state.store.MOST_BYTES", 100)
     made = LocalStateStore(tmp_path)
     assert made.create("a", b"x" * 100) and made.read("a") == b"x" * 100
     with pytest.raises(ConfigError, match="would have 101 bytes; allowed: 100"):

@@ -6,10 +6,10 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.backfill.audit.write_key_audit import key_audit
-from sparkcrypt.backfill.state.store import LocalStateStore
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.load import load_policy
 from tests.unit.parquet.handmade import data_page, index_page, make_file
 

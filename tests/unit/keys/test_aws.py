@@ -11,7 +11,6 @@ from typing import Any
 import boto3
 import pytest
 
-from sparkcrypt.backfill.many.key_status import newest_creation
 from sparkcrypt.errors import (
     ConfigError,
     KeyAccessDeniedError,
@@ -24,6 +23,7 @@ from sparkcrypt.keys.opened import access_token
 from sparkcrypt.keys.service import Deleting
 from sparkcrypt.keys.steady import service as steady
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.runs.passes.key_status import newest_creation
 from tests.services.meddled_s3 import MeddledS3
 from tests.unit.keys.conftest import OpenAws, opened
 

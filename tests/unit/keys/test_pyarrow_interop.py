@@ -13,11 +13,11 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from sparkcrypt.errors import FormatError
+from sparkcrypt.files.parquet import KeyRequest, inspect_file, verify_file
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.parquet import KeyRequest, inspect_file, verify_file
 
 TABLE = pa.table({"id": [1, 2, 3], "ssn": ["a", "b", "c"]})
 FOOTER_KEY = "footer"

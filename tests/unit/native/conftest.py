@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sparkcrypt.files import rewrite as work
+from sparkcrypt.files.orders import EncryptionOrder, FileOrder, KeySettings
 from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.native import work
-from sparkcrypt.native.orders import EncryptionOrder, FileOrder, KeySettings
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 TABLE = pa.table({"id": [1, 2, 3], "ssn": ["a", "b", None], "tel": [["1"], [], None]})

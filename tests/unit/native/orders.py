@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from sparkcrypt.files import rewrite as work
+from sparkcrypt.files.orders import FileOrder, FileOutcome, KeySettings
 from sparkcrypt.names import Algorithm
-from sparkcrypt.native import work
-from sparkcrypt.native.orders import FileOrder, FileOutcome, KeySettings
 from tests.unit.native.conftest import Bench
 
 GCM: Algorithm = "AES_GCM_V1"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.native.beside_data import Entry, Kind, find_beside
-from sparkcrypt.native.listing import data_files
+from sparkcrypt.files.beside_data import Entry, Kind, find_beside
+from sparkcrypt.files.listing import data_files
 
 HEX = "0123456789abcdef" * 2
 FILES: dict[str, Kind] = {

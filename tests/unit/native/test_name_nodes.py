@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.open_places import worker_settings
-from sparkcrypt.native.webhdfs.name_nodes import HADOOP_USER, NameNodes, hdfs_settings, name_nodes
+from sparkcrypt.files.open_places import worker_settings
+from sparkcrypt.files.webhdfs.name_nodes import HADOOP_USER, NameNodes, hdfs_settings, name_nodes
 
 HTTP, HTTPS, RPC = (f"dfs.namenode.{kind}-address" for kind in ("http", "https", "rpc"))
 HA = {

@@ -14,16 +14,17 @@ import pytest
 
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import FormatError, SparkcryptError
+from sparkcrypt.files import rewrite as work
+from sparkcrypt.files import rewrite_orc as orc_work
+from sparkcrypt.files.footers import FooterFacts, pack, read_facts, unpack
+from sparkcrypt.files.orc import inspect_orc, read_tail, rewrite_orc
+from sparkcrypt.files.orc.file.purged import encode_purged_note
+from sparkcrypt.files.orc.rewrite import end
+from sparkcrypt.files.orders import Action, FileOutcome, KeySettings, OrcOrder, order_from_dict
+from sparkcrypt.files.parquet import ColumnSummary, KeyRequest
+from sparkcrypt.files.source import open_source
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.native import orc_work, work
-from sparkcrypt.native.footers import FooterFacts, pack, read_facts, unpack
-from sparkcrypt.native.orders import Action, FileOutcome, KeySettings, OrcOrder, order_from_dict
-from sparkcrypt.orc import inspect_orc, read_tail, rewrite_orc
-from sparkcrypt.orc.file.purged import encode_purged_note
-from sparkcrypt.orc.rewrite import end
-from sparkcrypt.parquet import ColumnSummary, KeyRequest
-from sparkcrypt.parquet.file.source import open_source
 from tests.unit.native.conftest import TABLE, Bench
 from tests.unit.native.orders import failed
 from tests.unit.orc.corpus import file

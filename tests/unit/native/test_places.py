@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.native.open_places import place
+from sparkcrypt.files.open_places import place
 
 S3 = {
     "fs.s3a.access.key": "all",

@@ -15,10 +15,11 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.native import pool, work
-from sparkcrypt.native.footers import read_facts
-from sparkcrypt.native.orders import FileOrder, FileOutcome
-from sparkcrypt.parquet.rewrite.output import S3_MOST_BYTES
+from sparkcrypt.files import pool
+from sparkcrypt.files import rewrite as work
+from sparkcrypt.files.footers import read_facts
+from sparkcrypt.files.orders import FileOrder, FileOutcome
+from sparkcrypt.files.output import S3_MOST_BYTES
 from tests.unit.native.orders import GCM, failed, rewrite
 from tests.unit.parquet.handmade import data_page, index_page, make_file
 from tests.unit.parquet.rewriting import drop_a_location

@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.native import rewrap as module
-from sparkcrypt.native import work
-from sparkcrypt.native.orders import Action, FileOrder
-from sparkcrypt.parquet import Footer, KeyRequest, read_footer, rewrap_file, rewrite_file, verify_file
-from sparkcrypt.parquet.file.footer import known_aad
-from sparkcrypt.parquet.file.modules import ModuleCipher
-from sparkcrypt.parquet.rewrite.footer_writer import FooterSeal, crypto_metadata, write_footer
-from sparkcrypt.parquet.rewrite.output import open_target
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk
+from sparkcrypt.files import rewrap as module
+from sparkcrypt.files import rewrite as work
+from sparkcrypt.files.orders import Action, FileOrder
+from sparkcrypt.files.output import open_target
+from sparkcrypt.files.parquet import Footer, KeyRequest, read_footer, rewrap_file, rewrite_file, verify_file
+from sparkcrypt.files.parquet.file.footer import known_aad
+from sparkcrypt.files.parquet.file.modules import ModuleCipher
+from sparkcrypt.files.parquet.rewrite.footer_writer import FooterSeal, crypto_metadata, write_footer
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk
 from tests.unit.native.orders import GCM, failed, rewrite
 from tests.unit.parquet.material_beside import put_beside
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sparkcrypt.native.orders import FileOutcome
-from sparkcrypt.native.task_batches import BYTES_A_TASK, FILES_A_TASK, rewriter, share_out
-from sparkcrypt.parquet.rewrite import output
+from sparkcrypt.files import output
+from sparkcrypt.files.orders import FileOutcome
+from sparkcrypt.files.task_batches import BYTES_A_TASK, FILES_A_TASK, rewriter, share_out
 
 from .conftest import Bench
 

@@ -16,14 +16,14 @@ import pytest
 from pyarrow.fs import FileSystem
 
 from sparkcrypt.errors import ConfigError, UnsupportedFileError
-from sparkcrypt.native import open_places
-from sparkcrypt.native.open_places import place
-from sparkcrypt.native.orders import FileOrder
-from sparkcrypt.native.webhdfs.name_nodes import NameNodes
-from sparkcrypt.native.webhdfs.system import open_webhdfs
-from sparkcrypt.native.work import rewrite
-from sparkcrypt.parquet.file.source import open_source
-from sparkcrypt.parquet.rewrite.output import open_target
+from sparkcrypt.files import open_places
+from sparkcrypt.files.open_places import place
+from sparkcrypt.files.orders import FileOrder
+from sparkcrypt.files.output import open_target
+from sparkcrypt.files.rewrite import rewrite
+from sparkcrypt.files.source import open_source
+from sparkcrypt.files.webhdfs.name_nodes import NameNodes
+from sparkcrypt.files.webhdfs.system import open_webhdfs
 from tests.unit.native.conftest import Bench
 
 Reply = tuple[int, dict[str, str], bytes]

@@ -14,11 +14,11 @@ import pytest
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError
-from sparkcrypt.native.open_places import place
-from sparkcrypt.native.webhdfs.name_nodes import HADOOP_USER
-from sparkcrypt.parquet import KeyRequest, rewrite_file, verify_file
-from sparkcrypt.parquet.file.source import open_source
-from sparkcrypt.parquet.rewrite.output import open_target
+from sparkcrypt.files.open_places import place
+from sparkcrypt.files.output import open_target
+from sparkcrypt.files.parquet import KeyRequest, rewrite_file, verify_file
+from sparkcrypt.files.source import open_source
+from sparkcrypt.files.webhdfs.name_nodes import HADOOP_USER
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.hdfs import Hdfs, start_hdfs
@@ -181,11 +181,11 @@ def test_empty_file(sea: Sea) -> None:
 
 MEMORY = """
 import json, resource, sys
-from sparkcrypt.native.open_places import place
-from sparkcrypt.parquet import rewrite_file, verify_file
+from sparkcrypt.files.open_places import place
+from sparkcrypt.files.parquet import rewrite_file, verify_file
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import Keys
-from sparkcrypt.parquet.rewrite.output import open_target
+from sparkcrypt.files.output import open_target
 settings, small, large, out = json.loads(sys.argv[1]), *sys.argv[2:]
 def carry(local, name):
     there, encrypted, decrypted = (place(f"{out}/{name}{kind}", settings) for kind in ("", ".enc", ".dec"))

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.native import work
-from sparkcrypt.native.orders import FileOrder
-from sparkcrypt.parquet import inspect_file, rewrite_file
+from sparkcrypt.files import rewrite as work
+from sparkcrypt.files.orders import FileOrder
+from sparkcrypt.files.parquet import inspect_file, rewrite_file
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.native.orders import GCM, failed, rewrite
 
@@ -164,8 +164,8 @@ def test_a_missing_key_names_it_and_leaves_nothing(bench: Bench) -> None:
 
 def test_a_table_costs_one_unwrap_for_each_master_key(bench: Bench) -> None:
     """With the table's KEKs, many files need no wrap, and each KEK is unwrapped for writing and for the proof."""
-    from sparkcrypt.backfill.engine.keks import table_keks
-    from sparkcrypt.backfill.state.store import LocalStateStore
+    from sparkcrypt.ledger.state.store import LocalStateStore
+    from sparkcrypt.runs.rewrite.keks import table_keks
 
     config = KeyServiceConfig.from_dict(json.loads(bench.keys.key_service))
     store, masters = LocalStateStore(bench.folder / "state"), ["footer", "pii"]

@@ -7,7 +7,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from sparkcrypt.parquet import KeyRequest
+from sparkcrypt.files.parquet import KeyRequest
 
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 NAMES = sorted(path.stem for path in CORPUS.glob("*.orc"))

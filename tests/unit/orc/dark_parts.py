@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from sparkcrypt.orc import Tail, read_tail
-from sparkcrypt.orc.file.encryption import VARIANT_KEY, Variant
-from sparkcrypt.orc.file.stripe import read_stripe_footer
-from sparkcrypt.orc.file.tail import ENCRYPTION
-from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.files.orc import Tail, read_tail
+from sparkcrypt.files.orc.file.encryption import VARIANT_KEY, Variant
+from sparkcrypt.files.orc.file.stripe import read_stripe_footer
+from sparkcrypt.files.orc.file.tail import ENCRYPTION
+from sparkcrypt.files.source import open_source
 from sparkcrypt.schema import Path as ColumnPath
 
 

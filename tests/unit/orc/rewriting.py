@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sparkcrypt.orc import OrcEncryption, OrcKey, read_tail
-from sparkcrypt.orc.file.protobuf import Message, decode
-from sparkcrypt.orc.file.statistics import clear_statistics
-from sparkcrypt.orc.file.streams import read_stream_whole
-from sparkcrypt.orc.file.stripe import ROW_INDEX, read_stripe_footer
-from sparkcrypt.orc.file.tail import Tail
-from sparkcrypt.parquet import KeyRequest
-from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.files.orc import OrcEncryption, OrcKey, read_tail
+from sparkcrypt.files.orc.file.protobuf import Message, decode
+from sparkcrypt.files.orc.file.statistics import clear_statistics
+from sparkcrypt.files.orc.file.streams import read_stream_whole
+from sparkcrypt.files.orc.file.stripe import ROW_INDEX, read_stripe_footer
+from sparkcrypt.files.orc.file.tail import Tail
+from sparkcrypt.files.parquet import KeyRequest
+from sparkcrypt.files.source import open_source
 from sparkcrypt.schema import split_dotted
 from tests.unit.orc.corpus import retrieve_key
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.orc.file.protobuf import Message, decode, encode_packed, message
+from sparkcrypt.files.orc.file.protobuf import Message, decode, encode_packed, message
 
 U64 = (1 << 64) - 1
 

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.orc.file.cipher import LocalKey
-from sparkcrypt.orc.file.compression import Compression
-from sparkcrypt.orc.read.byte_runs import BitRuns, ByteRuns
-from sparkcrypt.orc.read.cursor import Positions, StreamBytes, StreamCursor
-from sparkcrypt.orc.read.integer_runs import IntegerRuns
-from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.files.orc.file.cipher import LocalKey
+from sparkcrypt.files.orc.file.compression import Compression
+from sparkcrypt.files.orc.read.byte_runs import BitRuns, ByteRuns
+from sparkcrypt.files.orc.read.cursor import Positions, StreamBytes, StreamCursor
+from sparkcrypt.files.orc.read.integer_runs import IntegerRuns
+from sparkcrypt.files.source import open_source
 
 PATCHED = [2030, 2000, 2020, 1_000_000, *range(2040, 2200, 10)]
 OF_SPECIFICATION = [

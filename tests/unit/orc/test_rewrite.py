@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.orc
 import pytest
 
-import sparkcrypt.orc
+import sparkcrypt.files.orc
 from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError, VerificationError
-from sparkcrypt.orc import OrcEncryption, inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
-from sparkcrypt.orc.file.protobuf import decode
-from sparkcrypt.orc.file.schema import leaves
-from sparkcrypt.orc.file.streams import read_stream_whole
-from sparkcrypt.orc.file.stripe import BLOOM_FILTERS, ROW_INDEX, read_stripe_footer
-from sparkcrypt.parquet import KeyRequest
-from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.files.orc import OrcEncryption, inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
+from sparkcrypt.files.orc.file.protobuf import decode
+from sparkcrypt.files.orc.file.schema import leaves
+from sparkcrypt.files.orc.file.streams import read_stream_whole
+from sparkcrypt.files.orc.file.stripe import BLOOM_FILTERS, ROW_INDEX, read_stripe_footer
+from sparkcrypt.files.parquet import KeyRequest
+from sparkcrypt.files.source import open_source
 from sparkcrypt.schema import join_dotted, split_dotted
 from tests.unit.orc.corpus import CODECS, NAMES, file
 from tests.unit.orc.reading import read_orc
@@ -61,7 +61,7 @@ def test_file_without_statistics_is_told_what_to_do(tmp_path: Path) -> None:
     bare = patched(tail, data, tail.footer.replace_field(7, []))
     with pytest.raises(UnsupportedFileError, match=r"no statistics of its columns.*to a new table or folder"):
         rewrite_orc(bare, tmp_path / "e", encryption=OrcKeys().encryption(["id"]))
-    sources = [path.read_text() for path in Path(sparkcrypt.orc.__path__[0]).rglob("*.py")]
+    sources = [path.read_text() for path in Path(sparkcrypt.files.orc.__path__[0]).rglob("*.py")]
     assert not [text for text in sources if "Spark engine" in text or "use Spark" in text]
 
 

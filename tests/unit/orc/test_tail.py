@@ -8,14 +8,14 @@ import pyarrow.orc
 import pytest
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.orc import inspect_orc, is_orc, read_tail
-from sparkcrypt.orc.file.codec_blocks import inflate_lz4
-from sparkcrypt.orc.file.compression import MAX_BLOCK_BYTES, Compression
-from sparkcrypt.orc.file.protobuf import encode_packed, message
-from sparkcrypt.orc.file.schema import read_columns
-from sparkcrypt.orc.file.stripe import read_stripe_footer
-from sparkcrypt.orc.file.tail import STRIPES
-from sparkcrypt.parquet.file.source import open_source
+from sparkcrypt.files.orc import inspect_orc, is_orc, read_tail
+from sparkcrypt.files.orc.file.codec_blocks import inflate_lz4
+from sparkcrypt.files.orc.file.compression import MAX_BLOCK_BYTES, Compression
+from sparkcrypt.files.orc.file.protobuf import encode_packed, message
+from sparkcrypt.files.orc.file.schema import read_columns
+from sparkcrypt.files.orc.file.stripe import read_stripe_footer
+from sparkcrypt.files.orc.file.tail import STRIPES
+from sparkcrypt.files.source import open_source
 from sparkcrypt.schema import join_dotted
 from tests.fuzz.attempt import deadline
 from tests.unit.cli.conftest import run

@@ -8,20 +8,20 @@ import pyarrow
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.files.orc import read_tail, verify_orc
+from sparkcrypt.files.orc.file.codec_blocks import zstd_size
+from sparkcrypt.files.orc.file.compression import Compression
+from sparkcrypt.files.orc.file.protobuf import decode, encode_packed, message
+from sparkcrypt.files.orc.file.statistics import tells_nothing
+from sparkcrypt.files.orc.file.streams import ChunkCheck
+from sparkcrypt.files.orc.file.stripe import DATA, LENGTH, PRESENT, ROW_INDEX, Stream, read_stripe_footer
+from sparkcrypt.files.orc.file.tail import ENCRYPTION, STRIPE_ID, STRIPE_KEYS, STRIPES
+from sparkcrypt.files.orc.verify import file as verify_file
+from sparkcrypt.files.orc.verify.mask_check import all_zero
+from sparkcrypt.files.parquet import KeyRequest
+from sparkcrypt.files.source import open_source
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.orc import read_tail, verify_orc
-from sparkcrypt.orc.file.codec_blocks import zstd_size
-from sparkcrypt.orc.file.compression import Compression
-from sparkcrypt.orc.file.protobuf import decode, encode_packed, message
-from sparkcrypt.orc.file.statistics import tells_nothing
-from sparkcrypt.orc.file.streams import ChunkCheck
-from sparkcrypt.orc.file.stripe import DATA, LENGTH, PRESENT, ROW_INDEX, Stream, read_stripe_footer
-from sparkcrypt.orc.file.tail import ENCRYPTION, STRIPE_ID, STRIPE_KEYS, STRIPES
-from sparkcrypt.orc.verify import file as verify_file
-from sparkcrypt.orc.verify.mask_check import all_zero
-from sparkcrypt.parquet import KeyRequest
-from sparkcrypt.parquet.file.source import open_source
 from sparkcrypt.schema import join_dotted
 from tests.unit.cli.conftest import run
 from tests.unit.orc.corpus import CODECS, NAMES, file, retrieve_key

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from sparkcrypt.parquet import KeyRequest, rewrap_file
+from sparkcrypt.files.parquet import KeyRequest, rewrap_file
 
 
 def material_file(file: Path) -> Path:

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 
-from sparkcrypt.keys.ids import encode_key_id
-from sparkcrypt.keys.material import KeyMaterial
-from sparkcrypt.parquet import (
+from sparkcrypt.files.parquet import (
     DataKey,
     FileEncryption,
     Footer,
@@ -24,10 +22,12 @@ from sparkcrypt.parquet import (
     read_footer,
     verify_file,
 )
-from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.parquet.thrift.compact import List, Struct, decode_struct
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, OffsetIndex
+from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.files.parquet.thrift.compact import List, Struct, decode_struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, OffsetIndex
+from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.keys.material import KeyMaterial
 from tests.unit.parquet.writers import PlainKms, table
 
 SSN, AMOUNT, NAME, PHONE = ("ssn",), ("amount",), ("person", "name"), ("phones", "list", "element")

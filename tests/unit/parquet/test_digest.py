@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.parquet import read_footer, verify_file
-from sparkcrypt.parquet.thrift.compact import BINARY, I32, I64, STRUCT, List, Struct, field_key
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import (
+from sparkcrypt.files.parquet import read_footer, verify_file
+from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, I64, STRUCT, List, Struct, field_key
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import (
     ColumnChunk,
     ColumnMetaData,
     FileMetaData,
@@ -25,7 +25,7 @@ from sparkcrypt.parquet.thrift.metadata import (
     SchemaElement,
     Statistics,
 )
-from sparkcrypt.parquet.verify.digest import DIGEST_PARTS, ContentDigest, combined_digest
+from sparkcrypt.files.parquet.verify.digest import DIGEST_PARTS, ContentDigest, combined_digest
 from tests.unit.parquet.writers import ALGORITHMS, FOOTER_MODES, Keys, table, write_encrypted, write_uniform
 
 KEY = b"0123456789abcdef"

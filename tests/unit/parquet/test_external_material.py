@@ -14,9 +14,7 @@ from pyarrow.fs import LocalFileSystem
 
 from sparkcrypt.cli.files.inspect import summary_text
 from sparkcrypt.errors import FormatError, SparkcryptError, StorageError
-from sparkcrypt.keys.external_material import is_material_file
-from sparkcrypt.keys.material import KeyMaterial, parse_key_material
-from sparkcrypt.parquet import (
+from sparkcrypt.files.parquet import (
     DataKey,
     FileEncryption,
     KeyRequest,
@@ -26,6 +24,8 @@ from sparkcrypt.parquet import (
     rewrite_file,
     verify_file,
 )
+from sparkcrypt.keys.external_material import is_material_file
+from sparkcrypt.keys.material import KeyMaterial, parse_key_material
 from tests.unit.parquet.material_beside import material_file, put_beside
 from tests.unit.parquet.rewriting import NAME, SSN, write_plain
 

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.parquet import FOOTER_KEY, leaf_paths, message_type, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct, decode_struct
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, FileMetaData, RowGroup, SchemaElement
+from sparkcrypt.files.parquet import FOOTER_KEY, leaf_paths, message_type, read_footer, rewrite_file, verify_file
+from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct, decode_struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, FileMetaData, RowGroup, SchemaElement
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import Keys, table, write_encrypted
 
@@ -268,8 +268,8 @@ def test_a_footer_of_more_values_than_its_file_may_have_is_refused(
     """What a footer decodes to is bounded by the file's size, once it is more than some millions of values."""
     for kind in KINDS:
         read_footer(files[kind])
-    monkeypatch.setattr("sparkcrypt.parquet.file.footer.MAX_VALUES", 10)
+    monkeypatch.setattr("sparkcrypt.files.parquet.file.footer.MAX_VALUES", 10)
     with pytest.raises(FormatError, match="too many Thrift values; expected at most"):
         read_footer(files["plain"])
-    monkeypatch.setattr("sparkcrypt.parquet.file.footer.BYTES_PER_VALUE", 1)
+    monkeypatch.setattr("sparkcrypt.files.parquet.file.footer.BYTES_PER_VALUE", 1)
     assert read_footer(files["plain"]).metadata is not None

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet import FOOTER_KEY, inspect_file, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.thrift.compact import Struct, Value, decode_struct
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, RowGroup
+from sparkcrypt.files.parquet import FOOTER_KEY, inspect_file, read_footer, rewrite_file, verify_file
+from sparkcrypt.files.parquet.thrift.compact import Struct, Value, decode_struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, RowGroup
 from tests.unit.parquet.handmade import data_page, dictionary_page, make_file, v2_page
 from tests.unit.parquet.rewriting import arrow_read, clear_metadata, column_chunks, new_encryption, patch_footer
 from tests.unit.parquet.writers import ALGORITHMS, Keys

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
-from sparkcrypt.parquet.file import modules
-from sparkcrypt.parquet.file.modules import FRAME_BYTES, MAX_ORDINAL, ModuleCipher, ModuleType, module_aad
+from sparkcrypt.files.parquet.file import modules
+from sparkcrypt.files.parquet.file.modules import FRAME_BYTES, MAX_ORDINAL, ModuleCipher, ModuleType, module_aad
 
 KEY = bytes(range(16))
 AAD = b"prefix\x00uniqueid\x02\x00\x00\x01\x00\x02\x00"

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import UnsupportedFileError
-from sparkcrypt.parquet import read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.rewrite import footer_writer
-from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct
-from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, KeyValue
+from sparkcrypt.files.parquet import read_footer, rewrite_file, verify_file
+from sparkcrypt.files.parquet.rewrite import footer_writer
+from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, KeyValue
 from tests.unit.parquet.rewriting import arrow_read, new_encryption, patch_footer, write_plain
 from tests.unit.parquet.writers import Keys
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import UnsupportedFileError
+from sparkcrypt.files.parquet import FOOTER_KEY, FileEncryption, read_footer, rewrite_file, verify_file
+from sparkcrypt.files.parquet.thrift.compact import BINARY, Struct, field_key
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, FileMetaData
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet import FOOTER_KEY, FileEncryption, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.thrift.compact import BINARY, Struct, field_key
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, FileMetaData
 from tests.unit.parquet.rewriting import (
     REDACTED,
     left_over,

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
-from sparkcrypt.parquet import (
+from sparkcrypt.files.parquet import (
     FOOTER_KEY,
     PLAINTEXT,
     FileEncryption,

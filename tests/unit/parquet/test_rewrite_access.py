@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from sparkcrypt.parquet import FOOTER_KEY, KeyRequest, rewrap_file, rewrite_file
-from sparkcrypt.parquet.file.access_rights import access_of, make_folders
-from sparkcrypt.parquet.file.source import open_source
-from sparkcrypt.parquet.rewrite.output import open_target
+from sparkcrypt.files.access_rights import access_of, make_folders
+from sparkcrypt.files.output import open_target
+from sparkcrypt.files.parquet import FOOTER_KEY, KeyRequest, rewrap_file, rewrite_file
+from sparkcrypt.files.source import open_source
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import Keys
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.parquet import FOOTER_KEY, rewrite_file, verify_file
-from sparkcrypt.parquet.file.source import open_source
-from sparkcrypt.parquet.rewrite.chunk import TargetChunk
-from sparkcrypt.parquet.rewrite.page_stream import MAX_HEADER_BYTES, Bytes
-from sparkcrypt.parquet.thrift.compact import BINARY, I32, List, Struct, field_key
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, RowGroup
+from sparkcrypt.files.parquet import FOOTER_KEY, rewrite_file, verify_file
+from sparkcrypt.files.parquet.rewrite.chunk import TargetChunk
+from sparkcrypt.files.parquet.rewrite.page_stream import MAX_HEADER_BYTES, Bytes
+from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, List, Struct, field_key
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, RowGroup
+from sparkcrypt.files.source import open_source
 from tests.unit.parquet.handmade import MadePage, data_page, dictionary_page, make_file, v1_header, v2_page
 from tests.unit.parquet.rewriting import column_chunks, left_over, new_encryption, patch_footer, write_plain
 from tests.unit.parquet.writers import ALGORITHMS, Keys

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from sparkcrypt.files.parquet import read_footer, verify_file
+from sparkcrypt.files.parquet.rewrite.encryption import FOOTER_KEY, PLAINTEXT, DataKey, FileEncryption, FooterMode
+from sparkcrypt.files.parquet.rewrite.file import rewrite_file
+from sparkcrypt.files.parquet.verify.digest import DIGEST_PARTS
 from sparkcrypt.names import Algorithm
-from sparkcrypt.parquet import read_footer, verify_file
-from sparkcrypt.parquet.rewrite.encryption import FOOTER_KEY, PLAINTEXT, DataKey, FileEncryption, FooterMode
-from sparkcrypt.parquet.rewrite.file import rewrite_file
-from sparkcrypt.parquet.verify.digest import DIGEST_PARTS
 from tests.fuzz.cases import Original, corpus
 
 REDACTED = {"sorting_columns", "key_value_metadata"}

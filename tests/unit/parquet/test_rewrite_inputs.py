@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
-from sparkcrypt.parquet import FOOTER_KEY, read_footer, rewrap_file, rewrite_file, verify_file
-from sparkcrypt.parquet.thrift.metadata import ColumnMetaData
+from sparkcrypt.files.parquet import FOOTER_KEY, read_footer, rewrap_file, rewrite_file, verify_file
+from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData
 from tests.fuzz.attempt import deadline
 from tests.fuzz.cases import Original, corpus, make_case
 from tests.unit.parquet.handmade import data_page, make_file

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError
-from sparkcrypt.parquet import (
+from sparkcrypt.files.parquet import (
     FOOTER_KEY,
     DataKey,
     FileEncryption,
@@ -18,11 +18,11 @@ from sparkcrypt.parquet import (
     rewrite_file,
     verify_file,
 )
-from sparkcrypt.parquet.file.modules import MAX_ORDINAL
-from sparkcrypt.parquet.rewrite.encryption import Protection
-from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk
-from sparkcrypt.parquet.thrift.compact import BINARY, I32, List, Struct, field_key
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, PageHeader
+from sparkcrypt.files.parquet.file.modules import MAX_ORDINAL
+from sparkcrypt.files.parquet.rewrite.encryption import Protection
+from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk
+from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, List, Struct, field_key
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, PageHeader
 from tests.unit.parquet.handmade import (
     PLAIN,
     RLE_DICTIONARY,
@@ -182,7 +182,7 @@ def test_most_data_pages(tmp_path: Path) -> None:
 def test_most_row_groups_and_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """As many row groups or columns as can be numbered are; with one more, encryption is refused before it begins."""
     assert MAX_ORDINAL == MOST - 1
-    monkeypatch.setattr("sparkcrypt.parquet.rewrite.file.MAX_ORDINAL", 4)
+    monkeypatch.setattr("sparkcrypt.files.parquet.rewrite.file.MAX_ORDINAL", 4)
 
     def make(count: int) -> bytes:
         return make_file([[[data_page()]]] * count if what == "row groups" else [[[data_page()]] * count])
@@ -422,7 +422,7 @@ def test_pages_under_the_module_of_another_type(
         DICTIONARY_PAGE = taken_for_dictionary
 
     with monkeypatch.context() as patched:
-        patched.setattr("sparkcrypt.parquet.rewrite.chunk_writer.PageType", Types)
+        patched.setattr("sparkcrypt.files.parquet.rewrite.chunk_writer.PageType", Types)
         encrypt(make_file([[pages]]), tmp_path / "forged")
     with pytest.raises(FormatError, match=r"forged: .*page of type [02]"):
         rewrite_file(tmp_path / "forged", tmp_path / "out", retrieve_key=Keys())
@@ -446,8 +446,8 @@ def test_borders_of_what_is_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int, algorithm: str
 ) -> None:
     """Headers, lengths and pages that lie over the end of what was read ahead are read whole."""
-    monkeypatch.setattr("sparkcrypt.parquet.rewrite.page_stream.READ_AHEAD_BYTES", ahead)
-    monkeypatch.setattr("sparkcrypt.parquet.rewrite.page_stream.HEADER_BYTES", min(ahead, 64))
+    monkeypatch.setattr("sparkcrypt.files.parquet.rewrite.page_stream.READ_AHEAD_BYTES", ahead)
+    monkeypatch.setattr("sparkcrypt.files.parquet.rewrite.page_stream.HEADER_BYTES", min(ahead, 64))
     pages = [page for kind in MIXED.values() for page in kind]
     columns = [pages, [data_page(values=sum(page.values for page in pages))]]
     (tmp_path / "src").write_bytes(make_file([columns] * 3))
@@ -481,9 +481,9 @@ def test_uses_of_a_key_are_counted_together(tmp_path: Path, monkeypatch: pytest.
     def encryption() -> FileEncryption:
         return FileEncryption(keys[0], "AES_GCM_CTR_V1", columns=columns)
 
-    monkeypatch.setattr("sparkcrypt.parquet.file.modules.MAX_INVOCATIONS", uses)
+    monkeypatch.setattr("sparkcrypt.files.parquet.file.modules.MAX_INVOCATIONS", uses)
     rewrite_file(source, tmp_path / "out", encryption=encryption())
-    monkeypatch.setattr("sparkcrypt.parquet.file.modules.MAX_INVOCATIONS", uses - 1)
+    monkeypatch.setattr("sparkcrypt.files.parquet.file.modules.MAX_INVOCATIONS", uses - 1)
     with pytest.raises(FormatError, match="its limit"):
         rewrite_file(source, tmp_path / "more", encryption=encryption())
     assert left_over(tmp_path) == ["out"]

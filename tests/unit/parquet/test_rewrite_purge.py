@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import ConfigError, UnsupportedFileError, VerificationError
-from sparkcrypt.parquet import FOOTER_KEY, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.rewrite import null_chunk
+from sparkcrypt.files.parquet import FOOTER_KEY, read_footer, rewrite_file, verify_file
+from sparkcrypt.files.parquet.rewrite import null_chunk
 from tests.unit.parquet.rewriting import arrow_read, new_encryption
 from tests.unit.parquet.writers import ALGORITHMS, Keys
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.parquet import FOOTER_KEY, FileEncryption, read_footer, rewrite_file, verify_file
-from sparkcrypt.parquet.thrift.compact import BINARY, STRUCT, List, Struct, field_key
-from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, KeyValue
+from sparkcrypt.files.parquet import FOOTER_KEY, FileEncryption, read_footer, rewrite_file, verify_file
+from sparkcrypt.files.parquet.thrift.compact import BINARY, STRUCT, List, Struct, field_key
+from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, KeyValue
 from tests.unit.parquet.rewriting import (
     arrow_read,
     clear_metadata,

@@ -8,13 +8,26 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.files.parquet import (
+    FOOTER_KEY,
+    KeyRequest,
+    read_footer,
+    rewrap_file,
+    rewrite_file,
+    verify_file,
+    verify_keys,
+)
+from sparkcrypt.files.parquet.file.columns import ColumnCrypto, check_dark
+from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
+from sparkcrypt.files.parquet.thrift.compact import List, Struct, decode_struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import (
+    ColumnChunk,
+    EncryptionWithColumnKey,
+    FileCryptoMetaData,
+    FileMetaData,
+)
 from sparkcrypt.keys.material import KeyMaterial
-from sparkcrypt.parquet import FOOTER_KEY, KeyRequest, read_footer, rewrap_file, rewrite_file, verify_file, verify_keys
-from sparkcrypt.parquet.file.columns import ColumnCrypto, check_dark
-from sparkcrypt.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.parquet.thrift.compact import List, Struct, decode_struct
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, EncryptionWithColumnKey, FileCryptoMetaData, FileMetaData
 from tests.unit.parquet.rewriting import (
     AMOUNT,
     NAME,

@@ -8,17 +8,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.parquet import FOOTER_KEY, FileEncryption, rewrite_file, verify_file
-from sparkcrypt.parquet.file.footer import footer_of
-from sparkcrypt.parquet.file.keys import FileCiphers
-from sparkcrypt.parquet.file.modules import ModuleType
-from sparkcrypt.parquet.file.source import open_source
-from sparkcrypt.parquet.rewrite.page_stream import Page
-from sparkcrypt.parquet.rewrite.source_chunk import SourceChunk, source_chunks
-from sparkcrypt.parquet.thrift.compact import I32, List, Struct, decode_struct, field_key
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.fields import View
-from sparkcrypt.parquet.thrift.metadata import (
+from sparkcrypt.files.parquet import FOOTER_KEY, FileEncryption, rewrite_file, verify_file
+from sparkcrypt.files.parquet.file.footer import footer_of
+from sparkcrypt.files.parquet.file.keys import FileCiphers
+from sparkcrypt.files.parquet.file.modules import ModuleType
+from sparkcrypt.files.parquet.rewrite.page_stream import Page
+from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk, source_chunks
+from sparkcrypt.files.parquet.thrift.compact import I32, List, Struct, decode_struct, field_key
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.fields import View
+from sparkcrypt.files.parquet.thrift.metadata import (
     BloomFilterHeader,
     ColumnChunk,
     ColumnIndex,
@@ -26,6 +25,7 @@ from sparkcrypt.parquet.thrift.metadata import (
     OffsetIndex,
     PageLocation,
 )
+from sparkcrypt.files.source import open_source
 from tests.unit.parquet.rewriting import (
     AMOUNT,
     NAME,

@@ -26,8 +26,7 @@ from sparkcrypt.errors import (
     UnsupportedFileError,
     VerificationError,
 )
-from sparkcrypt.keys.material import KeyMaterial
-from sparkcrypt.parquet import (
+from sparkcrypt.files.parquet import (
     FOOTER_KEY,
     DataKey,
     FileEncryption,
@@ -37,7 +36,8 @@ from sparkcrypt.parquet import (
     rewrite_file,
     verify_file,
 )
-from sparkcrypt.parquet.file.source import Source
+from sparkcrypt.files.source import Source
+from sparkcrypt.keys.material import KeyMaterial
 from tests.unit.parquet.rewriting import (
     AMOUNT,
     SSN,
@@ -166,7 +166,7 @@ def test_target_appears_only_when_it_is_whole(tmp_path: Path) -> None:
 LIMITED = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-from sparkcrypt.parquet import rewrite_file
+from sparkcrypt.files.parquet import rewrite_file
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     rewrite_file(sys.argv[1], sys.argv[2])
@@ -368,8 +368,8 @@ def test_s3(s3: Any, tmp_path: Path) -> None:
 @pytest.mark.services
 def test_s3_takes_no_larger_object(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A target larger than what S3 copies at once ends as one for Spark's engine, early, and leaves nothing."""
-    monkeypatch.setattr("sparkcrypt.parquet.rewrite.output.S3_MOST_BYTES", 20_000)
-    monkeypatch.setattr("sparkcrypt.parquet.rewrite.output.GATHER_BYTES", 4_000)
+    monkeypatch.setattr("sparkcrypt.files.output.S3_MOST_BYTES", 20_000)
+    monkeypatch.setattr("sparkcrypt.files.output.GATHER_BYTES", 4_000)
     s3.create_dir("largest")
     plain = write_plain(tmp_path / "plain", table(5000), compression="none")
     assert plain.stat().st_size > 200_000
@@ -459,7 +459,7 @@ def test_errors_of_the_callable_reach_the_caller(tmp_path: Path) -> None:
 
 MEMORY = """
 import pathlib, re, sys
-from sparkcrypt.parquet import DataKey, FileEncryption, FOOTER_KEY, rewrite_file
+from sparkcrypt.files.parquet import DataKey, FileEncryption, FOOTER_KEY, rewrite_file
 small, large, folder = sys.argv[1:]
 def run(source, name):
     keys = FileEncryption(DataKey(bytes(range(32)), b"k"), default=FOOTER_KEY)

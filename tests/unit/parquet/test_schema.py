@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet import leaf_paths, message_type, read_footer
-from sparkcrypt.parquet.thrift.compact import BINARY, I32, LIST, STRUCT, List, Struct, field_key
-from sparkcrypt.parquet.thrift.metadata import FileMetaData
+from sparkcrypt.files.parquet import leaf_paths, message_type, read_footer
+from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, LIST, STRUCT, List, Struct, field_key
+from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
 from tests.unit.parquet.writers import table
 
 

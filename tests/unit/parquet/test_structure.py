@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet import read_footer, verify_file
-from sparkcrypt.parquet.file.layout import Layout
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
+from sparkcrypt.files.parquet import read_footer, verify_file
+from sparkcrypt.files.parquet.file.layout import Layout
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from tests.unit.parquet.writers import table
 
 HUGE = 2**62

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.parquet import inspect_file, read_footer
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import FileMetaData
+from sparkcrypt.files.parquet import inspect_file, read_footer
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
 from tests.unit.parquet.writers import FOOTER_MODES, Keys, table, write_encrypted, write_uniform
 
 KEY = b"0123456789abcdef"
@@ -77,7 +77,7 @@ def test_errors_are_those_of_reading_the_footer(tmp_path: Path) -> None:
 def test_the_package_imports_with_nothing_installed() -> None:
     """Importing the layer and reading a plain footer loads neither pyarrow, pyspark, cryptography nor yaml."""
     program = (
-        "import sys, sparkcrypt.parquet as p\n"
+        "import sys, sparkcrypt.files.parquet as p\n"
         "try: p.read_footer(b'no')\n"
         "except Exception: pass\n"
         "print([m for m in ('pyarrow', 'pyspark', 'cryptography', 'yaml') if m in sys.modules])\n"

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet.thrift import compact as thrift
-from sparkcrypt.parquet.thrift.compact import List, Map, Struct, decode_struct, field_key
-from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift import compact as thrift
+from sparkcrypt.files.parquet.thrift.compact import List, Map, Struct, decode_struct, field_key
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
 
 _SCALARS: dict[int, st.SearchStrategy[Any]] = {
     thrift.BYTE: st.integers(-(2**7), 2**7 - 1),

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.parquet import inspect_file, rewrite_file, verify_file
-from sparkcrypt.parquet.thrift import fields
+from sparkcrypt.files.parquet import inspect_file, rewrite_file, verify_file
+from sparkcrypt.files.parquet.thrift import fields
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import Keys
 

@@ -5,11 +5,11 @@ import io
 import pytest
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.parquet.file import read_ahead as window_module
-from sparkcrypt.parquet.file.read_ahead import Window
-from sparkcrypt.parquet.file.source import Input
-from sparkcrypt.parquet.thrift.compact import BINARY, Struct, field_key
-from sparkcrypt.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.file import read_ahead as window_module
+from sparkcrypt.files.parquet.file.read_ahead import Window
+from sparkcrypt.files.parquet.thrift.compact import BINARY, Struct, field_key
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.source import Input
 
 
 def window(data: bytes, start: int = 0, end: int | None = None) -> Window:

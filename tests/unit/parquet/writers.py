@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
-from sparkcrypt.parquet import KeyRequest, read_footer
+from sparkcrypt.files.parquet import KeyRequest, read_footer
 
 FOOTER_MODES = (False, True)
 ALGORITHMS = ("AES_GCM_V1", "AES_GCM_CTR_V1")

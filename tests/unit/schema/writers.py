@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkcrypt.parquet.thrift.compact import BINARY, STRUCT, List, Struct
-from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, ConvertedType, FileMetaData, SchemaElement
+from sparkcrypt.files.parquet.thrift.compact import BINARY, STRUCT, List, Struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, ConvertedType, FileMetaData, SchemaElement
 from tests.unit.parquet.rewriting import clear_metadata, column_chunks, patch_footer
 
 Choose = Callable[[Sequence[str]], str]

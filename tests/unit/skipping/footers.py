@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkcrypt.parquet import read_footer
-from sparkcrypt.parquet.thrift.compact import Struct, decode_struct
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import ColumnMetaData, FileMetaData, Statistics
+from sparkcrypt.files.parquet import read_footer
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, Statistics
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import MINMAX
 from sparkcrypt.skipping.keep.entries import FileEntries, make_index, read_entries

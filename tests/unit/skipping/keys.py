@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 

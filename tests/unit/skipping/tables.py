@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkcrypt.parquet import DataKey, FileEncryption, KeyRequest, rewrite_file
+from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, rewrite_file
 from sparkcrypt.skipping.keep.create import Built, Wanted, create_store, plan_store
 from sparkcrypt.skipping.keep.files import DataFolder
 from sparkcrypt.skipping.keep.refresh import keys_of_store, refresh_store

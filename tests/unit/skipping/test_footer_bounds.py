@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError
+from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
+from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct, decode_struct, field_key
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
-from sparkcrypt.parquet.thrift.compact import STRUCT, List, Struct, decode_struct, field_key
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.keep.data_file import column_type
 from tests.unit.skipping.footers import changed, file_of, read_bounds

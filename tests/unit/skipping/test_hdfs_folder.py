@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import ConfigError, RunConflictError
-from sparkcrypt.native import open_places
+from sparkcrypt.files import open_places
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.keep.create import Wanted, create_store, plan_store
 from sparkcrypt.skipping.keep.files import DataFolder

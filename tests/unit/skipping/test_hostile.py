@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
-from sparkcrypt.parquet.file.schema import LeafLevels
+from sparkcrypt.files.parquet.file.schema import LeafLevels
 from sparkcrypt.skipping.format import decode_chunk
 from sparkcrypt.skipping.format.decompress import decompress_page
 from sparkcrypt.skipping.format.merge import merge_parts

@@ -14,8 +14,8 @@ from sparkcrypt.errors import (
     RunConflictError,
     VerificationError,
 )
+from sparkcrypt.files.parquet import KeyRequest, rewrite_file
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.parquet import KeyRequest, rewrite_file
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.keep import packed_rows

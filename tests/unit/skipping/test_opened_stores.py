@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import KeyAccessDeniedError, VerificationError
-from sparkcrypt.parquet import KeyRequest
+from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, PartedStore, Reader
 from sparkcrypt.skipping.query.predicate import Compare
 from sparkcrypt.skipping.query.skipper import Listed

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import BridgeError, ConfigError, FormatError, KeyAccessDeniedError, VerificationError
+from sparkcrypt.files.parquet import DataKey
 from sparkcrypt.keys.opened import OpenedKeyService
-from sparkcrypt.parquet import DataKey
 from sparkcrypt.policy import Policy
 from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.rows import rows_of

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, KeyAccessDeniedError, KeyServiceUnavailableError
+from sparkcrypt.files.parquet import FOOTER_KEY, DataKey, FileEncryption, KeyRequest, rewrite_file
+from sparkcrypt.files.parquet.rewrite.encryption import Protection
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet import FOOTER_KEY, DataKey, FileEncryption, KeyRequest, rewrite_file
-from sparkcrypt.parquet.rewrite.encryption import Protection
 from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.merge import merge_parts
 from sparkcrypt.skipping.format.store import NO_KEY, UNKNOWN, Bounds, IndexEntries

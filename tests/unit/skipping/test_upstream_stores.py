@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import KeyAccessDeniedError
+from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.wrapping import unseal_key
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet import KeyRequest
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.merge import merge_parts
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, SparkcryptError, VerificationError
-from sparkcrypt.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
-from sparkcrypt.parquet.thrift.compact import Struct, decode_struct
-from sparkcrypt.parquet.thrift.encode import encode_struct
-from sparkcrypt.parquet.thrift.metadata import DataPageHeader, DictionaryPageHeader, FileMetaData, PageHeader
+from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import DataPageHeader, DictionaryPageHeader, FileMetaData, PageHeader
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES

@@ -23,9 +23,7 @@ from sparkcrypt.errors import (
     SparkcryptError,
     VerificationError,
 )
-from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.parquet import (
+from sparkcrypt.files.parquet import (
     FOOTER_KEY,
     DataKey,
     FileEncryption,
@@ -35,6 +33,8 @@ from sparkcrypt.parquet import (
     rewrite_file,
     verify_file,
 )
+from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index, PartitionColumn, description_of
 from sparkcrypt.skipping.format.merge import Store

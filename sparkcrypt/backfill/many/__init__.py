@@ -1,1 +1,0 @@
-"""Passes over many tables: choice, refusals, plans, runs and reports."""

@@ -1,1 +1,0 @@
-"""Reports of runs: the outcome of a unit, the report of a run, and its progress."""

@@ -1,0 +1,261 @@
+"""Reads the footers of many files where the files are, and packs the facts that plans are compared with as JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sparkcrypt.errors import FormatError, SparkcryptError, StorageError, error_named
+from sparkcrypt.files.open_places import Settings, place
+from sparkcrypt.files.orc import is_orc
+from sparkcrypt.files.orc_footers import read_orc_footer
+from sparkcrypt.files.parquet import (
+    ColumnSummary,
+    FileSummary,
+    Footer,
+    RetrieveKey,
+    read_footer,
+    summarise,
+    verify_keys,
+)
+from sparkcrypt.files.parquet.codecs import codecs_of
+from sparkcrypt.files.parquet.summary import columns_under
+from sparkcrypt.files.source import Source
+from sparkcrypt.keys.material import Wrapping
+from sparkcrypt.keys.opened import open_data_keys
+from sparkcrypt.names import SPARK_SCHEMA, FileFormat
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.tags.lineage_note import ColumnLineage, lineage_of_schema
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+_LOG = logging.getLogger(__name__)
+PACKED_SCHEMA = "packed string"
+
+
+@dataclass(frozen=True, slots=True)
+class FooterFacts:
+    """The summary of a file's footer, the number of column chunks with each codec, and the lineage of columns.
+
+    For an ORC file ``codecs`` counts stripes, and ``lineage`` is empty.
+    """
+
+    summary: FileSummary
+    codecs: Mapping[str, int]
+    lineage: tuple[ColumnLineage, ...] = ()
+
+
+Found: TypeAlias = "FooterFacts | SparkcryptError"
+
+
+def read_facts(
+    path: str, source: Source, retrieve_key: RetrieveKey, *, every_key: bool = False, shredded: Collection[str] = ()
+) -> Found:
+    """Read the footer of a Parquet or ORC file; if it cannot be read, the error is returned, not raised.
+
+    Args:
+        path: the file's name in what is returned.
+        source: the file to open.
+        retrieve_key: returns data keys, used to decrypt and authenticate the footer.
+        every_key: also open each column's own key, and authenticate what it protects in the footer.
+        shredded: master keys that no longer exist; with every_key, columns under them are not opened.
+    """
+    try:
+        try:
+            footer = replace(read_footer(source, retrieve_key=retrieve_key), file=path)
+        except FormatError:
+            if not is_orc(source):
+                raise
+            return _read_orc_facts(path, source, retrieve_key if every_key else None, shredded)
+        summary = summarise(footer)
+        if every_key:
+            verify_keys(source, retrieve_key=retrieve_key, dark=columns_under(summary, shredded))
+        return FooterFacts(summary, codecs_of(footer), _read_lineage(footer))
+    except SparkcryptError as error:
+        return error
+    except OSError as error:
+        return StorageError(f"{path}: {error}")
+    except ImportError:
+        raise  # a fault of the machine, not of the file
+    except Exception as error:  # noqa: BLE001 - an error in one file must not hide the facts of the others
+        _LOG.error("%s: unforeseen error", path, exc_info=error)
+        return SparkcryptError(f"{path}: {type(error).__name__}: {error}")
+
+
+def _read_orc_facts(
+    path: str, source: Source, retrieve_key: RetrieveKey | None, shredded: Collection[str]
+) -> FooterFacts:
+    summary, codec = read_orc_footer(path, source, retrieve_key, shredded=shredded)
+    return FooterFacts(summary, {codec: summary.row_groups or 0})
+
+
+def _read_lineage(footer: Footer) -> tuple[ColumnLineage, ...]:
+    entries = (footer.metadata and footer.metadata.key_value_metadata) or ()
+    schema = next((entry.value for entry in entries if entry.key == SPARK_SCHEMA), None)
+    return lineage_of_schema(schema) if schema else ()
+
+
+def pack(found: Mapping[str, Found]) -> str:
+    """Return facts as JSON; what several files have in common is stored once."""
+    shapes: dict[str, int] = {}
+    wrappings: dict[Wrapping, int] = {}
+    files: list[Any] = []
+    errors: dict[str, list[str]] = {}
+    for path, item in found.items():
+        if isinstance(item, SparkcryptError):
+            errors[path] = [type(item).__name__, str(item)]
+            continue
+        summary, shape = item.summary, json.dumps(_shape(item), ensure_ascii=True)
+        own = (summary.aad_prefix, summary.aad_file_unique)
+        place_of_shape = shapes.setdefault(shape, len(shapes))
+        wrapped = [wrappings.setdefault(wrapping, len(wrappings)) for wrapping in summary.wrappings]
+        files.append([path, place_of_shape, *map(_text, own), summary.rows, summary.row_groups, wrapped])
+    return json.dumps(
+        {
+            "shapes": [json.loads(shape) for shape in shapes],
+            "wrappings": [wrapping.to_list() for wrapping in wrappings],
+            "files": files,
+            "errors": errors,
+        }
+    )
+
+
+def unpack(packed: str) -> dict[str, Found]:
+    """Return the facts that `pack` packed: path -> facts, or an error of its original class."""
+    values = json.loads(packed)
+    shapes = [_Shape.of(value) for value in values["shapes"]]
+    wrappings = [Wrapping(*value) for value in values["wrappings"]]
+    found: dict[str, Found] = {
+        path: shapes[shape].facts(
+            path, _bytes(prefix), _bytes(unique), rows, groups, tuple(wrappings[place] for place in wrapped)
+        )
+        for path, shape, prefix, unique, rows, groups, wrapped in values["files"]
+    }
+    return found | {path: error_named(kind)(message) for path, (kind, message) in values["errors"].items()}
+
+
+def footer_reader(
+    chunks: Iterable[Iterable[str]],
+    key_service: KeyServiceConfig,
+    settings: Settings,
+    *,
+    every_key: bool = False,
+    shredded: Collection[str] = (),
+) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    """Return a function for ``mapInArrow`` over a column ``id``, whose values are indices into ``chunks``."""
+    return partial(
+        _run, tuple(map(tuple, chunks)), key_service.canonical(), dict(settings), every_key, frozenset(shredded)
+    )
+
+
+def _run(
+    chunks: tuple[tuple[str, ...], ...],
+    key_service: str,
+    settings: Settings,
+    every_key: bool,
+    shredded: frozenset[str],
+    batches: Iterable[RecordBatch],
+) -> Iterator[RecordBatch]:
+    import pyarrow as pa
+
+    retrieve = open_data_keys(KeyServiceConfig.from_dict(json.loads(key_service)))
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            found = {path: _read_placed(path, settings, retrieve, every_key, shredded) for path in chunks[number]}
+            yield pa.RecordBatch.from_pydict({"packed": [pack(found)]})
+
+
+def _read_placed(
+    path: str, settings: Settings, retrieve_key: RetrieveKey, every_key: bool, shredded: Collection[str]
+) -> Found:
+    try:
+        where = place(path, settings)
+    except SparkcryptError as error:
+        return error
+    return read_facts(path, where, retrieve_key, every_key=every_key, shredded=shredded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The facts that files written by one job have in common."""
+
+    footer: Any
+    algorithm: Any
+    footer_key: str | None
+    supply_aad_prefix: bool
+    columns: dict[tuple[str, ...], ColumnSummary] | None
+    codecs: dict[str, int]
+    lineage: tuple[ColumnLineage, ...]
+    purged: dict[tuple[str, ...], str]
+    format: FileFormat
+    external_material: bool
+    fields: str | None
+
+    @classmethod
+    def of(cls, values: list[Any]) -> _Shape:
+        footer, algorithm, footer_key, supply, columns, codecs, lineage, purged, file_format, external, fields = values
+        made = None if columns is None else {tuple(path): ColumnSummary(known, key) for path, known, key in columns}
+        known = tuple(map(ColumnLineage.from_list, lineage))
+        nulls = {tuple(path): key for path, key in purged}
+        return cls(footer, algorithm, footer_key, supply, made, codecs, known, nulls, file_format, external, fields)
+
+    def facts(
+        self,
+        path: str,
+        prefix: bytes | None,
+        unique: bytes | None,
+        rows: int | None,
+        groups: int | None,
+        wrappings: tuple[Wrapping, ...],
+    ) -> FooterFacts:
+        summary = FileSummary(
+            path=path,
+            footer=self.footer,
+            algorithm=self.algorithm,
+            footer_key=self.footer_key,
+            aad_prefix=prefix,
+            supply_aad_prefix=self.supply_aad_prefix,
+            aad_file_unique=unique,
+            rows=rows,
+            row_groups=groups,
+            columns=self.columns,
+            wrappings=wrappings,
+            purged=self.purged,
+            format=self.format,
+            external_material=self.external_material,
+            fields=self.fields,
+        )
+        return FooterFacts(summary, self.codecs, self.lineage)
+
+
+def _shape(facts: FooterFacts) -> list[Any]:
+    summary = facts.summary
+    columns = summary.columns
+    listed = None if columns is None else [[list(path), item.encrypted, item.key_id] for path, item in columns.items()]
+    return [
+        summary.footer,
+        summary.algorithm,
+        summary.footer_key,
+        summary.supply_aad_prefix,
+        listed,
+        dict(sorted(facts.codecs.items())),
+        [lineage.to_list() for lineage in facts.lineage],
+        [[list(path), key] for path, key in summary.purged.items()],
+        summary.format,
+        summary.external_material,
+        summary.fields,
+    ]
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)

@@ -1,0 +1,179 @@
+"""Compresses and decompresses ORC's streams and messages, which consist of chunks with headers of three bytes.
+
+A header is ``length * 2 + 1`` if the chunk is stored uncompressed, and ``length * 2`` if it is compressed, in three
+bytes, little endian.  Source: ORC specification v1, "Compression".
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sparkcrypt.errors import WRITE_ORC_ANEW, ConfigError, FormatError, UnsupportedFileError
+from sparkcrypt.files.orc.file.codec_blocks import inflate_lz4, snappy_size, zstd_size
+
+NAMES = ("none", "zlib", "snappy", "lzo", "lz4", "zstd", "brotli")
+"""The codecs' names, by their numbers in ``CompressionKind``."""
+
+HEADER_BYTES = 3
+MAX_BLOCK_BYTES = 1 << 23
+"""The largest block size that is read; ORC's Java reader has no limit, and its writer allows one byte less."""
+MAX_CHUNK_BYTES = (1 << 23) - 1
+"""The most bytes of a chunk that is stored uncompressed: a header has 23 bits for their number."""
+DEFAULT_BLOCK_BYTES = 256 * 1024
+LEAST_BYTES = 32 * 1024 * 1024
+MOST_TIMES = 64
+"""The most times its size that a compressed message may expand to; `LEAST_BYTES` if that is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """The compression of a file: the codec's name, and the most bytes of content in one chunk."""
+
+    codec: str
+    block_bytes: int
+
+    @property
+    def written_bytes(self) -> int:
+        """The bytes of content in each chunk that is written, but the last one."""
+        return min(self.block_bytes, MAX_CHUNK_BYTES)
+
+    def chunks(self, data: bytes, what: str) -> Iterator[bytes]:
+        """Yield the content of each chunk; without compression, all content at once.
+
+        Raises:
+            FormatError: a chunk ends early, does not decompress, or is larger than `block_bytes`.
+            UnsupportedFileError: the codec is not supported.
+            ConfigError: the codec needs pyarrow, which is not installed.
+        """
+        for _, content in self.located_chunks(data, what):
+            yield content
+
+    def located_chunks(self, data: bytes, what: str) -> Iterator[tuple[int, bytes]]:
+        """Yield the offset and the content of each chunk; without compression, all content at once.
+
+        Raises:
+            FormatError, UnsupportedFileError, ConfigError: as `chunks`.
+        """
+        if self.codec == "none":
+            yield 0, data
+            return
+        position = 0
+        while position < len(data):
+            start = position
+            header = int.from_bytes(data[position : position + HEADER_BYTES], "little")
+            position += HEADER_BYTES
+            size = header >> 1
+            chunk = data[position : position + size]
+            if len(chunk) != size or position > len(data):
+                raise FormatError(f"{what}: a chunk of {size} bytes; expected at most the {len(chunk)} that are left")
+            if header & 1 and size > self.block_bytes:
+                raise FormatError(f"{what}: a chunk holds {size} bytes; expected at most {self.block_bytes}")
+            yield start, chunk if header & 1 else self.inflate_chunk(chunk, what)
+            position += size
+
+    def inflate(self, data: bytes, what: str) -> bytes:
+        """Return the content of all chunks.
+
+        Raises:
+            FormatError: as `chunks`, or the content exceeds the limit of `LEAST_BYTES` and `MOST_TIMES`.
+            UnsupportedFileError, ConfigError: as `chunks`.
+        """
+        most = max(LEAST_BYTES, MOST_TIMES * len(data))
+        parts, total = [], 0
+        for part in self.chunks(data, what):
+            total += len(part)
+            if total > most:
+                raise FormatError(f"{what}: {len(data)} bytes become more than {most}; expected fewer")
+            parts.append(part)
+        return b"".join(parts)
+
+    def deflate(self, content: bytes) -> bytes:
+        """Return content as chunks; a chunk is stored uncompressed if compression saves nothing."""
+        return b"".join(self.deflated_chunks(content))
+
+    def deflated_chunks(self, content: bytes) -> Iterator[bytes]:
+        """Yield content chunk by chunk, with headers; every chunk but the last has `written_bytes` of content."""
+        if self.codec == "none":
+            yield content
+            return
+        for start in range(0, len(content), self.written_bytes):
+            original = content[start : start + self.written_bytes]
+            packed = self._deflate_chunk(original)
+            kept, flag = (packed, 0) if len(packed) < len(original) else (original, 1)
+            yield (len(kept) << 1 | flag).to_bytes(HEADER_BYTES, "little") + kept
+
+    def inflate_chunk(self, chunk: bytes | memoryview, what: str) -> bytes:
+        """Return the content of one compressed chunk, without its header.
+
+        Raises:
+            FormatError: it does not decompress, or is larger than `block_bytes`.
+            UnsupportedFileError, ConfigError: as `chunks`.
+        """
+        try:
+            content = _INFLATE[self.codec](chunk, self.block_bytes)
+        except KeyError as error:
+            raise UnsupportedFileError(
+                f"{what}: {self.codec} is not decompressed here; allowed: {ALLOWED}; {WRITE_ORC_ANEW}"
+            ) from error
+        except (OSError, ValueError, zlib.error) as error:
+            raise FormatError(
+                f"{what}: a chunk of {len(chunk)} bytes is no {self.codec}; expected such data"
+            ) from error
+        if len(content) > self.block_bytes:
+            raise FormatError(f"{what}: a chunk holds {len(content)} bytes; expected at most {self.block_bytes}")
+        return content
+
+    def _deflate_chunk(self, content: bytes) -> bytes:
+        if self.codec == "zlib":
+            deflater = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+            return deflater.compress(content) + deflater.flush()
+        if self.codec in ("snappy", "zstd"):
+            return bytes(_codec(self.codec).compress(content, asbytes=True))
+        return content
+
+
+def _inflate_zlib(chunk: bytes | memoryview, most: int) -> bytes:
+    inflater = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    content = inflater.decompress(chunk, most + 1)
+    if not inflater.eof and len(content) <= most:
+        raise ValueError("ends early")
+    return content
+
+
+def _inflate_snappy(chunk: bytes | memoryview, most: int) -> bytes:
+    size = snappy_size(chunk)
+    if size > most:
+        raise ValueError(f"{size} bytes are announced")
+    return bytes(_codec("snappy").decompress(chunk, size, asbytes=True))
+
+
+def _inflate_zstd(chunk: bytes | memoryview, most: int) -> bytes:
+    pyarrow = _pyarrow("zstd")
+    size = zstd_size(chunk)
+    if size and size <= most:
+        return bytes(_codec("zstd").decompress(chunk, size, asbytes=True))
+    with pyarrow.CompressedInputStream(pyarrow.BufferReader(chunk), "zstd") as stream:
+        return bytes(stream.read(most + 1))
+
+
+_INFLATE = {"zlib": _inflate_zlib, "snappy": _inflate_snappy, "zstd": _inflate_zstd, "lz4": inflate_lz4}
+ALLOWED = ", ".join(("none", *sorted(_INFLATE)))
+
+
+@cache
+def _codec(name: str) -> Any:
+    return _pyarrow(name).Codec(name)
+
+
+def _pyarrow(codec: str) -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ConfigError(
+            f"{codec} needs pyarrow, which is not installed; run pip install 'sparkcrypt[arrow]'"
+        ) from error
+    return pyarrow

@@ -1,0 +1,220 @@
+"""Opens the streams of one stripe for a reader with keys: those of the variant if a column is encrypted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from sparkcrypt.errors import FormatError, UnsupportedFileError
+from sparkcrypt.files.orc.file.cipher import LocalKey
+from sparkcrypt.files.orc.file.encryption import Encryption
+from sparkcrypt.files.orc.file.protobuf import MAX_FIELDS, Message, decode
+from sparkcrypt.files.orc.file.streams import read_stream_whole
+from sparkcrypt.files.orc.file.stripe import FOOTER_TIMEZONE, ROW_INDEX, Stream, read_stripe_footer
+from sparkcrypt.files.orc.file.tail import CALENDAR, PS_VERSION, Stripe, Tail
+from sparkcrypt.files.orc.read.byte_runs import BitRuns, ByteRuns
+from sparkcrypt.files.orc.read.cursor import Positions, StreamBytes, StreamCursor
+from sparkcrypt.files.orc.read.integer_runs import IntegerRuns
+from sparkcrypt.files.orc.read.types import ReadColumn
+from sparkcrypt.files.source import Input
+
+ENCODING_KIND, ENCODING_SIZE = 1, 2
+MOST_GROUPS = 1 << 22
+"""The most row groups of a stripe."""
+_PROLEPTIC_GREGORIAN = 2
+_DIRECT, _DICTIONARY, _DIRECT_V2, _DICTIONARY_V2 = range(4)
+_ENTRIES, _POSITIONS, _STATISTICS = 1, 1, 2
+
+
+class StripeStreams:
+    """The streams of a stripe, with a cache of its row indexes.
+
+    Args:
+        file: the open file.
+        tail: its tail.
+        stripe: one of its stripes.
+        keys: number of a variant -> its local key in this stripe, for all variants to read.
+
+    Raises:
+        FormatError: the stripe's footer violates the specification.
+        UnsupportedFileError: as `read_stripe_footer`.
+        StorageError: the storage failed.
+    """
+
+    def __init__(self, file: Input, tail: Tail, stripe: Stripe, keys: Mapping[int, LocalKey]) -> None:
+        self._file = file
+        self._tail = tail
+        self._keys = keys
+        self.stripe = stripe
+        self._footer = read_stripe_footer(file, tail, stripe)
+        self._streams = {(stream.variant, stream.column, stream.kind): stream for stream in self._footer.streams}
+        self._indexes: dict[int, RowIndex | None] = {}
+        self.groups = -(-stripe.rows // tail.stride) if tail.stride else 1
+        if self.groups > MOST_GROUPS:
+            raise FormatError(f"stripe {stripe.number} has {self.groups} row groups; expected at most {MOST_GROUPS}")
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The file's version, such as (0, 12)."""
+        return tuple(self._tail.postscript.integers(PS_VERSION, bits=32))
+
+    @property
+    def timezone(self) -> str:
+        """The time zone of the stripe's writer; empty if the stripe has none."""
+        return self._footer.message.text(FOOTER_TIMEZONE) or ""
+
+    @property
+    def is_in_old_calendar(self) -> bool:
+        """Whether dates are in the calendar of ORC's Java writer, which Spark assumes where a file does not say."""
+        return self._tail.footer.integer(CALENDAR) != _PROLEPTIC_GREGORIAN
+
+    def has(self, column: ReadColumn, kind: int) -> bool:
+        """Return whether a column has a stream of a kind."""
+        return self._find(column.number, kind) is not None
+
+    def cursor(self, column: ReadColumn, kind: int) -> StreamCursor:
+        """Return a cursor at the start of a stream; a missing stream is empty."""
+        stream = self._find(column.number, kind) or Stream(kind, column.number, self.stripe.offset, 0, None)
+        name = f"stripe {self.stripe.number}, column {column.shown}, {stream}"
+        cipher = None
+        if stream.variant is not None:
+            cipher = partial(self._keys[stream.variant].stream, stream.column, stream.kind, self.stripe.id)
+        compression = self._tail.compression
+        return StreamCursor(StreamBytes(self._file, name, stream.offset, stream.length, cipher, compression))
+
+    def bits(self, column: ReadColumn, kind: int) -> BitRuns:
+        """Return a stream of bits."""
+        return BitRuns(self.cursor(column, kind))
+
+    def bytes(self, column: ReadColumn, kind: int) -> ByteRuns:
+        """Return a stream of bytes."""
+        return ByteRuns(self.cursor(column, kind))
+
+    def integers(self, column: ReadColumn, kind: int, *, is_signed: bool) -> IntegerRuns:
+        """Return a stream of integers, in the version given by the column's encoding.
+
+        Raises:
+            FormatError: the encoding is unknown.
+        """
+        version = 2 if self._encoding_kind(column) in (_DIRECT_V2, _DICTIONARY_V2) else 1
+        return IntegerRuns(self.cursor(column, kind), version, is_signed)
+
+    def dictionary_size(self, column: ReadColumn) -> int | None:
+        """Return the size of a column's dictionary; None if the column has none.
+
+        Raises:
+            FormatError: the encoding is unknown.
+        """
+        if self._encoding_kind(column) not in (_DICTIONARY, _DICTIONARY_V2):
+            return None
+        return self._encoding(column.number).integer(ENCODING_SIZE, bits=31)
+
+    def positions(self, column: ReadColumn, group: int, after: int) -> Positions:
+        """Return the positions of a row group in the streams of a column.
+
+        Args:
+            column: the column.
+            group: number of the row group.
+            after: number of the row group after the last that will be read.
+
+        Raises:
+            UnsupportedFileError: the column has no row index, so that only the stripe as a whole can be read.
+            FormatError: the row index is damaged.
+        """
+        if group == 0 and after >= self.groups:
+            return Positions(None, None, self._is_compressed, column.shown)
+        index = self.row_index(column)
+        if index is None:
+            raise UnsupportedFileError(
+                f"stripe {self.stripe.number}: column {column.shown} has no row index, while others have; read it "
+                "without a filter"
+            )
+        numbers = index.positions(group) if group else None
+        ends = index.positions(after) if after < self.groups else None
+        return Positions(numbers, ends, self._is_compressed, column.shown)
+
+    def row_index(self, column: ReadColumn) -> RowIndex | None:
+        """Return the row index of a column, which is read at the first call; None if it has none.
+
+        Raises:
+            FormatError: it is damaged.
+        """
+        number = column.number
+        if number not in self._indexes:
+            stream = self._find(number, ROW_INDEX) if self._tail.stride else None
+            self._indexes[number] = None
+            if stream is not None:
+                cipher = None
+                if stream.variant is not None:
+                    cipher = self._keys[stream.variant].stream(number, ROW_INDEX, self.stripe.id)
+                content = read_stream_whole(self._file, stream, cipher, self._tail.compression)
+                self._indexes[number] = RowIndex(content, self.groups, column.shown)
+        return self._indexes[number]
+
+    @property
+    def _is_compressed(self) -> bool:
+        return self._tail.compression.codec != "none"
+
+    def _variant(self, column: int) -> int | None:
+        """Return the number of the variant that a column is read from, or None."""
+        encryption: Encryption | None = self._tail.encryption
+        variant = None if encryption is None else encryption.variant_of(column)
+        return None if variant is None else variant.number
+
+    def _find(self, column: int, kind: int) -> Stream | None:
+        return self._streams.get((self._variant(column), column, kind))
+
+    def _encoding(self, column: int) -> Message:
+        variant = self._variant(column)
+        if variant is None or self._tail.encryption is None:
+            return self._footer.encodings[column]
+        return self._footer.variant_encodings[variant][column - self._tail.encryption.variants[variant].root.number]
+
+    def _encoding_kind(self, column: ReadColumn) -> int:
+        kind = self._encoding(column.number).integer(ENCODING_KIND, bits=31)
+        if kind > _DICTIONARY_V2:
+            raise FormatError(f"column {column.shown} has encoding {kind}; expected 0 to {_DICTIONARY_V2}")
+        return kind
+
+
+class RowIndex:
+    """The entries of a stream ROW_INDEX, each decoded when it is accessed.
+
+    Args:
+        content: the stream's decompressed content.
+        groups: the stripe's number of row groups.
+        what: the column, for messages.
+
+    Raises:
+        FormatError: the number of entries is not that of row groups.
+    """
+
+    __slots__ = ("_entries", "_positions", "_what")
+
+    def __init__(self, content: bytes, groups: int, what: str) -> None:
+        self._what = f"the row index of {what}"
+        found = decode(content, self._what, max_fields=max(MAX_FIELDS, groups))
+        self._entries = found.read_repeated(_ENTRIES)
+        if len(self._entries) != groups:
+            raise FormatError(f"{self._what} has {len(self._entries)} entries; expected {groups}")
+        self._positions: dict[int, Sequence[int]] = {}
+
+    def positions(self, group: int) -> Sequence[int]:
+        """Return the positions of a row group in the column's streams.
+
+        Raises:
+            FormatError: the entry is damaged.
+        """
+        known = self._positions.get(group)
+        if known is None:
+            entry = decode(self._entries[group], self._what)
+            known = self._positions[group] = entry.integers(_POSITIONS, bits=63)
+        return known
+
+    def statistics(self, group: int) -> Message | None:
+        """Return the statistics of a row group; None if it has none.
+
+        Raises:
+            FormatError: the entry is damaged.
+        """
+        return decode(self._entries[group], self._what).message(_STATISTICS, "column statistics")

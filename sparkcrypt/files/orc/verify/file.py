@@ -1,0 +1,338 @@
+"""Decrypts and checks every stream of a file, and digests the file's content.
+
+ORC authenticates nothing.  It is verified that the keys open the file, that streams are whole compression chunks, that
+statistics and row indexes are valid, and that the form in clear of an encrypted column reveals nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.files.orc.file.cipher import LocalKey, LocalKeys, StreamCipher
+from sparkcrypt.files.orc.file.encryption import Encryption, Variant, variants_holding
+from sparkcrypt.files.orc.file.protobuf import MAX_FIELDS, decode
+from sparkcrypt.files.orc.file.purged import is_purged_note
+from sparkcrypt.files.orc.file.schema import leaves, without_encryption
+from sparkcrypt.files.orc.file.statistics import Statistics, clear_statistics, variant_statistics
+from sparkcrypt.files.orc.file.streams import ChunkCheck, read_pieces
+from sparkcrypt.files.orc.file.stripe import (
+    BLOOM_FILTERS,
+    FOOTER_TIMEZONE,
+    PRESENT,
+    ROW_INDEX,
+    Stream,
+    StripeFooter,
+    read_stripe_footer,
+)
+from sparkcrypt.files.orc.file.tail import CALENDAR, TYPES, USER_METADATA, Stripe, Tail, tail_of
+from sparkcrypt.files.orc.verify.content import DIGEST_PARTS, STREAM_PARTS, STREAMS_SEEN, ContentDigest
+from sparkcrypt.files.orc.verify.key_check import check_keys
+from sparkcrypt.files.orc.verify.mask_check import check_masked
+from sparkcrypt.files.orc.verify.nulls import NullCheck
+from sparkcrypt.files.parquet.file.keys import RetrieveKey
+from sparkcrypt.files.source import Input, Source, naming, open_source
+from sparkcrypt.schema import Path, join_dotted
+
+
+@dataclass(frozen=True, slots=True)
+class OrcVerification:
+    """The result of verifying an ORC file.
+
+    ``columns`` maps encrypted leaf columns to their key ids; ``plaintext_columns`` are the others.  ``streams`` is the
+    number of streams, ``decrypted`` the number of those that were decrypted.  ``notes`` list data of encrypted columns
+    that are in clear.  ``digests`` are those of the parts that `sparkcrypt.files.orc.verify.content` lists.
+    """
+
+    file: str
+    rows: int
+    stripes: int
+    streams: int
+    decrypted: int
+    columns: Mapping[Path, str]
+    plaintext_columns: tuple[Path, ...]
+    notes: tuple[str, ...]
+    digests: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values, without digests: digests of plaintext confirm guesses of the content."""
+        return {
+            "file": self.file,
+            "format": "orc",
+            "rows": self.rows,
+            "stripes": self.stripes,
+            "streams": self.streams,
+            "decrypted": self.decrypted,
+            "columns": {join_dotted(path): key_id for path, key_id in self.columns.items()},
+            "plaintext_columns": [join_dotted(path) for path in self.plaintext_columns],
+            "authenticated": "none",
+            "notes": list(self.notes),
+        }
+
+
+def verify_orc(
+    source: Source,
+    *,
+    retrieve_key: RetrieveKey | None = None,
+    equal_to: Mapping[str, str] | None = None,
+    digest_key: bytes | None = None,
+    will_encrypt: Collection[Path] | None = None,
+    dark: Collection[Path] = (),
+    purged: Collection[Path] = (),
+    nulls: Collection[Path] = (),
+) -> OrcVerification:
+    """Check a whole file: its keys, every stream, the statistics, and the form in clear of encrypted columns.
+
+    Args:
+        source: as `read_tail`.
+        retrieve_key: called once for each local key; not needed for a file that is not encrypted.
+        equal_to: those of another file's `OrcVerification.digests` that must be equal.  With ``layout`` and a part of
+            streams, the streams of that part are digested and not decompressed: the equal ones of the other file were.
+        digest_key: makes the digests HMACs.  Use one if they are stored: unkeyed ones confirm guesses of the content.
+        will_encrypt: the columns that a rewrite of this file is about to encrypt, maybe none; None if the file is not
+            about to be rewritten.  Their Bloom filters are not digested, since the target has none, and a Bloom filter
+            in clear of an encrypted column is a note, not an error.
+        dark: leaf columns whose keys can no longer be opened: their stored bytes are digested.
+        purged: dark leaf columns whose variants a rewrite of this file is about to leave out: the variants are not
+            read, and the form in clear is digested as the target's content.
+        nulls: columns that must hold only nulls, as readers with the keys see them, with all columns below them.
+
+    Raises:
+        FormatError: the file violates the specification, or does not decrypt to valid content.
+        VerificationError: keys are used twice, or are not those that the file names; data of an encrypted column are in
+            clear; the content is not that of ``equal_to``; a column of ``nulls`` holds a value; or a column of ``dark``
+            or ``purged`` is not encrypted.
+        ConfigError: the file is encrypted and ``retrieve_key`` is missing; or ``equal_to`` has an unknown part.
+    """
+    with open_source(source) as file, naming(file.name):
+        tail = tail_of(file)
+        if tail.encryption is not None and tail.encryption.variants and retrieve_key is None:
+            raise ConfigError(f"{file.name}: the file is encrypted and no key is given; pass retrieve_key")
+        keys = None if retrieve_key is None else LocalKeys(file.name, retrieve_key)
+        inflated = set(STREAM_PARTS) & set(equal_to or ()) if "layout" in (equal_to or ()) else ()
+        check = _Check(file, tail, keys, ContentDigest(digest_key), will_encrypt, inflated)
+        check.leave_out(dark, purged)
+        check.nulls = NullCheck(tail, nulls)
+        found = check.run()
+        if equal_to is not None:
+            _check_equal(found.digests, equal_to)
+        return found
+
+
+def _check_equal(found: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    if unknown := sorted(expected.keys() - set(DIGEST_PARTS)):
+        raise ConfigError(f"equal_to has {', '.join(unknown)}; allowed: {', '.join(DIGEST_PARTS)}")
+    if differing := [part for part in DIGEST_PARTS if part in expected and found[part] != expected[part]]:
+        raise VerificationError(f"its content is another in {', '.join(differing)}; restore it, or rewrite it again")
+
+
+class _Check:
+    """The verification of one file."""
+
+    def __init__(
+        self,
+        file: Input,
+        tail: Tail,
+        keys: LocalKeys | None,
+        digest: ContentDigest,
+        will_encrypt: Collection[Path] | None,
+        inflated: Collection[str],
+    ) -> None:
+        self.file = file
+        self.tail = tail
+        self.keys = keys
+        self.digest = digest
+        self.encryption: Encryption | None = tail.encryption
+        self.will_be_rewritten = will_encrypt is not None
+        roots = set(will_encrypt or ())
+        self.loses_filters = {
+            column.number
+            for column in (tail.columns if roots else ())
+            if any(column.path[:length] in roots for length in range(len(column.path) + 1))
+        }
+        self.inflated = inflated
+        self.dark: frozenset[int] = frozenset()
+        self.purged: frozenset[int] = frozenset()
+        self.nulls = NullCheck(tail, ())
+        self.streams = self.decrypted = 0
+        self.notes: dict[str, None] = {}
+
+    def leave_out(self, dark: Collection[Path], purged: Collection[Path]) -> None:
+        """Set the variants, given by columns, whose keys are not opened; those of ``purged`` are not read at all."""
+        self.dark = variants_holding(self.encryption, dark)
+        self.purged = variants_holding(self.encryption, purged)
+        for variant in () if self.encryption is None else self.encryption.variants:
+            if variant.number in self.dark | self.purged:  # no rewrite keeps their Bloom filters in clear
+                self.loses_filters.update(range(variant.root.number, variant.root.last + 1))
+
+    def run(self) -> OrcVerification:
+        tail, encryption = self.tail, self.encryption
+        if encryption is not None and self.keys is not None:
+            check_keys(tail, encryption, self.keys, self.dark | self.purged)
+        self._digest_layout()
+        clear = clear_statistics(self.file, tail)
+        self._statistics(clear)
+        for stripe in tail.stripes:
+            self._stripe(stripe, clear)
+        covering = {column: self._variant(column.number) for column in leaves(tail.columns)}
+        return OrcVerification(
+            file=self.file.name,
+            rows=tail.rows,
+            stripes=len(tail.stripes),
+            streams=self.streams,
+            decrypted=self.decrypted,
+            columns={item.path: variant.key.key_id for item, variant in covering.items() if variant is not None},
+            plaintext_columns=tuple(item.path for item, variant in covering.items() if variant is None),
+            notes=tuple(self.notes),
+            digests=self.digest.digests(),
+        )
+
+    def _variant(self, column: int) -> Variant | None:
+        found = None if self.encryption is None else self.encryption.variant_of(column)
+        return None if found is not None and found.number in self.purged else found
+
+    def _is_dark(self, variant: Variant | None) -> bool:
+        return variant is not None and variant.number in self.dark
+
+    def _digest_layout(self) -> None:
+        tail, digest = self.tail, self.digest
+        types = tail.footer.messages(TYPES, "a type")
+        digest.add("schema", *(without_encryption(kind).encode() for kind in types))
+        calendar = tail.footer.integer(CALENDAR)
+        digest.add("layout", tail.compression.codec, tail.compression.block_bytes, tail.rows, tail.stride, calendar)
+        digest.add(
+            "user_metadata", *(item for item in tail.footer.read_repeated(USER_METADATA) if not is_purged_note(item))
+        )
+
+    def _statistics(self, clear: Statistics) -> None:
+        """Check all statistics; digest those that readers with the keys see, column by column."""
+        of_variants: dict[int, Statistics] = {}
+        position = self.tail.statistics_offset
+        for variant in () if self.encryption is None else self.encryption.variants:
+            if variant.number in self.dark:
+                digest_dark_variant(self.file, self.tail, variant, position, self.digest)
+            elif variant.number not in self.purged:
+                key = self._key(variant, variant.encrypted_key)
+                of_variants[variant.number] = variant_statistics(self.file, self.tail, variant, key, position)
+            position += sum(length for _, length in variant.stripe_statistics)
+            if len(clear.file) != len(self.tail.columns) or len(clear.stripes) != len(self.tail.stripes):
+                raise FormatError("statistics in clear are missing; expected those of the masked values")
+        for column in range(len(self.tail.columns)):
+            column_variant = self._variant(column)
+            closed = self._is_dark(column_variant)
+            found, at = clear, column
+            if column_variant is not None and not closed:
+                found, at = of_variants[column_variant.number], column - column_variant.root.number
+            for data in (*found.file[at : at + 1], *(stripe[at] for stripe in found.stripes)):
+                decode(data, "column statistics")
+                self.nulls.check_statistics(column, data)
+                self.digest.add("unopened" if closed else "statistics", data)
+
+    def _key(self, variant: Variant, wrapped: bytes) -> LocalKey:
+        if self.keys is None:
+            raise ConfigError(f"{self.file.name}: the file is encrypted and no key is given; pass retrieve_key")
+        return self.keys.open(variant, wrapped)
+
+    def _stripe(self, stripe: Stripe, clear: Statistics) -> None:
+        footer = read_stripe_footer(self.file, self.tail, stripe)
+        self.digest.add("layout", stripe.rows, footer.message.text(FOOTER_TIMEZONE) or "")
+        if self.encryption is not None:
+            for note in check_masked(
+                self.file, self.tail, self.encryption, footer, clear, will_be_rewritten=self.will_be_rewritten
+            ):
+                self.notes[note] = None
+        for stream in sorted(footer.streams, key=lambda stream: (stream.column, stream.kind)):
+            if stream.variant is None or stream.variant not in self.purged:
+                self._stream(stripe, stream)
+        self.nulls.finish_stripe(stripe)
+        for column in range(len(self.tail.columns)):
+            part = "unopened" if self._is_dark(self._variant(column)) else "streams"
+            self.digest.add(part, *self._encodings(footer, column))
+
+    def _encodings(self, footer: StripeFooter, column: int) -> Iterator[bytes]:
+        """Yield the encoding of a column as readers with the keys see it; for a dark column, that in clear too."""
+        variant = self._variant(column)
+        if variant is None or self._is_dark(variant):
+            yield footer.encodings[column].encode()
+        if variant is not None:
+            yield footer.variant_encodings[variant.number][column - variant.root.number].encode()
+
+    def _stream(self, stripe: Stripe, stream: Stream) -> None:
+        """Read and check one stream; digest it if readers with the keys use it, or if it is of a dark column."""
+        closed = stream.variant is not None and stream.variant in self.dark
+        cipher = None if closed else self._cipher(stripe, stream)
+        self.streams += 1
+        what = f"stripe {stripe.number}, {stream}"
+        part = self._part(stream, closed=closed)
+        digest = None if part is None else self.digest.open_stream(part)
+        check = None if closed or part in self.inflated else ChunkCheck(self.tail.compression, what)
+        small = bytearray()
+        for piece in read_pieces(self.file, stream, cipher):
+            if digest is not None:
+                digest.update(piece)
+            if check is not None:
+                check.feed(piece)
+            if stream.kind == ROW_INDEX or (stream.kind == PRESENT and self.nulls.has(stream.column)):
+                small += piece
+        if check is not None:
+            check.finish()
+        if stream.kind == ROW_INDEX and not closed:
+            self._row_index(stripe, bytes(small), what)
+        if part in STREAMS_SEEN:
+            self.nulls.check_stream(stream, bytes(small))
+        if part is not None and digest is not None:
+            self.digest.add(part, stripe.number, stream.column, stream.kind, stream.length, digest.digest())
+
+    def _cipher(self, stripe: Stripe, stream: Stream) -> StreamCipher | None:
+        if stream.variant is None or self.encryption is None:
+            return None
+        self.decrypted += 1
+        key = self._key(self.encryption.variants[stream.variant], stripe.local_keys[stream.variant])
+        return key.stream(stream.column, stream.kind, stripe.id)
+
+    def _part(self, stream: Stream, *, closed: bool) -> str | None:
+        """Return the part of the digests that a stream belongs to; None if a rewrite may change or omit the stream."""
+        variant, is_filter = self._variant(stream.column), stream.kind in BLOOM_FILTERS
+        if is_filter and stream.column in self.loses_filters and not closed:
+            return None
+        if self._is_dark(variant):
+            return "unopened"
+        if (None if variant is None else variant.number) != stream.variant:
+            return None
+        return "bloom_filters" if is_filter else "streams"
+
+    def _row_index(self, stripe: Stripe, raw: bytes, what: str) -> None:
+        content = self.tail.compression.inflate(raw, what)
+        entries = decode(content, what, max_fields=max(MAX_FIELDS, self.file.size)).read_repeated(1)
+        expected = -(-stripe.rows // self.tail.stride) if self.tail.stride else 0
+        if self.tail.stride and len(entries) != expected:
+            raise FormatError(f"{what} has {len(entries)} entries; expected {expected}")
+
+
+def digest_dark_variant(file: Input, tail: Tail, variant: Variant, start: int, digest: ContentDigest) -> None:
+    """Digest a variant's wrapped keys, the numbers in the IVs of its streams, its mask and its encrypted statistics.
+
+    If they and the streams are equal in two files, a reader with the key would see the same values in both.
+
+    Args:
+        file: the open file.
+        tail: its tail.
+        variant: one of its variants.
+        start: the offset of its stripe statistics.
+        digest: everything is added to its part ``unopened``.
+
+    Raises:
+        FormatError, StorageError: as `Input.read`.
+    """
+    key, root = variant.key, variant.root.number
+    digest.add("unopened", root, key.name, key.version, key.algorithm, variant.encrypted_key, tail.footer_id)
+    mask = None if tail.encryption is None else tail.encryption.mask_of(variant)
+    digest.add("unopened", *(() if mask is None else (mask.name, *mask.parameters)))
+    for stripe in tail.stripes:
+        digest.add("unopened", stripe.id, stripe.local_keys[variant.number])
+    digest.add("unopened", variant.file_statistics or b"")
+    for column, length in variant.stripe_statistics:
+        digest.add("unopened", column, file.read(start, length, f"stripe statistics of column {column}"))
+        start += length

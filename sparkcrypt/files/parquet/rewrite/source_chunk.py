@@ -1,0 +1,243 @@
+"""Reads the column chunks of a source file: decrypted metadata, pages, indexes and Bloom filters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.files.parquet.file.columns import ColumnCrypto
+from sparkcrypt.files.parquet.file.footer import MAGIC_BYTES, Footer, known_aad
+from sparkcrypt.files.parquet.file.keys import FileCiphers
+from sparkcrypt.files.parquet.file.modules import ModuleType
+from sparkcrypt.files.parquet.file.schema import LeafLevels, Path, leaf_levels, leaf_types
+from sparkcrypt.files.parquet.pages.chunk import ChunkKey, chunk_range
+from sparkcrypt.files.parquet.pages.claimed_regions import PartName
+from sparkcrypt.files.parquet.pages.leniency import (
+    check_in_this_file,
+    check_redacted,
+    check_type,
+    order_row_groups,
+    whole_chunk,
+)
+from sparkcrypt.files.parquet.rewrite.page_stream import Bytes, EncryptedPages, PageSource, PlainPages
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import BloomFilterHeader, ColumnChunk, ColumnMetaData
+from sparkcrypt.files.source import Input
+from sparkcrypt.schema import join_dotted
+
+_INDEX_FIELDS = {
+    ModuleType.COLUMN_INDEX: (ColumnChunk.column_index_offset.key, ColumnChunk.column_index_length.key),
+    ModuleType.OFFSET_INDEX: (ColumnChunk.offset_index_offset.key, ColumnChunk.offset_index_length.key),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceChunk:
+    """A readable column chunk.
+
+    ``part`` is its name in messages; ``metadata`` is a copy that may be changed; ``key`` is None if the chunk is not
+    encrypted; ``limit`` is the offset of the footer; ``rows`` is the row group's number of rows, each of which may have
+    any number of values if the leaf is ``repeated``.
+    """
+
+    file: Input = field(repr=False)
+    limit: int
+    path: Path
+    part: PartName
+    chunk: ColumnChunk = field(repr=False)
+    metadata: ColumnMetaData = field(repr=False)
+    key: ChunkKey | None = field(repr=False)
+    rows: int
+    repeated: bool
+
+    @property
+    def name(self) -> str:
+        """The name of the chunk in messages."""
+        return str(self.part)
+
+    def range(self) -> tuple[int, int]:
+        """Return the start and end of its pages.
+
+        Raises:
+            FormatError: they are not inside the file's data.
+        """
+        return chunk_range(self.metadata, self.limit, self.part)
+
+    def page_source(self) -> PageSource:
+        """Return a reader of its pages."""
+        start, end = self.range()
+        if self.key is None:
+            return PlainPages(self.file, start, end, self.name)
+        return EncryptedPages(self.file, start, end, self.key)
+
+    def index(self, module: ModuleType) -> bytes | None:
+        """Return its column index or offset index as serialised, or None if it has none.
+
+        Raises:
+            FormatError: it has an offset without a length or the reverse, or they are not inside the file's data.
+            VerificationError: it does not authenticate.
+        """
+        offset, length = (self.chunk.struct.get(key) for key in _INDEX_FIELDS[module])
+        what = f"the {module.name.lower().replace('_', ' ')} of {self.name}"
+        if offset is None and length is None:
+            return None
+        if not isinstance(offset, int) or not isinstance(length, int):
+            raise FormatError(f"{what} has an offset or a length; expected both")
+        if offset < MAGIC_BYTES or length < 0 or offset + length > self.limit:
+            raise FormatError(
+                f"{what} is {length} bytes at offset {offset}; expected inside {MAGIC_BYTES} to {self.limit}"
+            )
+        data = self.file.read(offset, length, what)
+        return data if self.key is None else self.key.open(data, module)
+
+    def bloom_filter(self, end: int | None = None) -> tuple[bytes, bytes] | None:
+        """Return the header and the bit set of its Bloom filter, or None if it has none.
+
+        Args:
+            end: the offset of the next part of the file, which it must not exceed.
+
+        Raises:
+            FormatError: it is not inside the file's data, overlaps another part, or the lengths do not fit.
+            VerificationError: it does not authenticate.
+        """
+        offset = self.metadata.bloom_filter_offset
+        if not offset:
+            return None
+        what = f"the Bloom filter of {self.name}"
+        if not MAGIC_BYTES <= offset <= self.limit:
+            raise FormatError(f"{what} is at offset {offset}; expected inside {MAGIC_BYTES} to {self.limit}")
+        data = Bytes(self.file, offset, self.limit if end is None else end)
+        if self.key is None:
+            header = data.struct(what)
+            size = BloomFilterHeader(header).num_bytes
+            found = encode_struct(header), bytes(data.take(size, what))
+            self._check_filter_length(data.position - offset, what)
+            return found
+        serialised = self.key.open(data.module(what), ModuleType.BLOOM_FILTER_HEADER)
+        bits = self.key.open(data.module(what), ModuleType.BLOOM_FILTER_BITSET)
+        header, end = decode_struct(serialised)
+        if BloomFilterHeader(header).num_bytes != len(bits):
+            raise FormatError(f"{what} has {len(bits)} bytes; expected {BloomFilterHeader(header).num_bytes}")
+        self._check_filter_length(data.position - offset, what)
+        return serialised[:end], bits
+
+    def _check_filter_length(self, found: int, what: str) -> None:
+        length = self.metadata.bloom_filter_length
+        if length is not None and found != length:
+            raise FormatError(f"{what} takes {found} bytes; expected {length}")
+
+
+def source_chunks(
+    file: Input, footer: Footer, ciphers: FileCiphers | None, dark: Collection[Path] = ()
+) -> Iterator[Iterator[SourceChunk]]:
+    """Yield for each row group its column chunks in schema order.
+
+    Args:
+        file: the file.
+        footer: its decrypted footer.
+        ciphers: of its keys; None for a plaintext file.
+        dark: columns that are left out, since their keys cannot be opened.
+
+    Raises:
+        FormatError: two row groups have the same ordinal, so that pages of one would pass for the other's; or a chunk
+            is in another file, or its metadata is missing or does not fit.
+        VerificationError: encrypted metadata does not authenticate.
+        ConfigError: a column is encrypted and no key is given.
+    """
+    assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
+    types, levels = leaf_types(footer.metadata), leaf_levels(footer.metadata)
+    leaves = [_leaf(*known) for known in zip(footer.columns, types, levels, strict=True)]
+    for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
+        yield _chunks(file, footer, ciphers, leaves, _Group(group.columns, group.num_rows, number, ordinal), dark)
+
+
+def column_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None, column: int) -> Iterator[SourceChunk]:
+    """Yield one leaf's chunk of each row group; no other leaf's key is requested.
+
+    Args:
+        file: the file.
+        footer: its decrypted footer.
+        ciphers: of its keys; None for a plaintext file.
+        column: the leaf's index in the schema.
+
+    Raises:
+        FormatError, VerificationError, ConfigError: as `source_chunks`, of this leaf.
+    """
+    assert footer.metadata is not None and footer.columns is not None  # noqa: S101 - the caller has read the footer
+    leaf = _leaf(footer.columns[column], leaf_types(footer.metadata)[column], leaf_levels(footer.metadata)[column])
+    for number, (group, ordinal) in enumerate(order_row_groups(footer.metadata, encrypted=footer.mode != "plaintext")):
+        found = _Group(group.columns, group.num_rows, number, ordinal)
+        check_in_this_file(found.columns[column], PartName(leaf[1], number))
+        yield _open_chunk(file, footer, ciphers, leaf, found, column)
+
+
+class _Group(NamedTuple):
+    """The chunks of a row group, its rows, its index in the footer, and the ordinal in its modules' AADs.
+
+    The chunks are kept, since a footer makes views of all of them each time that it is asked for them.
+    """
+
+    columns: tuple[ColumnChunk, ...]
+    rows: int
+    number: int
+    ordinal: int
+
+
+_Leaf: TypeAlias = tuple[ColumnCrypto, str, int, bool]
+"""A leaf: its encryption, its path as text, its physical type, whether it is repeated."""
+
+
+def _leaf(column: ColumnCrypto, kind: int, level: LeafLevels) -> _Leaf:
+    return column, join_dotted(column.path), kind, level.repetition > 0
+
+
+def _chunks(
+    file: Input,
+    footer: Footer,
+    ciphers: FileCiphers | None,
+    leaves: list[_Leaf],
+    group: _Group,
+    dark: Collection[Path],
+) -> Iterator[SourceChunk]:
+    for column, (chunk, leaf) in enumerate(zip(group.columns, leaves, strict=True)):
+        check_in_this_file(chunk, PartName(leaf[1], group.number))
+        if leaf[0].path not in dark:
+            yield _open_chunk(file, footer, ciphers, leaf, group, column)
+
+
+def _open_chunk(
+    file: Input, footer: Footer, ciphers: FileCiphers | None, leaf: _Leaf, group: _Group, column: int
+) -> SourceChunk:
+    """Open the metadata of one leaf's chunk in a row group, and check that it fits the leaf."""
+    crypto, path, kind, repeated = leaf
+    chunk, name = group.columns[column], PartName(path, group.number)
+    key = _key(footer, ciphers, crypto, group.ordinal, column) if crypto.encrypted else None
+    metadata = _metadata(file, footer, chunk, key, name)
+    check_type(metadata, kind, name)
+    return SourceChunk(file, footer.offset, crypto.path, name, chunk, metadata, key, group.rows, repeated)
+
+
+def _key(footer: Footer, ciphers: FileCiphers | None, crypto: ColumnCrypto, ordinal: int, column: int) -> ChunkKey:
+    if ciphers is None or footer.algorithm is None:
+        raise ConfigError(f"column {join_dotted(crypto.path)} is encrypted and no key is given; pass retrieve_key")
+    owner = (crypto.path, crypto.key_metadata) if crypto.own_key else (None, footer.footer_key_metadata)
+    return ChunkKey(ciphers.cipher(*owner), known_aad(footer), footer.algorithm, crypto.path, ordinal, column)
+
+
+def _metadata(file: Input, footer: Footer, chunk: ColumnChunk, key: ChunkKey | None, name: PartName) -> ColumnMetaData:
+    """Return the chunk's metadata, from its encrypted form if it has one, since the form in clear is then redacted."""
+    framed, clear = chunk.encrypted_column_metadata, chunk.meta_data
+    if key is not None and framed is not None:
+        sealed = ColumnMetaData(decode_struct(key.open(framed, ModuleType.COLUMN_META_DATA))[0])
+        if clear is not None:
+            check_redacted(clear, sealed, name)
+        return sealed
+    if clear is None:
+        raise FormatError(f"{name} has no metadata; expected it in clear or encrypted")
+    if key is None:
+        writer = None if footer.metadata is None else footer.metadata.created_by
+        clear = whole_chunk(file, clear, footer.offset, writer, name)
+    return ColumnMetaData(Struct(clear.struct))

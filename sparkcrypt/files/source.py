@@ -1,0 +1,191 @@
+"""Opens the sources of Parquet files, and reads ranges of them that are checked against the file's size."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
+
+from sparkcrypt.errors import FormatError, StorageError, UnsupportedFileError, VerificationError
+from sparkcrypt.files.access_rights import PRIVATE, FileAccess, access_of
+from sparkcrypt.files.small_files import Beside, beside_on, beside_path, beside_stream
+from sparkcrypt.regular_files import open_descriptor
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+Source: TypeAlias = Union[str, "os.PathLike[str]", "tuple[FileSystem, str]", BinaryIO, bytes]
+"""A path, a (pyarrow filesystem, path), an open seekable binary file (left open), or a whole file's bytes."""
+
+_NOT_A_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError)
+"""Errors of opening that mean there is no such file; no other error is evidence about the file."""
+
+
+class Input:
+    """A file of known name and size, read by ranges.  Its messages do not name the file: `naming` adds the name."""
+
+    __slots__ = ("_buffer", "_file", "access", "beside", "descriptor", "name", "size")
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        name: str,
+        size: int,
+        descriptor: int | None = None,
+        access: FileAccess | None = None,
+        beside: Beside | None = None,
+    ) -> None:
+        self._file = file
+        self._buffer = bytearray()
+        self.name = name
+        self.size = size
+        self.descriptor = descriptor
+        """The descriptor of an unbuffered local file, else None."""
+        self.access = access
+        """The access rights of files made from it; None if it is not a stored file."""
+        self.beside = beside
+        """Access to the other files in its folder; None if the folder is not known."""
+
+    def read(self, offset: int, length: int, what: str) -> bytes:
+        """Return the bytes of a range.
+
+        Raises:
+            FormatError: the range is not inside the file, or the file became shorter.
+            StorageError: the storage failed.
+        """
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise FormatError(
+                f"{what} is said to be {length} bytes at offset {offset}; expected inside the file's {self.size} bytes"
+            )
+        try:
+            self._file.seek(offset)
+            data = self._file.read(length)
+            while len(data) < length and (more := self._file.read(length - len(data))):
+                data += more
+        except OSError as error:
+            raise _make_unreachable_error(error, offset) from error
+        if len(data) != length:
+            raise FormatError(
+                f"ends at offset {offset + len(data)}; expected {self.size} bytes, so it changed while it was read"
+            )
+        return data
+
+    def read_into(self, offset: int, target: memoryview, what: str) -> None:
+        """Read the bytes of a range into a buffer.
+
+        Raises:
+            FormatError, StorageError: as `read`.
+        """
+        read = getattr(self._file, "readinto", None)
+        if read is None or offset < 0 or offset + len(target) > self.size:
+            target[:] = self.read(offset, len(target), what)
+            return
+        done = 0
+        try:
+            self._file.seek(offset)
+            while done < len(target) and (count := read(target[done:])):
+                done += count
+        except OSError as error:
+            raise _make_unreachable_error(error, offset) from error
+        if done != len(target):
+            raise FormatError(
+                f"ends at offset {offset + done}; expected {self.size} bytes, so it changed while it was read"
+            )
+
+    def buffer(self, length: int) -> memoryview:
+        """Return a buffer of at least this length; the previous one is reused if it is long enough."""
+        if len(self._buffer) < length:
+            self._buffer = bytearray(length)
+        return memoryview(self._buffer)
+
+
+@contextmanager
+def open_source(source: Source) -> Iterator[Input]:
+    """Open a source for the duration of a ``with`` block.
+
+    Raises:
+        FormatError: it does not exist, or is not a file.
+        StorageError: it cannot be reached.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        with _open_path(os.fspath(source)) as file:
+            descriptor = file.fileno()
+            size = os.fstat(descriptor).st_size
+            path = os.fspath(source)
+            yield Input(file, path, size, descriptor, access_of(descriptor), beside_path(path))
+    elif isinstance(source, tuple):
+        with _open_on(*source) as native:
+            try:
+                size = native.size()
+            except OSError as error:
+                raise StorageError(f"{source[1]}: {_MAY_BE_RIGHT.format(error)}") from error
+            yield Input(native, source[1], size, access=_stored_access(*source), beside=beside_on(*source))
+    elif isinstance(source, bytes):
+        yield Input(io.BytesIO(source), "<bytes>", len(source))
+    else:
+        name, size = str(getattr(source, "name", "<file>")), source.seek(0, io.SEEK_END)
+        yield Input(source, name, size, beside=beside_stream(source))
+
+
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Prefix the messages of errors about a file's content, raised inside the ``with`` block, with the file's name."""
+    try:
+        yield
+    except (FormatError, StorageError, VerificationError) as error:
+        if type(error) not in (FormatError, StorageError, UnsupportedFileError, VerificationError):
+            raise
+        raise type(error)(f"{file}: {error}") from error
+
+
+def _open_path(path: str) -> BinaryIO:
+    try:
+        descriptor = open_descriptor(path, os.O_RDONLY, follow_link=True)  # its caller names it; listings refuse links
+        return os.fdopen(descriptor, "rb", buffering=0)
+    except _NOT_A_FILE as error:
+        raise FormatError(
+            f"{path}: cannot be opened: {getattr(error, 'strerror', None) or error}; give the path of a Parquet file"
+        ) from error
+    except OSError as error:
+        raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error.strerror or error)}") from error
+
+
+def _open_on(filesystem: FileSystem, path: str) -> Any:
+    try:
+        return filesystem.open_input_file(path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, _NOT_A_FILE) or _is_folder(filesystem, path):
+            raise FormatError(
+                f"{path}: cannot be opened: {error}; give the path of a Parquet file on that file system"
+            ) from error
+        raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error)}") from error
+
+
+def _stored_access(filesystem: FileSystem, path: str) -> FileAccess:
+    """Return the access rights of a file; those of a private file if its file system cannot report them."""
+    mode_of = getattr(getattr(filesystem, "handler", None), "mode_of", None)
+    try:
+        if filesystem.type_name == "local":
+            status = os.stat(path)  # noqa: PTH116 - as pyarrow names it
+            return FileAccess(status.st_mode & 0o777, status.st_uid, status.st_gid)
+        return PRIVATE if mode_of is None else FileAccess(mode_of(path))
+    except OSError as error:
+        raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error)}") from error
+
+
+def _is_folder(filesystem: FileSystem, path: str) -> bool:
+    from pyarrow.fs import FileType
+
+    try:
+        return bool(filesystem.get_file_info(path).type == FileType.Directory)
+    except (OSError, ValueError):
+        return False
+
+
+_MAY_BE_RIGHT = "cannot be reached: {}; that says nothing of the file: see that its storage answers and lets you read"
+
+
+def _make_unreachable_error(error: OSError, offset: int) -> StorageError:
+    return StorageError(f"at offset {offset} it {_MAY_BE_RIGHT.format(error)}")

@@ -1,0 +1,67 @@
+"""Runs orders on Spark's executors: batches of orders in, batches of outcomes out (``DataFrame.mapInArrow``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sparkcrypt.files.open_places import Settings
+from sparkcrypt.files.orders import FileOutcome, KeySettings, Order, order_from_dict
+from sparkcrypt.files.parquet import folders_synced_once
+from sparkcrypt.files.rewrite import failure, rewrite
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+OUTCOME_SCHEMA = "outcome string"
+FILES_A_TASK = 50
+BYTES_A_TASK = 16 << 20
+"""A task costs as much as some tens of small files, so only a file that is not small gets a task of its own."""
+
+
+def share_out(lengths: Sequence[int]) -> list[range]:
+    """Return the orders of each task: consecutive ones, up to `FILES_A_TASK` files and `BYTES_A_TASK` bytes.
+
+    Args:
+        lengths: of the files, in bytes, in the order of the orders.
+    """
+    tasks: list[range] = []
+    start, total = 0, 0
+    for place, length in enumerate(lengths):
+        if place > start and (place - start == FILES_A_TASK or total + length > BYTES_A_TASK):
+            tasks.append(range(start, place))
+            start, total = place, 0
+        total += length
+    return [*tasks, range(start, len(lengths))] if lengths else []
+
+
+def rewriter(
+    tasks: Iterable[Iterable[Order]], keys: KeySettings, settings: Settings
+) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    """Return a function for ``mapInArrow`` over a column ``id``, whose values are indices into ``tasks``."""
+    texts = tuple(tuple(json.dumps(order.to_dict()) for order in orders) for orders in tasks)
+    return partial(_run, texts, keys.to_json(), dict(settings))
+
+
+def _run(
+    tasks: tuple[tuple[str, ...], ...], keys: str, settings: Settings, batches: Iterable[RecordBatch]
+) -> Iterator[RecordBatch]:
+    import pyarrow as pa
+
+    key_settings = KeySettings.from_json(keys)
+    for batch in batches:
+        for place in batch.column(0).to_pylist():
+            orders = [order_from_dict(json.loads(text)) for text in tasks[place]]
+            outcomes = _carry_out(orders, key_settings, settings)
+            yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json() for outcome in outcomes]})
+
+
+def _carry_out(orders: Sequence[Order], keys: KeySettings, settings: Settings) -> list[FileOutcome]:
+    """Carry out the orders of one task; the targets' folders are synced once, before any outcome is returned."""
+    try:
+        with folders_synced_once():
+            return [rewrite(order, keys, settings) for order in orders]
+    except OSError as error:
+        return [failure(order, error) for order in orders]

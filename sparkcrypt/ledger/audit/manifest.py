@@ -1,0 +1,232 @@
+"""The list of a table's files in its audit, used to detect deleted, replayed and foreign files.
+
+Nothing in a Parquet file shows that it is the newest version under its name, or that another file should be beside it.
+The audit's entries name every file that runs have put into use, with a keyed digest of its length and footer (whose
+file-unique value distinguishes versions), or of a whole ORC file; the entries and their order are authenticated.  Where
+a writer has replaced all files of a unit since, the entry of the pass that found that names the writer's files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.audit.audit import audit_entries, journalled_head, verify_audit
+from sparkcrypt.ledger.audit.evidence import DigestSecret
+from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
+from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.unit import SourceFile, Unit
+from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+REPLACED = "replaced"
+"""``what`` of the entry that a unit's files were replaced by a writer, or dropped; it lists those that are there."""
+GONE, CUT_OFF = "new files are gone", "a swap was cut off"
+LISTED_GONE, REPLAYED = "listed files are gone", "earlier files are there again"
+"""Kinds of problems: of a run's new files, and of units whose files may not replace those of the list."""
+_SETS = ("encrypt", "roll back", REPLACED)
+"""Kinds of entries that list all of a unit's files; other kinds add files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """One file in the audit; ``secret`` is the record of the secret key of its digest."""
+
+    path: str
+    length: int
+    digest: str
+    secret: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Manifest:
+    """The files that an audit lists, of each unit by its partition path, empty for a table without partitions.
+
+    Attributes:
+        listed: partition path -> path below the unit -> file.
+        earlier: partition path -> length -> the files of that length that entries name, whether still listed or not.
+        runs: partition path -> the last run that put files of the unit into use.
+        secret: the record of the secret of the last digests that a pass has made; empty if none has made any.
+        beside: partition path -> path below the unit -> length, of files that passes saw beside all listed ones.
+    """
+
+    listed: dict[str, dict[str, ManifestFile]] = field(default_factory=dict)
+    earlier: dict[str, dict[int, list[ManifestFile]]] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+    secret: Mapping[str, str] = field(default_factory=dict)
+    beside: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        """Take one entry of the audit, after all earlier ones."""
+        unit, changes = entry.get("unit") or {}, entry.get("changes") or ()
+        name = str(unit.get("unit", ""))
+        partition = name if "=" in name and "/" not in name.partition("=")[0] else ""
+        secret = (entry.get("digests") or {}).get("secret", {})
+        old, new = (_list_files(changes, side, secret) for side in ("sources", "targets"))
+        for file in (*old.values(), *new.values()):
+            self.earlier.setdefault(partition, {}).setdefault(file.length, []).append(file)
+        listed = self.listed.get(partition, {})
+        if entry["what"] == REPLACED:
+            self.secret = secret or self.secret
+        elif new:
+            self.runs[partition] = str(entry["why"]["run_id"])
+        if entry["what"] in _SETS or _is_decided(unit, (LISTED_GONE, REPLAYED), "new"):
+            self.beside.pop(partition, None)
+            self.listed[partition] = {**(_find_lost(listed, old) if entry["what"] == "encrypt" else {}), **new}
+        elif _is_decided(unit, (GONE,), "new"):
+            self.listed[partition] = _leave_out_gone(listed, unit)
+        elif entry["what"] == "resolve" and (unit.get("keep") == "old" or _is_decided(unit, (CUT_OFF,), "new")):
+            self.listed[partition] = {}  # what is there is right, and the next run lists what it makes of that
+        elif new:
+            self.listed.setdefault(partition, {}).update(new)
+
+
+class Digests:
+    """The digests of files under the secrets of entries; each secret is opened when it is first needed."""
+
+    def __init__(self, files: HadoopFiles, service: KeyService) -> None:
+        self._files, self._service = files, service
+        self._secrets: dict[str, DigestSecret] = {}
+        self._made: dict[tuple[str, str], str | None] = {}
+
+    def are_equal(self, file: SourceFile, known: ManifestFile) -> bool:
+        """Tell whether a file is the one that an entry names.
+
+        Raises:
+            KeyServiceError: the secret cannot be opened.
+        """
+        return file.length == known.length and self._make(file.path, known.secret) == known.digest
+
+    def open_secret(self, record: Mapping[str, str]) -> DigestSecret:
+        """Return the secret of which an entry has the record.
+
+        Raises:
+            KeyServiceError: it cannot be unwrapped.
+        """
+        wrapped, key_id = record["wrapped"], record["key_id"]
+        if wrapped not in self._secrets:
+            self._secrets[wrapped] = DigestSecret(key_id, wrapped, self._service.unwrap(key_id, wrapped))
+        return self._secrets[wrapped]
+
+    def _make(self, path: str, record: Mapping[str, str]) -> str | None:
+        made = (path, record["wrapped"])
+        if made not in self._made:
+            try:
+                with self._files.open(path) as stream:
+                    self._made[made] = self.open_secret(record).of_file(stream)
+            except FormatError:
+                self._made[made] = None
+        return self._made[made]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestCheck:
+    """The differences between a table's files and its manifest.
+
+    Attributes:
+        files: the number of files in the manifest.
+        missing: listed files that do not exist: deleted, or replaced by a writer that overwrote the unit.
+        changed: listed files with another length or digest: replayed, or altered.
+        unlisted: existing files that are not listed: written since by a legitimate writer, or foreign.
+    """
+
+    files: int
+    missing: tuple[str, ...]
+    changed: tuple[str, ...]
+    unlisted: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every listed file exists and is unchanged."""
+        return not self.missing and not self.changed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {
+            "files": self.files,
+            "missing": list(self.missing),
+            "changed": list(self.changed),
+            "unlisted": list(self.unlisted),
+        }
+
+
+def read_manifest(store: StateStore, table_id: str, service: KeyService, policy: Policy) -> Manifest:
+    """Verify a table's audit and return the files that it lists.
+
+    The paths are relative, since a table that was renamed, or moved with all of its files, keeps them.
+
+    Raises:
+        ConfigError: the table has no audit.
+        VerificationError: the audit was changed or cut.
+        KeyServiceError: its keys cannot be unwrapped.
+    """
+    expected = journalled_head(store, table_id)
+    if not store.list(f"audit/{table_id}/"):
+        verify_audit(store, table_id, check_mac=lambda *_: 0, expected=[expected] if expected else [])
+        raise ConfigError("there is no audit of this table in the policy's state directory; a run makes it")
+    mac = open_mac(store, table_id, service, MasterKeys.of(policy))
+    verify_audit(store, table_id, check_mac=mac.check, expected=[expected] if expected else [])
+    manifest = Manifest()
+    for entry in audit_entries(store, table_id):
+        manifest.take(entry.entry)
+    return manifest
+
+
+def check_manifest(digests: Digests, manifest: Manifest, units: Iterable[Unit]) -> ManifestCheck:
+    """Compare the current files of units with the manifest; the files of units that no run swapped are unlisted.
+
+    Args:
+        digests: of the files.
+        manifest: from `read_manifest`.
+        units: the units to check; a partition of the manifest that no longer exists is a unit without files.
+    """
+    missing: list[str] = []
+    changed: list[str] = []
+    unlisted: list[str] = []
+    count = 0
+    for unit in units:
+        listed_files = dict(manifest.listed.get(unit.partition_path, {}))
+        count += len(listed_files)
+        for place, file in by_place(unit.location, unit.folders).items():
+            listed = listed_files.pop(place, None)
+            if listed is None:
+                unlisted.append(file.path)
+            elif not digests.are_equal(file, listed):
+                changed.append(file.path)
+        missing.extend(lost.path for lost in listed_files.values())
+    return ManifestCheck(count, tuple(missing), tuple(changed), tuple(unlisted))
+
+
+def _find_lost(listed: Mapping[str, ManifestFile], sources: Mapping[str, ManifestFile]) -> dict[str, ManifestFile]:
+    """Return the listed files that a run did not find while it found others of them: nobody has replaced the unit."""
+    found = {(place, file.length) for place, file in sources.items()}
+    lost = {place: file for place, file in listed.items() if (place, file.length) not in found}
+    return {} if len(lost) == len(listed) else lost
+
+
+def _leave_out_gone(listed: Mapping[str, ManifestFile], unit: Mapping[str, Any]) -> dict[str, ManifestFile]:
+    """Return the listed files without those of which a person has said that they should be gone."""
+    there = (unit.get("listing") or {}).get("new")
+    if there is None:  # the journal of their run was not trusted
+        return {place: file for place, file in listed.items() if place not in unit["gone"]}
+    kept = {(str(place), int(length)) for place, length in there}
+    return {place: file for place, file in listed.items() if (place, file.length) in kept}
+
+
+def _is_decided(unit: Mapping[str, Any], kinds: tuple[str, ...], keep: str) -> bool:
+    """Tell whether an entry is a person's decision on a problem of one of these kinds."""
+    return unit.get("kind") in kinds and unit.get("keep") == keep
+
+
+def _list_files(changes: Iterable[Mapping[str, Any]], side: str, secret: Mapping[str, str]) -> dict[str, ManifestFile]:
+    return {
+        f"{change['folder']}/{str(file['path']).rpartition('/')[2]}".lstrip("/"): ManifestFile(
+            str(file["path"]), int(file["bytes"]), str(file["digest"]), secret
+        )
+        for change in changes
+        for file in change[side]
+    }

@@ -1,0 +1,272 @@
+"""Scan of tables for the data under each master key, by the footers of their files.
+
+A repeated scan lists every file again but reads only the footers of new or changed files, so that it can be repeated
+right before each deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import TypeAlias
+
+from sparkcrypt.errors import PlanError, SparkcryptError
+from sparkcrypt.files.footers import FooterFacts, Found
+from sparkcrypt.files.parquet import FileSummary
+from sparkcrypt.ledger.unit import SourceFile, Unit, list_unit, partition_of
+from sparkcrypt.policy.key_retention import is_past_retention
+from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.footers import FooterReader
+from sparkcrypt.runs.table.match_columns import ColumnMatcher
+from sparkcrypt.runs.table.scan import FILES_AT_ONCE
+from sparkcrypt.runs.table.target import CatalogTarget
+from sparkcrypt.schema import Path, join_dotted
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.tags.lineage_note import ColumnLineage, is_below
+
+_Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
+
+
+@dataclass(slots=True)
+class KeyPlace:
+    """The data of one table under one master key.
+
+    Attributes:
+        table: the table's name.
+        partitions: the paths of the partitions; the table's name if it has none.
+        columns: the dotted paths of the columns.
+        amount: the files with a column under the key.
+        rows: the number of rows in these files.
+        out_of_bucket: descriptions of data under the key that do not belong to its bucket, as the keys of a dict.
+        readable: description -> number of files, of data that belong to its bucket and are not under the key.
+        late: key of late data -> number of files, of data that were written under it after this key was shredded.
+    """
+
+    table: str
+    partitions: set[str] = field(default_factory=set)
+    columns: set[str] = field(default_factory=set)
+    amount: Amount = field(default_factory=Amount)
+    rows: int = 0
+    out_of_bucket: dict[str, None] = field(default_factory=dict)
+    readable: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The keys and the lineage in a footer; files of one job share one object."""
+
+    footer_key: str | None
+    columns: _Columns | None
+    lineage: tuple[ColumnLineage, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the columns are known, with the master key of every encrypted one."""
+        return self.columns is not None and all(key_id for _, encrypted, key_id in self.columns if encrypted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    length: int
+    modified_ms: int
+    shape: _Shape
+    rows: int
+
+
+class TableScan:
+    """A scan of one table's files, by their footers.
+
+    Args:
+        target: the table.
+        files: the file system.
+        reader: reads footers.
+        selected: whether the operator selected the table; others are scanned for further data under the same keys.
+
+    Attributes:
+        places: key id -> the data under it, or belonging to it by the plan, at the last `look`.
+        unread: the number of files whose keys are not known, and the first of their errors.
+        derived: source table or folder, and column as noted -> leaf of this table derived from it, and its key or None
+            -> number of files.
+        without_key: column -> partition with files -> why the plan gives the column no key there.
+    """
+
+    def __init__(self, target: CatalogTarget, files: HadoopFiles, reader: FooterReader, *, selected: bool) -> None:
+        self.target, self.selected = target, selected
+        self._files, self._reader = files, reader
+        self._seen: dict[str, _Seen] = {}
+        self._shapes: dict[_Shape, _Shape] = {}
+        self.places: dict[str, KeyPlace] = {}
+        self.unread: tuple[int, str] = (0, "")
+        self.derived: dict[tuple[str, str], dict[tuple[str, str | None], int]] = {}
+        self.without_key: dict[str, dict[str, str]] = {}
+        self._matcher = ColumnMatcher(target.plan)
+        self._planned = {column.path: column for column in target.plan.columns}
+        self._now = datetime.now(timezone.utc)
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.target.name
+
+    @property
+    def files(self) -> int:
+        """The number of files of which the keys are known."""
+        return len(self._seen)
+
+    def look(self) -> None:
+        """List every file, and read the footers of those that are new or changed.
+
+        Raises:
+            SparkcryptError: the table cannot be listed.
+        """
+        before, self._seen = self._seen, {}
+        self.places, self.unread, self.derived, self.without_key = {}, (0, ""), {}, {}
+        batch: list[Unit] = []
+        for unit in self.target.units(None):
+            batch.append(list_unit(self._files, unit))
+            if sum(len(listed.files) for listed in batch) >= FILES_AT_ONCE:
+                self._take(batch, before)
+                batch = []
+        self._take(batch, before)
+
+    def _take(self, units: list[Unit], before: Mapping[str, _Seen]) -> None:
+        sources = [file for unit in units for file in unit.files]
+        new = [file for file in sources if not _is_same(before.get(file.path), file)]
+        found: Mapping[str, Found] = self._reader.read(new) if new else {}
+        for unit in units:
+            for folder in unit.folders:
+                values, partition = partition_of(unit, folder), unit.partition_path or unit.name
+                expected = self._expect(values, partition) if folder.files else {}
+                for file in folder.files:
+                    kept = self._update_seen(file, before, found)
+                    if kept is not None:
+                        self._count(partition, values, expected, file, kept)
+
+    def _update_seen(self, file: SourceFile, before: Mapping[str, _Seen], found: Mapping[str, Found]) -> _Seen | None:
+        facts = found.get(file.path)
+        if isinstance(facts, FooterFacts):
+            summary = facts.summary
+            columns = self._list_columns(summary)
+            shape = _Shape(summary.footer_key, columns, facts.lineage)
+            shape = self._shapes.setdefault(shape, shape)
+            self._seen[file.path] = _Seen(file.length, file.modified_ms, shape, summary.rows or 0)
+        elif facts is None:
+            self._seen[file.path] = before[file.path]
+        kept = self._seen.get(file.path)
+        if kept is None or not kept.shape.is_known:
+            count, first = self.unread
+            reason = str(facts) if isinstance(facts, SparkcryptError) else f"{file.path}: a column's key is not told"
+            self.unread = (count + 1, first or reason)
+            return None
+        return kept
+
+    def _list_columns(self, summary: FileSummary) -> _Columns | None:
+        """Return each column, by its path in the plan if it has one: whether it is encrypted, and its key.
+
+        None if the footer does not contain them, or the file's columns are nested differently from the table's.
+        """
+        if summary.columns is None:
+            return None
+        try:
+            planned = self._matcher.match(summary).planned
+        except PlanError:
+            return None
+        names = {path: column.path for path, column in planned.items()}
+        return tuple((names.get(path, path), known.encrypted, known.key_id) for path, known in summary.columns.items())
+
+    def _expect(self, values: Mapping[str, str], partition: str) -> dict[Path, str | None]:
+        """Return the keys that the plan gives to the columns of a partition, without those that it cannot determine."""
+        expected: dict[Path, str | None] = {}
+        for column in self.target.plan.encrypted:
+            try:
+                expected[column.path] = column.key.render(values) if column.key else None
+            except PlanError as error:
+                self.without_key.setdefault(column.leaf.dotted, {})[partition] = str(error)
+        return expected
+
+    def _count(
+        self,
+        partition: str,
+        values: Mapping[str, str],
+        expected: Mapping[Path, str | None],
+        file: SourceFile,
+        kept: _Seen,
+    ) -> None:
+        under: dict[str, list[Path]] = {}
+        for path, encrypted, key_id in kept.shape.columns or ():
+            wanted = expected.get(path)
+            if key_id is not None and encrypted is not False:
+                under.setdefault(key_id, []).append(path)
+            if key_id is not None and self._is_late(path, key_id, wanted):
+                late = self._place(wanted or "").late
+                late[key_id] = late.get(key_id, 0) + 1
+            elif wanted is not None and wanted != key_id and encrypted is not None:
+                readable = self._place(wanted).readable
+                state = f"under key {key_id!r}" if encrypted else "not encrypted"
+                reason = f"column {join_dotted(path)} in {partition} is {state}"
+                readable[reason] = readable.get(reason, 0) + 1
+        for key_id, paths in under.items():
+            place = self._place(key_id)
+            place.partitions.add(partition)
+            place.columns.update(map(join_dotted, paths))
+            place.amount += Amount(1, file.length)
+            place.rows += kept.rows
+            if not self._belongs(key_id, values):
+                columns = ", ".join(map(join_dotted, paths))
+                place.out_of_bucket[f"column {columns} in {partition}, which is not of that bucket"] = None
+        self._count_derived(kept.shape)
+        if kept.shape.footer_key is not None:
+            place = self._place(kept.shape.footer_key)
+            place.out_of_bucket["footers of its files, without which no column can be read"] = None
+
+    def _count_derived(self, shape: _Shape) -> None:
+        for note in shape.lineage:
+            name = note.column.lower()  # the note has the writer's case, the column that of the table
+            leaves = {
+                join_dotted(path): key_id if encrypted else None
+                for path, encrypted, key_id in shape.columns or ()
+                if path[0].lower() == name and encrypted is not None
+            }
+            for place, sources in (*note.places, (join_dotted([note.column]), note.declassified)):
+                chosen = [leaf for leaf in leaves if is_below(leaf, place)] or leaves  # all, if its names are others
+                for source in sources:
+                    made = self.derived.setdefault(source, {})
+                    for leaf in chosen:
+                        made[leaf, leaves[leaf]] = made.get((leaf, leaves[leaf]), 0) + 1
+
+    def _belongs(self, key_id: str, values: Mapping[str, str]) -> bool:
+        """Tell whether a template of the policy gives a partition this key, for its bucket or for late data of it."""
+        for rule in self.target.policy.tags:
+            if rule.key is None or not rule.key.columns:
+                continue
+            try:
+                bucket_key = rule.key.render(values)
+                if bucket_key == key_id:
+                    return True
+                if rule.late_data is not None and rule.late_data.matches(key_id):
+                    return is_past_retention(rule.key, bucket_key, rule.retention_seconds, self._now)
+            except PlanError:
+                continue  # the table lacks the columns of this tag's template
+        return False
+
+    def _is_late(self, path: Path, key_id: str, wanted: str | None) -> bool:
+        column = self._planned.get(path)
+        return column is not None and column.takes_late(key_id, wanted, self._now)
+
+    def _place(self, key_id: str) -> KeyPlace:
+        return self.places.setdefault(key_id, KeyPlace(self.name))
+
+
+def _is_same(kept: _Seen | None, file: SourceFile) -> bool:
+    return kept is not None and (kept.length, kept.modified_ms) == (file.length, file.modified_ms)
+
+
+def look_at_all(scans: Mapping[str, TableScan]) -> Iterator[tuple[str, str]]:
+    """Scan every table; yield those that cannot be scanned, each with the reason."""
+    for name, scan in scans.items():
+        try:
+            scan.look()
+        except SparkcryptError as error:
+            yield name, str(error)

@@ -1,0 +1,245 @@
+"""Check of swapped units while their old files exist: the new files must be in use, or have been replaced.
+
+Each pass opens a problem for a unit whose new files are gone with nothing in their place, as after TRUNCATE, or were
+never in use; `expire` keeps the old files of such a unit until a person has decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from sparkcrypt.errors import StorageError
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.new_files import Whereabouts, missing_files, prove_in_use
+from sparkcrypt.ledger.unit import list_folders
+from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.paths import comparable_path, is_same_place
+from sparkcrypt.runs.old_folders.changes import Changes, expired_folders
+from sparkcrypt.runs.old_folders.compare_with_journal import note_resolution, open_problem, problems_of
+from sparkcrypt.runs.old_folders.past_run import PastRuns
+from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE
+from sparkcrypt.runs.old_folders.reconcile import list_reconciled_files, old_locations, proven_files
+from sparkcrypt.runs.rewrite.schedule import FailedUnit
+from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedUnit:
+    """A unit that a run has swapped.
+
+    Attributes:
+        journal: the run's journal.
+        name: the unit's name.
+        status: the unit's status.
+        in_use: the old folders that are in use again, after its old files were moved out of them.
+    """
+
+    journal: Journal
+    name: str
+    status: UnitStatus
+    in_use: tuple[str, ...] = ()
+
+    @property
+    def old(self) -> str:
+        """The folder of its old files."""
+        return self.status.old_location
+
+    @property
+    def new(self) -> str:
+        """The folder in which the run put its new files."""
+        return self.status.new_location
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The swapped units of some runs.
+
+    Attributes:
+        settled: the units whose new files exist, or were replaced since; their old files may be deleted.
+        superseded: unit -> why its old folder stays: it is in use again, or a later run has to delete it.
+        lost: the units whose old files stay since they may be the only copy of their rows, each with the reason.
+    """
+
+    settled: tuple[SwappedUnit, ...]
+    superseded: Mapping[str, str]
+    lost: tuple[tuple[SwappedUnit, str], ...] = ()
+
+    def of(self, journal: Journal) -> Iterator[SwappedUnit]:
+        """Yield the settled units of one run, in the order of its journal."""
+        return (unit for unit in self.settled if unit.journal is journal)
+
+    def list_refused(self, journal: Journal) -> dict[str, str]:
+        """Return the units of one run whose old files stay, each with the reason."""
+        return {unit.name: why for unit, why in self.lost if unit.journal is journal}
+
+
+def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
+    """Return which of the units that runs have swapped may lose their old files."""
+    every = [unit for journal in runs.list_readable() for unit in _list_swapped(journal)]
+    last_with = {(unit.name, comparable_path(unit.old)): unit.journal.run.run_id for unit in every}
+    made_by = {comparable_path(unit.new): unit for unit in every}
+    units = runs.in_use.units()
+    now = {comparable_path(place) for place in units.values()}
+    settled: list[SwappedUnit] = []
+    superseded: dict[str, str] = {}
+    lost: list[tuple[SwappedUnit, str]] = []
+    for unit in (unit for journal in journals for unit in _list_waiting(journal)):
+        later = last_with[unit.name, comparable_path(unit.old)]
+        if comparable_path(unit.old) in now:
+            superseded[unit.name] = (
+                f"{unit.old}, where its old files were, is in use again, so it is no old folder any more and stays"
+            )
+        elif later != unit.journal.run.run_id:
+            superseded[unit.name] = f"{unit.old} is the old folder of run {later} too, and goes with that run"
+        else:
+            try:
+                found = _find_lost_of(runs, unit, _locate_unit(unit.name, unit.status, units), made_by)
+                why = None if found is None else found.message
+            except StorageError as error:
+                why = f"{unit.name}: {error}; its old files in {unit.old} may be the only copy, so they stay"
+            if why is None:
+                again = tuple(old for old in old_locations(unit.status) if comparable_path(old) in now)
+                settled.append(replace(unit, in_use=again))
+            else:
+                lost.append((unit, why))
+    return Standing(tuple(settled), superseded, tuple(lost))
+
+
+def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
+    """Open a problem for each unit of a run whose new files are gone with nothing in their place, or were never in use.
+
+    A rollback that was killed between its two renames is undone first, if nothing came to the unit's folder since.
+
+    Returns:
+        These units, each with the problem's message.
+    """
+    run, failed = rewriter.run, list[FailedUnit]()
+    if rewriter.swap.copies or run.journal.archived:
+        return ()
+    units, expired = run.in_use.units(), expired_folders(run.journal.records)
+    for name, status in status_of_units(run.journal.records).items():
+        here = _locate_unit(name, status, units) if status.swapped else None
+        if here is None or comparable_path(status.old_location) in expired:
+            continue
+        if rewriter.swap.same_folder and status.step == "unit_rolling_back":
+            rewriter.swap.put_in(proven_files(status))
+        try:
+            lost = find_lost(run.files, name, status, here) if is_same_place(here, status.new_location) else None
+        except StorageError as error:
+            failed.append(FailedUnit(name, type(error).__name__, str(error)))
+            continue
+        if lost is not None and lost.kind is not None:
+            changes = Changes(status.old_location, (), lost.gone, ())
+            failed.append(open_problem(rewriter, name, changes, lost.kind, lost.message))
+    _close_settled(rewriter)
+    return tuple(failed)
+
+
+def _close_settled(rewriter: UnitRewriter) -> None:
+    """Close the problems of new files that were gone and are there again, or that a rollback has taken out of use."""
+    run, problems = rewriter.run, problems_of(rewriter)
+    statuses = status_of_units(run.journal.records)
+    for problem in problems.open():
+        status = statuses.get(problem.unit) if (problem.kind, problem.run_id) == (GONE, run.run_id) else None
+        if status is None or (status.swapped and rewriter.locate(proven_files(status)) is not Whereabouts.IN_USE):
+            continue
+        reason = "its new files are there again" if status.swapped else "its old files are in use again"
+        note_resolution(rewriter, problem, "both", reason)
+        problems.close(problem.problem, "both", reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A unit without its new files.
+
+    Attributes:
+        kind: the kind of the problem that is opened for it; None if its folder is missing, which each survey reports.
+        gone: the missing files, as paths below the unit's folder.
+        message: what was found, and that the old files stay.
+    """
+
+    kind: str | None
+    gone: tuple[str, ...]
+    message: str
+
+
+def find_lost(files: HadoopFiles, name: str, status: UnitStatus, here: str) -> Lost | None:
+    """Return what became of the new files of a swapped unit, if nothing has taken their place; None if all is well.
+
+    Args:
+        files: the file system.
+        name: the unit's name.
+        status: its status in the run that made the files.
+        here: the folder to which it points, which is that run's.
+    """
+    if not files.exists(here):
+        drop = "drop the partition" if status.partition_path else "drop the table"
+        return Lost(
+            None,
+            (),
+            f"{name}: {here}, to which it points, is missing; its old files in {status.old_location} may be the only "
+            f"copy, so they stay. Restore the folder, or copy the old files there; if its rows should be gone, {drop}; "
+            "then expire",
+        )
+    new = proven_files(status)
+    where = prove_in_use(files, new, status.new_location, here)
+    if where is Whereabouts.STAGED and new.lengths:
+        if status.resolved is not None and status.resolved.given_up:
+            return None  # a person has decided for what is there
+        return Lost(CUT_OFF, (), describe_cut_off(name, here, status.old_location, status.staged))
+    made = {**new.lengths, **dict(list_reconciled_files(status.carrying[: len(status.carried_fields)]))}
+    now = by_place(here, list_folders(files, here))
+    lost = tuple(missing_files(made, now))
+    if not lost or now.keys() - made.keys() or (status.resolved is not None and status.resolved.accepts_missing(lost)):
+        return None  # all there, or other files have taken their place, or a person has decided
+    which = "every file" if len(lost) == len(made) else f"{lost[0]}{f' and {len(lost) - 1:,} more' * (len(lost) > 1)}"
+    return Lost(
+        GONE,
+        lost,
+        f"{name}: {which} that the run had written to {here} is gone or changed, and nobody has written there since; "
+        f"its old files in {status.old_location} stay, since they may be the only copy",
+    )
+
+
+def describe_cut_off(name: str, here: str, old: str, staged: str) -> str:
+    """Return the message about a swap of which only a part has happened, and to whose folder something came since."""
+    rewritten = "" if is_same_place(here, staged) else f", and the same rows, rewritten, in {staged}"
+    return (
+        f"{name}: its swap was cut off: {here} was made anew, or its files were replaced, before the swap was finished "
+        f"and recorded; the table shows what is there, its former rows are in {old}{rewritten}; nothing of these is "
+        "deleted"
+    )
+
+
+def _list_swapped(journal: Journal) -> Iterator[SwappedUnit]:
+    for name, status in status_of_units(journal.records).items():
+        if status.swapped:
+            yield SwappedUnit(journal, name, status)
+
+
+def _list_waiting(journal: Journal) -> Iterator[SwappedUnit]:
+    """Yield the swapped units of a run whose old files have not expired."""
+    expired = expired_folders(journal.records)
+    return (unit for unit in _list_swapped(journal) if comparable_path(unit.old) not in expired)
+
+
+def _locate_unit(name: str, status: UnitStatus, units: Mapping[str, str]) -> str | None:
+    """Return a unit's present location; None if it was dropped.  A table's only unit is found whatever its name."""
+    return units.get(name) if status.partition_path else next(iter(units.values()), None)
+
+
+def _find_lost_of(
+    runs: PastRuns, unit: SwappedUnit, here: str | None, made_by: Mapping[str, SwappedUnit]
+) -> Lost | None:
+    """Return what became of the files that a unit points to, if nothing has taken their place.
+
+    A unit that was dropped needs none.  Neither does one that was moved elsewhere, or whose journal no longer lists
+    what the run made.
+    """
+    maker = None if here is None else made_by.get(comparable_path(here))
+    if here is None or (runs.files.exists(here) and (maker is None or maker.journal.archived)):
+        return None
+    return find_lost(runs.files, unit.name, (maker or unit).status, here)

@@ -1,0 +1,338 @@
+"""Former homes of a table and its partitions: a file that comes to one is in no table, so passes look there for ever.
+
+They are known from the catalog alone: a location in a folder of runs tells where the table or partition was before.
+As long as a run's old files await expiry there, the comparison with its journal judges what comes; this module judges
+all other files, which nobody else would find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.audit.trust import TableTrust
+from sparkcrypt.ledger.journal.journal import Journal, list_run_ids
+from sparkcrypt.ledger.journal.run_status import has_expired
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.unit import (
+    base_location,
+    former_home,
+    is_staged,
+    moved_place,
+    run_of_folder,
+    staging_folder,
+)
+from sparkcrypt.ledger.unit_record import path_below
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.runs.old_folders.changes import expired_folders
+from sparkcrypt.runs.old_folders.compare_with_audit import places_of_unread, record_decision
+from sparkcrypt.runs.old_folders.past_run import PastRuns
+from sparkcrypt.runs.old_folders.problems import STRAY, Problem
+from sparkcrypt.runs.rewrite.schedule import FailedUnit
+from sparkcrypt.runs.table.in_use import InUse
+from sparkcrypt.runs.table.target import Target
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import data_files
+from sparkcrypt.spark.tables.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class StrayFiles:
+    """Data files in the former home of a unit, or in the folder of old files of a run that is not known.
+
+    Attributes:
+        unit: the unit's name, or the table's if the run is not known.
+        home: its former home, or that folder.
+        location: the unit's folder now, or that folder.
+        files: path below the former home -> length in bytes.
+    """
+
+    unit: str
+    home: str
+    location: str
+    files: Mapping[str, int]
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run that made the unit's folder."""
+        return run_of_folder(self.location) or ""
+
+    def describe(self, places: Collection[str]) -> str:
+        """Return what is wrong with some of the files, and what is to be done."""
+        first, more = min(places), f" and {len(places) - 1:,} more" if len(places) > 1 else ""
+        if self.home == self.location:
+            return (
+                f"{self.unit}: {first}{more} is in {self.home}, where run {self.run_id} put files that it had replaced "
+                "(perhaps plaintext), and nothing of that run is in this state directory: it was lost, or is not the "
+                "one of that run. Restore it from a backup, or correct run_state; if there is none, `sparkcrypt "
+                "backfill orphans` lists such folders, and deletes them once nothing in them has changed for a week"
+            )
+        return (
+            f"{self.unit}: {first}{more} is in {self.home}, which the table left: run {self.run_id} put it into "
+            f"{self.location}, so what is in that file is in no table, and in clear unless its writer encrypts; change "
+            "the job that writes there so that it writes to the table; read the files with spark.read.parquet, insert "
+            "what the table lacks, and only then delete them"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """A former home of a unit, and the unit's folder now."""
+
+    unit: str
+    folder: str
+    location: str
+
+
+def find_stray_files(
+    files: HadoopFiles, target: Target, in_use: InUse, journals: Mapping[str, Journal], but: Collection[str] = ()
+) -> list[StrayFiles]:
+    """Return the units of a table with data files in their former homes, except those in another table's folder.
+
+    Args:
+        files: the file system.
+        target: a table; a bare folder has no former home.
+        in_use: looks up the folders of the table and of others.
+        journals: run id -> its journal: it tells the home of a partition that was not in its ordinary folder.
+        but: former homes to leave out, in comparable form.
+
+    Raises:
+        SparkcryptError: a folder cannot be listed.
+    """
+    found = [
+        (home, held)
+        for home, held in _list_homes(files, target.base, _find_homes(target, in_use, journals, but))
+        if held
+    ]
+    if not found:
+        return []
+    places = in_use.look()
+    strays = []
+    for home, held in found:
+        own = (target.name, home.unit)
+        kept = {
+            place: length
+            for place, length in held.items()
+            if not places.is_read(f"{home.folder}/{place}".rpartition("/")[0], *own)
+        }
+        if kept:
+            strays.append(StrayFiles(home.unit, home.folder, home.location, kept))
+    return strays
+
+
+def find_unknown_old(files: HadoopFiles, target: Target, in_use: InUse, store: StateStore) -> list[StrayFiles]:
+    """Return a table's folders of old files of runs that the state directory does not know, as if it had been lost.
+
+    Raises:
+        SparkcryptError: a folder cannot be listed.
+    """
+    if target.table is None:
+        return []
+    staged = (base_location(place) for place in in_use.units(seconds_old=10.0).values() if is_staged(place))
+    bases = {comparable_path(base): base for base in (target.base, *staged)}
+    own, found = set(Journal.runs(store, target.table_id)), list[tuple[str, str]]()
+    for top in map(staging_folder, bases.values()):
+        for child in files.children(top) if files.exists(top) else ():
+            run_id = run_of_folder(child.path)
+            if child.name.startswith("old-") and run_id is not None and run_id not in own:
+                found.append((child.path, run_id))
+    known = list_run_ids(store) if found else frozenset()
+    unknown = [folder for folder, run_id in found if run_id not in known]
+    strays = []
+    for folder in unknown:
+        held = {path_below(folder, file.path): file.length for file in data_files(files, folder.rstrip("/"))}
+        if held and in_use.look().user_of(folder) is None:
+            strays.append(StrayFiles(target.name, folder, folder, held))
+    return strays
+
+
+def _find_homes(
+    target: Target, in_use: InUse, journals: Mapping[str, Journal], but: Collection[str]
+) -> dict[str, _Home]:
+    """Return former homes by their comparable paths."""
+    if target.table is None:
+        return {}
+    homes = {}
+    statuses = {run_id: status_of_units(journal.records) for run_id, journal in journals.items()}
+    for unit, location in in_use.units(seconds_old=10.0).items():
+        home = _read_home(unit, location, target.base, statuses) or former_home(location, target.base)
+        if home is not None and comparable_path(home) not in but:
+            homes[comparable_path(home)] = _Home(unit, home, location)
+    return homes
+
+
+def _read_home(unit: str, location: str, base: str, statuses: Mapping[str, Mapping[str, UnitStatus]]) -> str | None:
+    """Return where a unit was before the first of the runs whose records lead there; None if one is missing."""
+    place, runs = location, set[str]()
+    while (run_id := run_of_folder(place)) is not None:
+        status = statuses.get(run_id, {}).get(unit)
+        if status is None or "location" not in status.fields or run_id in runs:
+            return None
+        place = moved_place(status.location, status.base, base) or status.location
+        runs.add(run_id)
+    return place if runs else None
+
+
+def _list_homes(files: HadoopFiles, base: str, homes: Mapping[str, _Home]) -> Iterator[tuple[_Home, dict[str, int]]]:
+    """Yield each home with path below it -> length of its files; those below the table's folder are listed at once."""
+    root = comparable_path(base)
+    inside = {place for place in homes if f"{place}/".startswith(f"{root}/")}
+    held: dict[str, dict[str, int]] = {place: {} for place in homes}
+    for folder in ([base] if inside else []) + [homes[place].folder for place in sorted(homes.keys() - inside)]:
+        if not files.exists(folder):
+            continue
+        for file in data_files(files, files.status(folder).path.rstrip("/")):
+            home = _home_above(comparable_path(file.path), homes)
+            if home is not None:
+                held[home][path_below(home, file.path)] = file.length
+    return ((homes[place], found) for place, found in held.items())
+
+
+def list_homes(target: Target, in_use: InUse) -> dict[str, str]:
+    """Return unit -> its former home in the table's folder, of the units that runs have taken away from there."""
+    units = {} if target.table is None else in_use.units(seconds_old=10.0)
+    homes = {name: former_home(location, target.base) for name, location in units.items()}
+    return {name: home for name, home in homes.items() if home is not None}
+
+
+def describe_move(table: Table) -> str | None:
+    """Return what jobs that name a table's folder must change before a run puts its files elsewhere.
+
+    Returns:
+        None if a run leaves them where they are, or the table has left its folder already.
+    """
+    base = base_location(table.location)
+    if not table.partition_columns and (table.managed or is_staged(table.location)):
+        return None
+    what = "each partition that it rewrites" if table.partition_columns else "the table"
+    return (
+        f"a run puts {what} into a folder below {staging_folder(base)}; before it, change jobs that write to {base} by "
+        f"path so that they write to {table.full_name} (df.write.insertInto, INSERT INTO): their files would be in no "
+        "table; and change jobs that read it by path so that they read the table"
+    )
+
+
+def list_stray_files(files: HadoopFiles, target: Target, in_use: InUse, trust: TableTrust) -> list[FailedUnit]:
+    """Return the same as units of which something stays open, for a dry run; nothing is written.
+
+    Journals are not authenticated, since this is only reported.  If one is damaged, nothing is returned: the next run
+    reports it.
+
+    Raises:
+        VerificationError: there are such files, and the audit, which may have a decision on them, is not authentic.
+    """
+    try:
+        runs = Journal.runs(trust.store, target.table_id)
+        journals = {run_id: Journal.open(trust.store, target.table_id, run_id) for run_id in runs}
+    except VerificationError:
+        return []
+    found = find_stray_files(files, target, in_use, journals, set(list_awaited(journals.values())))
+    found += find_unknown_old(files, target, in_use, trust.store)
+    strays = ((stray, undecided_files(trust, stray)) for stray in found)
+    return [FailedUnit(stray.unit, "OpenProblem", stray.describe(came)) for stray, came in strays if came]
+
+
+def look_into_homes(runs: PastRuns, journals: Iterable[Journal]) -> tuple[list[FailedUnit], list[str]]:
+    """Open a problem for each former home with files that nobody awaits, and close those whose files are gone.
+
+    Args:
+        runs: the table's runs, under its lock.
+        journals: the trusted journals of all runs.
+
+    Returns:
+        The units of which something stays open, and notes on files that were decided to be left.
+
+    Raises:
+        VerificationError: the audit is not authentic.
+        RunConflictError: the lock is lost.
+    """
+    trusted = {journal.run.run_id: journal for journal in journals}
+    awaited = {*list_awaited(trusted.values()), *places_of_unread(runs, trusted.keys())}
+    problems, failed, notes = runs.problems(), list[FailedUnit](), list[str]()
+    still = set[str]()
+    strays = find_stray_files(runs.files, runs.target, runs.in_use, trusted, awaited)
+    for stray in (*strays, *find_unknown_old(runs.files, runs.target, runs.in_use, runs.store)):
+        came = undecided_files(runs.trust, stray)
+        if came:
+            still.add(comparable_path(stray.home))
+            runs.lock.check()
+            failed.append(problems.add(_problem(runs, stray, came)).as_failed())
+        else:
+            notes.append(
+                f"{stray.unit}: {len(stray.files):,} files in {stray.home}, which the table left, are in no table, and "
+                "stay there by decision; delete them when nobody needs them"
+            )
+    for problem in problems.open():
+        if problem.kind == STRAY and comparable_path(problem.old_location) not in still:
+            record_decision(runs, problem, "new", "its files are gone from there, or in use", {})
+    return failed, notes
+
+
+def resolve_stray(runs: PastRuns, found: Problem, keep: str, reason: str) -> None:
+    """Record the decision that the table is right without the files of a former home.
+
+    Raises:
+        VerificationError: the decision would put these files into use.
+    """
+    if keep != "new":
+        raise VerificationError(
+            f"{found.unit}: what is in {found.old_location} is in no table, and a run cannot tell which of it the "
+            "table lacks; insert that into the table by SQL, and resolve the problem with --keep new; nothing was "
+            "changed"
+        )
+    folder = found.old_location
+    held = data_files(runs.files, runs.files.status(folder).path.rstrip("/")) if runs.files.exists(folder) else ()
+    record_decision(runs, found, keep, reason, {path_below(folder, file.path): file.length for file in held})
+
+
+def undecided_files(trust: TableTrust, stray: StrayFiles) -> tuple[str, ...]:
+    """Return those files of a former home that no decision covers, by path and length.
+
+    Raises:
+        VerificationError: the audit is not authentic.
+    """
+    decided = set[tuple[str, int]]()
+    for entries in trust.audit().later.values():
+        for unit in (entry.entry["unit"] for entry in entries if entry.entry["what"] == "resolve"):
+            if unit.get("kind") == STRAY and comparable_path(str(unit.get("folder"))) == comparable_path(stray.home):
+                decided.update((str(place), int(length)) for place, length in unit["listing"]["old"])
+    return tuple(sorted(place for place, length in stray.files.items() if (place, length) not in decided))
+
+
+def list_awaited(journals: Iterable[Journal]) -> Iterator[str]:
+    """Yield, in comparable form, the folders whose files runs with these journals still compare with their lists."""
+    for journal in journals:
+        if journal.archived or has_expired(journal):
+            continue
+        expired = expired_folders(journal.records)
+        for status in status_of_units(journal.records).values():
+            listed = [str(status.fields["location"])] if "location" in status.fields else []
+            places = {
+                comparable_path(place) for place in (*listed, *([status.old_location] if status.was_swapped else ()))
+            }
+            if not places & expired:
+                yield from places
+
+
+def _problem(runs: PastRuns, stray: StrayFiles, came: tuple[str, ...]) -> Problem:
+    return Problem(
+        problem="",
+        table=runs.target.name,
+        run_id=stray.run_id,
+        unit=stray.unit,
+        kind=STRAY,
+        old_location=stray.home,
+        came=came,
+        message=stray.describe(came),
+        base=runs.target.base,
+    )
+
+
+def _home_above(path: str, homes: Collection[str]) -> str | None:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        if path in homes:
+            return path
+    return None

@@ -1,0 +1,231 @@
+"""Rollback of a run: puts its units' old files back into use, if they still exist and no rows were written since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.ledger.journal.entries import RunFinished
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.journal.later_entries import RunRolledBack, UnitRolledBack, UnitRollingBack
+from sparkcrypt.ledger.journal.run_status import has_ended
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.new_files import Whereabouts
+from sparkcrypt.ledger.unit import Unit, list_folders
+from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.index.carry_names import carry_index
+from sparkcrypt.runs.old_folders.check_replacements import describe_cut_off
+from sparkcrypt.runs.old_folders.cut_off import open_cut_off
+from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
+from sparkcrypt.runs.old_folders.reconcile import (
+    list_reconciled_files,
+    new_files,
+    proven_files,
+    refuse_replaced,
+)
+from sparkcrypt.runs.rewrite.record_change import append_audit
+from sparkcrypt.runs.rewrite.recover import recover
+from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
+from sparkcrypt.runs.table.beside import refuse_moving
+from sparkcrypt.runs.table.in_use import refuse_used
+from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.spark.tables.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """The result of a rollback; ``index`` is the state of the table's store for data skipping, as in a run's report."""
+
+    table: str
+    run_id: str
+    units: tuple[str, ...]
+    files: int
+    dry_run: bool
+    index: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "table": self.table,
+            "run_id": self.run_id,
+            "units": list(self.units),
+            "files": self.files,
+            "dry_run": self.dry_run,
+            "index": dict(self.index) if self.index else None,
+        }
+
+
+def rollback_run(
+    spark: SparkSession,
+    table: str,
+    policy: Policy,
+    run_id: str,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> RolledBack:
+    """Put a run's old files back into use; the new ones stay until ``expire``.
+
+    Every unit is checked before the first one is changed.  Old files have the keys that they had before, or none, so
+    the table drifts from its plan again, and readers may refuse it if it requires encryption.
+
+    Args:
+        spark: a classic session.
+        table: ``db.table``.
+        policy: the policy under which the run was made.
+        run_id: the id of the run.
+        dry_run: report, and change nothing.
+        progress: receives progress updates.
+
+    Raises:
+        ConfigError: the run does not exist, or it wrote a copy.
+        VerificationError: old files are missing or changed, or rows were written since the run; no unit was rolled
+            back.
+        RunConflictError: a run holds the table.
+    """
+    with past_runs(spark, table, policy, "roll back", progress) as runs:
+        if run_id not in runs.ids():
+            raise ConfigError(f"{runs.target.name}: run {run_id} is not known; allowed: {', '.join(runs.ids())}")
+        journal = runs.journal(run_id)
+        if journal.archived:
+            raise VerificationError(
+                f"{runs.target.name}: the old files of run {run_id} have expired; nothing was changed"
+            )
+        with runs.rewriter(journal) as rewriter:
+            return _roll_back(runs, rewriter, journal, dry_run=dry_run)
+
+
+def _roll_back(runs: PastRuns, rewriter: UnitRewriter, journal: Journal, *, dry_run: bool) -> RolledBack:
+    if rewriter.swap.copies:
+        raise ConfigError(
+            f"run {journal.run.run_id} wrote a copy and left its source as it was; nothing is to roll back"
+        )
+    if not dry_run:
+        journal.resume(runs.lock.token)
+        if not has_ended(journal):
+            open_cut_off(rewriter, recover(rewriter)).refuse_problems()
+    every = status_of_units(journal.records)
+    statuses = {name: status for name, status in every.items() if status.swapped}
+    runs.trust.forget_audit()  # recovery may have added entries
+    for name, status in statuses.items():
+        runs.trust.refuse_unaudited(journal, name, status)
+        if not _is_back_already(rewriter, name, status):
+            refuse_change(rewriter, name, status)
+    _refuse_used(runs, rewriter, statuses)
+    units = [(name, status.unit, status) for name, status in statuses.items()]
+    index = None
+    if not dry_run:
+        for name, unit, status in reversed(units):
+            roll_back_unit(rewriter, name, unit, status)
+        if not has_ended(journal):
+            journal.write(RunFinished("rolled back"))
+        back = [status for status in every.values() if status.swapped or status.step == "unit_rolled_back"]
+        index = carry_index(runs.target, runs.policy, runs.store, runs.files, back, back=True)
+        journal.write(RunRolledBack(tuple(statuses)))
+    files = sum(len(unit.files) for _, unit, _ in units)
+    return RolledBack(runs.target.name, journal.run.run_id, tuple(sorted(statuses)), files, dry_run, index)
+
+
+def _refuse_used(runs: PastRuns, rewriter: UnitRewriter, statuses: Mapping[str, UnitStatus]) -> None:
+    """Raise an error if a table or partition points to an old folder that has to be renamed back.
+
+    Raises:
+        VerificationError: it names the folder and what points to it; nothing was changed.
+    """
+    renamed = {
+        name: status.old_location
+        for name, status in statuses.items()
+        if rewriter.swap.same_folder or status.step == "unit_moved"
+    }
+    if not renamed:
+        return
+    places = runs.in_use.look()
+    for name, old in renamed.items():
+        refuse_used(places, name, old, "holds old files that are to be renamed back")
+
+
+def refuse_change(rewriter: UnitRewriter, name: str, status: UnitStatus) -> None:
+    """Raise an error if a unit's old files are incomplete, or rows were written to it since the run.
+
+    Raises:
+        VerificationError: it names the file.
+    """
+    unit, outcome = status.unit, status.outcome
+    refuse_replaced(rewriter, unit, status)
+    files = rewriter.run.files
+    if rewriter.swap.same_folder:
+        refuse_moving(files, unit)
+    refuse_later(rewriter, name, status)
+    old = by_place(outcome.old_location, list_folders(files, outcome.old_location))
+    for place, file in by_place(unit.location, unit.folders).items():
+        if place not in old or old[place].length != file.length:
+            raise VerificationError(
+                f"{name}: the old file {place} is not at {outcome.old_location} any more, or changed; it has expired, "
+                "or someone deleted it; nothing was changed"
+            )
+
+
+def refuse_later(rewriter: UnitRewriter, name: str, status: UnitStatus) -> None:
+    """Raise an error if files were added to a unit since the run: putting old files into use would lose their rows.
+
+    Raises:
+        VerificationError: it names the file.
+    """
+    new_location = status.new_location
+    now = by_place(new_location, list_folders(rewriter.run.files, new_location))
+    made_files = dict(new_files(status)) | dict(list_reconciled_files(status.carrying))
+    later = sorted(now.keys() - made_files.keys())
+    if later:
+        raise VerificationError(
+            f"{name}: {later[0]} was written after the run, and a rollback would lose its rows; nothing was changed"
+        )
+
+
+def roll_back_unit(rewriter: UnitRewriter, name: str, unit: Unit, status: UnitStatus) -> None:
+    """Put one unit's old files back into use, unless a killed rollback has; record it in journal and audit."""
+    run, outcome = rewriter.run, status.outcome
+    run.progress.step(name, "rolling back")
+    run.lock.check()
+    run.journal.write(UnitRollingBack(name))
+    if not _is_back_already(rewriter, name, status):
+        catalog, table = Catalog(run.spark), run.target.table
+        statistics = catalog.statistics(table) if table else None
+        if comparable_path(outcome.old_location) != comparable_path(unit.location) and not rewriter.swap.same_folder:
+            run.files.rename(outcome.old_location, unit.location)  # the run had moved them out of the table's folder
+        rewriter.swap.undo(proven_files(status))
+        if table and statistics is not None:
+            encrypted = frozenset(column.leaf.logical[0] for column in run.target.plan.encrypted)
+            catalog.restore_statistics(table, statistics, encrypted)
+    evidence = status.evidence
+    changes = [
+        {**change, "sources": change["targets"], "targets": change["sources"]} for change in evidence.get("changes", ())
+    ]
+    head = append_audit(
+        run, "roll back", outcome.engine, {"unit": name, "files": len(unit.files)}, evidence.get("digests"), changes
+    )
+    run.journal.write(UnitRolledBack(name, head))
+
+
+def _is_back_already(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool:
+    """Tell whether a rollback that was killed has already put the unit's old files back into use.
+
+    Raises:
+        VerificationError: it was killed between two renames, and something came to the unit's folder since.
+    """
+    if status.step != "unit_rolling_back":
+        return False
+    new = proven_files(status)
+    rewriter.swap.put_back(new)
+    if rewriter.locate(new) is not Whereabouts.STAGED:
+        return False
+    if rewriter.swap.is_begun(new):
+        message = describe_cut_off(name, status.new_location, status.old_location, status.staged)
+        raise VerificationError(f"{message}; run `sparkcrypt backfill`, which opens a problem of it")
+    return True

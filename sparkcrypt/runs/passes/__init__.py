@@ -1,0 +1,1 @@
+"""Passes over tables: chosen, refused, planned, each run under its lock, and reported."""

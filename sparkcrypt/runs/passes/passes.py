@@ -1,0 +1,381 @@
+"""One pass over many tables: each is planned, checked for reasons against a run, and run."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
+from sparkcrypt.ledger.audit.trust import TableTrust
+from sparkcrypt.ledger.journal.journal import new_run_id
+from sparkcrypt.ledger.state.directory import open_state_directory
+from sparkcrypt.ledger.state.latest_record import LatestRecord
+from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.unit import list_unit
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.former_homes import list_stray_files
+from sparkcrypt.runs.old_folders.past_run_checks import needs_care, read_open_problems
+from sparkcrypt.runs.passes.chosen_tables import Choice, Chosen, choose_tables
+from sparkcrypt.runs.passes.encrypt import find_target
+from sparkcrypt.runs.passes.job import TableJob, open_job
+from sparkcrypt.runs.passes.key_status import tell_overdue
+from sparkcrypt.runs.passes.lost_tags import record_lost_tags, recorded_lost_tags
+from sparkcrypt.runs.passes.missing_keys import KeySearch
+from sparkcrypt.runs.passes.refused_tables import Gate
+from sparkcrypt.runs.passes.report import NOT_IN_PLACE, PassReport, Point
+from sparkcrypt.runs.passes.run import run_table
+from sparkcrypt.runs.passes.survey import survey_units
+from sparkcrypt.runs.passes.table_failures import TableFailures
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.priority import table_rank
+from sparkcrypt.runs.rewrite.run_report import Outcome, Report
+from sparkcrypt.runs.rewrite.schedule import Budget
+from sparkcrypt.runs.table.difference import OF_FOLDERS
+from sparkcrypt.runs.table.in_use import InUse, OtherTables
+from sparkcrypt.runs.table.progress import Progress, Silent
+from sparkcrypt.runs.table.target import CatalogTarget, Target, catalog_target
+from sparkcrypt.runs.table.unit_survey import count_calls
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.setup.session import configure
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.remembered_names import expire_names
+from sparkcrypt.spark.tables.rules import rule_lines
+from sparkcrypt.spark.tables.table import Table, quote_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOG = logging.getLogger(__name__)
+MOST_POINTS = 1_000
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PassOptions:
+    """The options of a pass.
+
+    Attributes:
+        run: the options of each table's run.
+        changed: skip tables whose tags, policy and files have not changed since a pass last found no drift.
+        accept_path_readers: also rewrite tables that share a folder with another table.
+        max_bytes: see `Budget`.
+        max_seconds: see `Budget`.
+    """
+
+    run: RunOptions = field(default_factory=lambda: RunOptions(keep_going=True))
+    changed: bool = False
+    accept_path_readers: bool = False
+    max_bytes: int | None = None
+    max_seconds: float | None = None
+
+
+def backfill(
+    spark: SparkSession,
+    policy: Policy,
+    *,
+    tables: Iterable[str] = (),
+    databases: Iterable[str] = (),
+    path: str | None = None,
+    options: PassOptions | None = None,
+    progress: Progress | None = None,
+    on_failure: Callable[[PassReport], None] = lambda _: None,
+) -> PassReport:
+    """Bring every chosen table to its plan; units whose files all match are left unchanged.
+
+    A table that fails is reported, whatever the error, a unit that fails is quarantined if ``options.run`` keeps
+    going, and the pass continues with the others.
+
+    Args:
+        spark: a classic session; it will be configured with the policy.
+        policy: what the tags mean.
+        tables: names, or patterns such as ``sales.cust*``.
+        databases: databases of which every table in a format of the policy is chosen.
+        path: a bare folder, instead of tables and databases.
+        options: the options of the pass.
+        progress: receives progress updates.
+        on_failure: called with the partial report before an error that ends the pass is re-raised.
+
+    Raises:
+        PlanError: a table or database does not exist.
+        ConfigError: the options, or the state directory, cannot be used.
+        KeyServiceUnavailableError, BridgeError: an error that every other table would meet too.
+    """
+    options = options or PassOptions()
+    options.run.check()
+    choice = Choice(tuple(tables), tuple(databases))
+    if (path is None) == (choice == Choice()):
+        raise ConfigError("give tables or databases, or else a path")
+    configure(spark, policy)
+    store = open_state_directory(spark, policy.run_state)  # what is wrong with it concerns every table
+    if not options.run.dry_run:
+        _expire_names(spark, choice.databases)
+        _forget_gone_tables(spark, store)
+    the_pass = _Pass(spark, policy, options, progress or Silent())
+    try:
+        return the_pass.run_on_path(path) if path is not None else the_pass.run_on_tables(choose_tables(spark, choice))
+    except BaseException:
+        on_failure(the_pass.report_unfinished())
+        raise
+
+
+def _expire_names(spark: SparkSession, databases: Iterable[str]) -> None:
+    for database in databases:
+        try:
+            expire_names(spark, database)
+        except SparkcryptError as error:  # the pass itself names a database or a record that it cannot read
+            _LOG.warning("names of %s without a table are not forgotten: %s", database, error)
+
+
+def _forget_gone_tables(spark: SparkSession, store: StateStore) -> None:
+    for name, _ in tuple(recorded_lost_tags(store)):
+        if not Catalog(spark).exists(".".join(map(quote_name, name.split(".")))):
+            record_lost_tags(store, name, None)
+
+
+class _Pass:
+    """One pass, which collects the results of its tables."""
+
+    def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions, progress: Progress) -> None:
+        self._spark, self._policy, self._options = spark, policy, options
+        self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
+        self._progress, self._files = PassProgress(progress), HadoopFiles(spark)
+        self._budget = Budget(options.max_bytes, options.max_seconds)
+        self._others = OtherTables(spark, policy.aliases)
+        self._gate = Gate(spark, policy, accept_path_readers=options.accept_path_readers)
+        self._reports: list[Report] = []
+        self._failures, self._keys = TableFailures(), KeySearch(policy)
+        self._unchanged: list[str] = []
+        self._looked_at: list[tuple[StateStore, str]] = []
+
+    def run_on_path(self, path: str) -> PassReport:
+        """Run over a bare folder; return the report of the pass."""
+        run = self._options.run
+        target = find_target(self._spark, None, path, self._policy, None, run.engine)
+        report = self._run(target, run)
+        self._reports.append(self._keys.add_missing(report, self._store(target)) if run.dry_run else report)
+        return self._report()
+
+    def run_on_tables(self, chosen: Iterable[Chosen]) -> PassReport:
+        """Run over tables, one after the other; return the report of the pass."""
+        for candidate in self._in_order(chosen):
+            with self._failures.of(candidate.table.full_name):
+                catalog = Catalog(self._spark)
+                if not candidate.named and not catalog.exists(candidate.table.quoted):
+                    continue  # dropped since the pass began
+                now = replace(candidate, table=catalog.table(candidate.table.quoted))  # its tags may have changed since
+                if self._gate.of_kind(now):
+                    self._table(now.table)
+        return self._report()
+
+    def _in_order(self, chosen: Iterable[Chosen]) -> Iterable[Chosen]:
+        """Return tables in the policy's order of their tags if a budget may leave some of them for a later pass."""
+        options = self._options
+        limited = options.max_bytes is not None or options.max_seconds is not None
+        if not limited:
+            return chosen
+        return sorted(chosen, key=lambda candidate: self._rank(candidate.table))
+
+    def _rank(self, table: Table) -> int:
+        try:
+            return table_rank(self._target(table).plan, self._policy)
+        except Exception:  # noqa: BLE001  # whatever it is, it is reported when the table is processed
+            return 0
+
+    def _table(self, table: Table) -> None:
+        run, target = self._options.run, self._target(table)
+        store = self._store(target)
+        if not self._gate.may_run(target, store, dry_run=run.dry_run):
+            return
+        self._looked_at.append((store, target.table_id))
+        if self._unchanged_since(target, store) and not self._needs_care(target, store):
+            self._unchanged.append(target.name)
+            return
+        if not target.plan.encrypted and target.uuid is None and not self._drifts(target):
+            return  # no column is tagged or encrypted, so the table is not changed: it gets no identity either
+        self._reports.append(self._run(target if run.dry_run else target.with_identity(), run))
+        if run.dry_run:
+            self._reports[-1] = self._keys.add_missing(self._with_rule(self._reports[-1], target), store)
+        if not run.dry_run and run.rotate_key is not None:
+            self._count_calls(target.name)
+        elif not run.dry_run and run.where is None and self._is_settled(self._reports[-1]):
+            self._keep(target.name)
+
+    @staticmethod
+    def _is_settled(report: Report) -> bool:
+        """Tell whether a run left nothing to look at; an untagged table is named by each pass."""
+        return report.outcome in ("done", "nothing to do") and not report.untagged
+
+    def _unchanged_since(self, target: CatalogTarget, store: StateStore) -> bool:
+        """Tell whether the pass skips unchanged tables, and a table is unchanged since a pass last found no drift."""
+        if not self._options.changed:
+            return False
+        return PassFingerprint(store, target.table_id).read() == fingerprint(target, self._files)
+
+    def _needs_care(self, target: CatalogTarget, store: StateStore) -> bool:
+        if self._options.run.dry_run:
+            trust = TableTrust(store, target.table_id, self._policy, target.base, lambda _: ())
+            in_use = InUse(self._spark, target, self._others)
+            stray = list_stray_files(self._files, target, in_use, trust)
+            return bool(stray or read_open_problems(trust, target, self._files))
+        return needs_care(self._spark, target, self._policy, store, self._progress, self._others)
+
+    def _drifts(self, target: Target) -> bool:
+        """Tell whether files of an untagged table differ from the plan; if none does, add the table's report."""
+        found = self._run(target, replace(self._options.run, dry_run=True))
+        if set(found.drift["before"]) <= set(OF_FOLDERS):
+            outcome: Outcome = "untagged" if found.untagged else "nothing to do"
+            outcome = "incomplete" if found.quarantined else outcome
+            self._reports.append(found if self._options.run.dry_run else replace(found, outcome=outcome, planned=()))
+            return False
+        return True
+
+    def _with_rule(self, report: Report, target: CatalogTarget) -> Report:
+        """Return the report with a warning about parts of the policy's rule that the table's properties lack."""
+        lines = rule_lines(self._spark, target.table, self._policy)
+        if not lines:
+            return report
+        warning = f"{NOT_IN_PLACE} {'; '.join(lines)}; `sparkcrypt tags apply`, or a run, puts it there"
+        return replace(report, warnings=(*report.warnings, warning))
+
+    def _keep(self, name: str) -> None:
+        """Record the table's fingerprint if a survey after the run finds no drift and nothing changed meanwhile.
+
+        The run has changed properties and files, and another process may have changed tags or written files during it.
+        """
+        target = self._target(Catalog(self._spark).table(name))
+        digest = fingerprint(target, self._files)
+        job = self._job(target, replace(self._options.run, where=None))
+        if not survey_units(job, job.options).drifted and digest == fingerprint(
+            self._target(Catalog(self._spark).table(name)), self._files
+        ):
+            PassFingerprint(self._store(target), target.table_id).keep(digest)
+
+    def _count_calls(self, name: str) -> None:
+        """Survey a table after a rotation, and add to its report how many calls a reader makes now."""
+        job = self._job(self._target(Catalog(self._spark).table(name)), self._options.run)
+        calls = count_calls(survey_units(job, job.options).units)
+        report = self._reports[-1]
+        self._reports[-1] = replace(report, key_calls={**report.key_calls, "after": calls})
+
+    def _target(self, table: Table) -> CatalogTarget:
+        return catalog_target(self._spark, table, self._policy, None)
+
+    def _store(self, target: Target) -> StateStore:
+        return open_state_directory(self._spark, self._policy.run_state, outside=target.base)
+
+    def _run(self, target: Target, options: RunOptions) -> Report:
+        """Run over one target; if an error ends the run, its partial report is kept."""
+        return run_table(self._job(target, options), self._reports.append)
+
+    def report_unfinished(self) -> PassReport:
+        """Return the report of what has been done so far."""
+        return self._report()
+
+    def _job(self, target: Target, options: RunOptions) -> TableJob:
+        return open_job(self._spark, target, self._policy, options, self._progress, self._budget, self._others)
+
+    def _report(self) -> PassReport:
+        return PassReport(
+            pass_id=new_run_id(),
+            policy_digest=self._policy.digest(),
+            started=self._started.isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - self._began, 3),
+            dry_run=self._options.run.dry_run,
+            tables=self._reports,
+            failed=self._failures.found,
+            refused=self._gate.away.refused,
+            passed_over=self._gate.away.passed_over,
+            unchanged=self._unchanged,
+            throughput=self._progress.points,
+            warnings=[
+                *self._gate.away.warnings,
+                *(f"rotation overdue: {line}" for line in tell_overdue(self._policy, self._looked_at)),
+            ],
+        )
+
+
+class PassProgress:
+    """A progress that records points in time; units may end in several threads.
+
+    Args:
+        shown: the progress to which everything is forwarded.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, shown: Progress, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shown, self._clock, self._began = shown, clock, clock()
+        self._mutex = threading.Lock()
+        self._files = self._bytes = 0
+        self.points: list[Point] = [Point(0.0, 0, 0)]
+
+    def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
+        """Forward the start of a run."""
+        self._shown.start(target, units, files, total_bytes)
+
+    def step(self, unit: str, step: str) -> None:
+        """Forward the step of a unit."""
+        self._shown.step(unit, step)
+
+    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
+        """Record and forward further files, bytes and units."""
+        with self._mutex:
+            self._files, self._bytes = self._files + files, self._bytes + total_bytes
+            self.points.append(Point(round(self._clock() - self._began, 3), self._files, self._bytes))
+            if len(self.points) > MOST_POINTS:  # keep every second point, and the last
+                self.points = [*self.points[:-1:2], self.points[-1]]
+            self._shown.advance(files, total_bytes, units)
+
+    def finish(self) -> None:
+        """Forward the end of a run."""
+        self._shown.finish()
+
+
+class PassFingerprint:
+    """The fingerprint that a table had when a pass last found no drift in it."""
+
+    def __init__(self, store: StateStore, table_id: str) -> None:
+        self._record = LatestRecord(store, f"passes/{table_id}/")
+
+    def read(self) -> str | None:
+        """Return the recorded fingerprint; None if no pass found the table without drift."""
+        for content in self._record.read():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                record: dict[str, Any] = json.loads(content)
+                if record["version"] == VERSION:
+                    return str(record["fingerprint"])
+        return None
+
+    def keep(self, fingerprint: str) -> None:
+        """Record the fingerprint after a pass that ended without drift."""
+        self._record.replace(json.dumps({"version": VERSION, "fingerprint": fingerprint}).encode())
+
+
+def fingerprint(target: CatalogTarget, files: HadoopFiles) -> str:
+    """Return a digest of everything that determines a table's drift: plan, properties, schema, folders and files.
+
+    A folder that cannot be listed makes it differ from every digest that a pass without drift has kept.
+    """
+    digest = hashlib.sha256()
+    plan, options = target.plan.to_dict(), dict(sorted(target.options().items()))
+    digest.update(json.dumps([plan, options, target.table.schema_json], sort_keys=True).encode())
+    for unit in target.units(None):
+        digest.update(json.dumps([unit.name, unit.location]).encode())
+        try:
+            listed = list_unit(files, unit)
+        except StorageError:
+            digest.update(b"not listed")
+            continue
+        for folder in listed.folders:
+            for file in folder.files:
+                digest.update(json.dumps(file.to_list()).encode())
+        summaries = [[entry.path, entry.length] for entry in listed.beside if entry.kind == "summary"]
+        digest.update(json.dumps(summaries).encode())
+    return digest.hexdigest()

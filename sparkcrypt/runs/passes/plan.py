@@ -1,0 +1,167 @@
+"""The plan of one table or folder, how its files differ from it, and what a run would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.errors import EXIT_DRIFT, KeyNotFoundError, VerificationError
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.job import open_job
+from sparkcrypt.runs.passes.key_status import Due, find_overdue
+from sparkcrypt.runs.passes.missing_keys import KeySearch
+from sparkcrypt.runs.passes.refused_tables import Gate
+from sparkcrypt.runs.passes.survey import report_dry_run
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.table.beside import find_summaries_above
+from sparkcrypt.runs.table.difference import NO_DATA_FILE, Drift, drift_of_summary
+from sparkcrypt.runs.table.inherited import InheritedColumn, sum_up_inherited
+from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.target import Target
+from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from sparkcrypt.spark.tables.rules import rule_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OF_REPORT = (
+    "units_left",
+    "files_left",
+    "bytes_left",
+    "estimated_seconds",
+    "coverage",
+    "planned",
+    "missing_keys",
+    "warnings",
+)
+"""Members that are copied from the report of a dry run."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """The plan of one table or folder, compared with its files.
+
+    Attributes:
+        plan: which column gets which key, and why.
+        surveys: summaries of its units, with every difference from the plan.
+        report: the report of a dry run over it.
+        refused: why a run would not begin it; None if it would.
+        not_in_place: parts of the policy's rule that the table's properties lack.
+        overdue: those of its master keys whose rotation is overdue.
+        above: the drift of what lies above its partitions, where no run replaces it.
+        stray: files in former homes of the table, which are in no table.
+    """
+
+    plan: EncryptionPlan
+    surveys: Sequence[UnitSurvey]
+    report: Report
+    refused: str | None = None
+    not_in_place: tuple[str, ...] = ()
+    overdue: tuple[Due, ...] = ()
+    above: tuple[Drift, ...] = ()
+    stray: tuple[str, ...] = ()
+
+    @property
+    def drift(self) -> list[Drift]:
+        """All differences from the plan."""
+        return [*(difference for survey in self.surveys for difference in survey.drift), *self.above]
+
+    @property
+    def inherited(self) -> tuple[InheritedColumn, ...]:
+        """The columns that are encrypted because of tags that the table lacks."""
+        return sum_up_inherited(found for survey in self.surveys for found in survey.inherited)
+
+    @property
+    def outcome(self) -> str:
+        """``drift``, ``matches``, or ``untagged``: no column has a tag that encrypts, so nothing is encrypted."""
+        if self.report.units_left:
+            return "drift"
+        return "untagged" if self.report.untagged else "matches"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code: 74 if a run would refuse it or find stray files, 69 if it lacks keys, 2 on drift, else 0."""
+        if self.refused is not None or self.report.quarantined or self.stray:
+            return VerificationError.exit_code
+        if self.report.missing_keys:
+            return KeyNotFoundError.exit_code
+        return EXIT_DRIFT if self.report.units_left or self.above else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        drift, report = self.drift, self.report.to_dict()
+        total = self.report.files_total
+        drifted = len({difference.file for difference in drift if difference.kind not in NO_DATA_FILE})
+        return {
+            **self.plan.to_dict(),
+            "outcome": self.outcome,
+            "files_total": total,
+            "files_matching": total - drifted,
+            "files_drifted": drifted,
+            "drift": [difference.to_dict() for difference in drift],
+            **{name: report[name] for name in _OF_REPORT},
+            "refused": self.refused,
+            "not_in_place": list(self.not_in_place),
+            "inherited": [column.to_dict() for column in self.inherited],
+            "held": {survey.name: survey.held_by for survey in self.surveys if survey.held_by},
+            "empty_files": [path for survey in self.surveys for path in survey.unit.empty_files],
+            "stray": list(self.stray),
+            "rotations_overdue": [due.to_text() for due in self.overdue],
+        }
+
+
+def plan_target(
+    spark: SparkSession,
+    target: Target,
+    policy: Policy,
+    *,
+    where: str | None = None,
+    parallelism: int = 1,
+    accept_path_readers: bool = False,
+) -> TargetPlan:
+    """Compare every file of a target with its plan, and change nothing; keep only a summary of each unit in memory.
+
+    Args:
+        spark: a classic session.
+        target: a table or a folder.
+        policy: what its tags mean.
+        where: a predicate over partition columns.
+        parallelism: the parallelism of the run whose duration is estimated.
+        accept_path_readers: assume that a run may begin a table that shares a folder with another.
+
+    Raises:
+        PlanError: ``where`` uses columns other than partition columns, or a unit cannot be planned.
+        ConfigError: the state directory cannot be opened.
+        VerificationError: the journal of an earlier run is damaged.
+    """
+    options = RunOptions(where=where, parallelism=parallelism, dry_run=True)
+    job = open_job(spark, target, policy, options, Silent())
+    refused = _find_refusal(spark, target, policy, job.store, accept_path_readers=accept_path_readers)
+    report, surveyed = report_dry_run(job)
+    report = KeySearch(policy).add_missing(report, job.store)
+    missing = rule_lines(spark, target.table, policy) if target.table is not None else ()
+    overdue = find_overdue(open_key_service(policy.key_service), policy, _list_keys(surveyed.units))
+    above = tuple(drift_of_summary(path, above=True) for path in find_summaries_above(job.files, target))
+    job.old_files.look_without_lock()
+    stray = tuple(unit.message for unit in job.old_files.failed)
+    return TargetPlan(target.plan, surveyed.units, report, refused, missing, overdue, above, stray)
+
+
+def _list_keys(surveys: Sequence[UnitSurvey]) -> set[str]:
+    """Return the master keys that wrap keys of the files."""
+    return {wrapping.key_id for survey in surveys for wrapping in survey.wrappings}
+
+
+def _find_refusal(
+    spark: SparkSession, target: Target, policy: Policy, store: StateStore, *, accept_path_readers: bool
+) -> str | None:
+    if target.table is None:
+        return None
+    gate = Gate(spark, policy, accept_path_readers=accept_path_readers)
+    gate.may_run(target, store, dry_run=True)
+    return gate.away.refused.get(target.name)

@@ -1,0 +1,242 @@
+"""Resolution of open problems: the operator decides whether the new files or the old folder's content is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.ledger.journal.attempts import undone_attempts
+from sparkcrypt.ledger.journal.later_entries import UnitResolved
+from sparkcrypt.ledger.journal.run_status import has_ended, is_paused
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.unit import list_folders
+from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.index.carry_names import carry_index
+from sparkcrypt.runs.old_folders.compare_with_audit import resolve_unread
+from sparkcrypt.runs.old_folders.compare_with_journal import note_resolution, problems_of
+from sparkcrypt.runs.old_folders.cut_off import resolve_cut_off
+from sparkcrypt.runs.old_folders.former_homes import resolve_stray
+from sparkcrypt.runs.old_folders.grace import take_out
+from sparkcrypt.runs.old_folders.listed_files import resolve_listed
+from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
+from sparkcrypt.runs.old_folders.problems import BACK, BY_SQL, CUT_OFF, GONE, KEPT, OF_LIST, STRAY, Problem
+from sparkcrypt.runs.old_folders.reconcile import find_home, old_locations, refuse_replaced
+from sparkcrypt.runs.old_folders.rollback import refuse_later, roll_back_unit
+from sparkcrypt.runs.passes.job import open_job
+from sparkcrypt.runs.passes.run import run_table
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
+from sparkcrypt.runs.table.beside import refuse_moving
+from sparkcrypt.runs.table.footers import DriverFooters, own_keys, sort_footers
+from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.scan import scan_footers
+from sparkcrypt.runs.table.target import catalog_target
+from sparkcrypt.runs.table.untouchable import refuse_unit
+from sparkcrypt.spark.tables.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A resolved problem, the decision, and the report of the run over the old folder's content if that was kept."""
+
+    problem: Problem
+    keep: str
+    reason: str
+    run: Report | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        run = self.run.to_dict() if self.run else None
+        return {"problem": self.problem.to_dict(), "keep": self.keep, "reason": self.reason, "run": run}
+
+
+def resolve_problem(
+    spark: SparkSession,
+    table: str,
+    policy: Policy,
+    problem: str,
+    *,
+    keep: Literal["new", "old"],
+    reason: str,
+    adopt: bool = False,
+    progress: Progress | None = None,
+) -> Resolved:
+    """Close an open problem of a table.
+
+    Args:
+        spark: a classic session.
+        table: ``db.table``.
+        policy: the policy under which runs are made.
+        problem: the problem's name.
+        keep: ``new`` leaves the table unchanged; the files now in the old folder become known, and may expire.
+            ``old`` puts the old folder's present content into use, by a rollback of the unit and a run over it.  If old
+            files are in use again, ``new`` moves them out of the table instead, and ``old`` keeps them.
+        reason: the reason, for the audit.
+        adopt: accept files in the old folder that readers refuse because the table requires encryption.
+        progress: receives progress updates.
+
+    Raises:
+        ConfigError: no such problem is open, a run is unfinished, or an argument is not allowed.
+        VerificationError: rows that were written since would be lost, or the old files cannot be used.
+        RunConflictError: a run holds the table.
+    """
+    if keep not in KEPT or not reason.strip():
+        raise ConfigError(
+            f"keep {keep!r} with reason {reason!r}: say new or old, and a reason that is not empty, for the audit"
+        )
+    where = None
+    with past_runs(spark, table, policy, "resolve", progress) as runs:
+        found = _find_problem(runs, problem)
+        _refuse_unfinished(runs, found)
+        if found.kind == STRAY:
+            resolve_stray(runs, found, keep, reason.strip())
+            return Resolved(found, keep, reason.strip(), None)
+        if found.kind in OF_LIST:
+            resolve_listed(runs, found, keep, reason.strip())
+            return Resolved(found, keep, reason.strip(), None)
+        if found.run_id in runs.trust.unread or found.run_id not in runs.ids():
+            resolve_unread(runs, found, keep, reason.strip())
+            return Resolved(found, keep, reason.strip(), None)
+        journal = runs.journal(found.run_id)
+        with runs.rewriter(journal) as rewriter:
+            partition = _read_state(rewriter, found).unit.partition
+            where = partition.predicate if partition is not None and keep == "old" else None
+            _resolve(rewriter, found, keep, reason.strip(), adopt=adopt)
+    run = _encrypt_old(spark, table, policy, where, adopt=adopt, progress=runs.progress) if keep == "old" else None
+    return Resolved(found, keep, reason.strip(), run)
+
+
+def _resolve(rewriter: UnitRewriter, found: Problem, keep: str, reason: str, *, adopt: bool) -> None:
+    journal, problems, status = rewriter.run.journal, problems_of(rewriter), _read_state(rewriter, found)
+    if found.kind in BY_SQL and keep == "old":
+        raise VerificationError(
+            f"{found.unit}: {found.old_location} holds what a writer left there late, and not all rows of the unit; "
+            "bring them into the table by SQL, and resolve the problem with --keep new; nothing was changed"
+        )
+    if found.kind == BACK:
+        journal.resume(rewriter.run.lock.token)
+        _resolve_back(rewriter, found, status, keep, reason)
+    elif found.kind == CUT_OFF:
+        journal.resume(rewriter.run.lock.token)
+        resolve_cut_off(rewriter, found, keep, reason)
+        if keep == "old" and status.swapped:  # a rollback was cut off, whose last step this was
+            roll_back_unit(rewriter, found.unit, status.unit, status)
+    elif keep == "old":
+        if status.swapped:
+            _refuse_old(rewriter, found, status, adopt=adopt)
+        journal.resume(rewriter.run.lock.token)
+        if status.swapped:
+            roll_back_unit(rewriter, found.unit, status.unit, status)
+            run = rewriter.run
+            carry_index(
+                run.target, run.policy, run.store, run.files, (status,), back=True
+            )  # the report of the run below tells if the store is stale
+        note_resolution(rewriter, found, keep, reason)
+    else:
+        journal.resume(rewriter.run.lock.token)
+        listing = _list_old_folders(rewriter, found.unit, status)
+        if found.kind == GONE:
+            listing["new"] = _files_in(rewriter, status.new_location)
+        note_resolution(rewriter, found, keep, reason, listing=listing)
+        journal.write(UnitResolved(found.unit, found.problem, keep, listing))
+    problems.close(found.problem, keep, reason)
+
+
+def _resolve_back(rewriter: UnitRewriter, found: Problem, status: UnitStatus, keep: str, reason: str) -> None:
+    """Accept old files that are in use again as the table's, or move them out of the folder that is in use."""
+    if keep == "new":
+        status = take_out(rewriter, found.unit, status, found.old_location)
+    listing = _list_old_folders(rewriter, found.unit, status)
+    note_resolution(rewriter, found, keep, reason)
+    rewriter.run.journal.write(UnitResolved(found.unit, found.problem, keep, listing))
+
+
+def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, adopt: bool) -> None:
+    """Raise an error if putting an old folder into use would lose rows, or its files cannot be encrypted or trusted.
+
+    Raises:
+        VerificationError: it says why; nothing was changed.
+    """
+    run, unit, outcome = rewriter.run, status.unit, status.outcome
+    lacks_new = found.kind == GONE
+    home = find_home(rewriter, unit.name, status) if lacks_new else refuse_replaced(rewriter, unit, status)
+    if home is not status:
+        raise VerificationError(
+            f"{unit.name}: a later run has rewritten its files to {home.new_location}; look at "
+            f"what differs in {outcome.old_location} with spark.read.parquet, change the table's rows by SQL, and "
+            "resolve the problem with --keep new; nothing was changed"
+        )
+    if rewriter.swap.same_folder:
+        refuse_moving(run.files, unit)
+    refuse_later(rewriter, unit.name, status)
+    folders = list_folders(run.files, outcome.old_location)
+    moved = comparable_path(outcome.old_location) != comparable_path(unit.location) and not rewriter.swap.same_folder
+    if not folders or (moved and list_folders(run.files, unit.location)):
+        what = f"there are files in {unit.location} too" if folders else f"{outcome.old_location} holds no files"
+        raise VerificationError(
+            f"{unit.name}: {what}, so the old folder cannot be put into use as it is; change the table's rows by SQL, "
+            "and resolve the problem with --keep new; nothing was changed"
+        )
+    there = replace(unit, location=outcome.old_location, folders=folders)
+    footers = DriverFooters(run.files, own_keys(run.policy.key_service)).read(there.files)
+    scanned = scan_footers(
+        there, sort_footers(footers, there.files), run.target, tell_shredded=run.trust.shredded.select
+    )
+    refuse_unit(scanned, run.target, run.policy, adopt=adopt, allow_decrypt=True)  # the run over it asks for consent
+
+
+def _list_old_folders(rewriter: UnitRewriter, name: str, status: UnitStatus) -> dict[str, list[list[Any]]]:
+    """Return path and length of the files now in a unit's old folders, which the resolution makes known."""
+    found: dict[str, list[list[Any]]] = {}
+    for location in old_locations(status) if status.swapped else ():
+        role = "old" if comparable_path(location) == comparable_path(status.old_location) else "original"
+        found[role] = _files_in(rewriter, location)
+    undone = undone_attempts(rewriter.run.journal.records, status_of_units(rewriter.run.journal.records))
+    files = [file for unit, attempt in undone if unit == name for file in _files_in(rewriter, attempt.staged)]
+    return {**found, "undone": files} if files else found
+
+
+def _files_in(rewriter: UnitRewriter, location: str) -> list[list[Any]]:
+    files = by_place(location, list_folders(rewriter.run.files, location))
+    return [[place, file.length] for place, file in sorted(files.items())]
+
+
+def _find_problem(runs: PastRuns, problem: str) -> Problem:
+    known = runs.problems().open()
+    found = next(
+        (open_problem for open_problem in known if open_problem.problem == problem and open_problem.run_id), None
+    )
+    if found is None:
+        names = ", ".join(open_problem.problem for open_problem in known) or "none"
+        raise ConfigError(f"{runs.target.name}: problem {problem} is not open; open: {names}")
+    return found
+
+
+def _refuse_unfinished(runs: PastRuns, found: Problem) -> None:
+    """Refuse a decision while a run is unfinished; one on a swap that was cut off ends that run."""
+    for journal in runs.list_readable():
+        ends = found.kind == CUT_OFF and journal.run.run_id == found.run_id
+        if not (ends or has_ended(journal) or is_paused(journal)):
+            raise ConfigError(
+                f"{runs.target.name}: run {journal.run.run_id} is unfinished; run the job again to finish it first"
+            )
+
+
+def _read_state(rewriter: UnitRewriter, found: Problem) -> UnitStatus:
+    status = status_of_units(rewriter.run.journal.records)[found.unit]
+    return status.failed_at or status
+
+
+def _encrypt_old(
+    spark: SparkSession, table: str, policy: Policy, where: str | None, *, adopt: bool, progress: Progress
+) -> Report:
+    target = catalog_target(spark, Catalog(spark).table(table), policy, None)
+    options = RunOptions(keep_going=True, where=where, adopt=adopt)
+    return run_table(open_job(spark, target, policy, options, progress))

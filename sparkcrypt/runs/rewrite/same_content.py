@@ -1,0 +1,184 @@
+"""Comparison of two folders' decrypted content: file by file if their names match, else by all rows.
+
+This is slower than the comparison by which engines prove what they write, since one process reads every page.  It is
+used for files that a crash, or a restored state directory, left without a proof.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.files.orc import verify_orc
+from sparkcrypt.files.parquet import FileSummary, Verification, read_footer, verify_file
+from sparkcrypt.files.rewrap import prove_rewrapped
+from sparkcrypt.files.rewrite_orc import UNAUTHENTICATED_ORC
+from sparkcrypt.ledger.proof import Proof, StagedUnit
+from sparkcrypt.ledger.unit import Folder, Unit
+from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.runs.rewrite.context import RunContext
+from sparkcrypt.runs.rewrite.native_engine import new_name
+from sparkcrypt.runs.rewrite.spark_engine import SparkStager
+from sparkcrypt.runs.table.dark import find_dark
+from sparkcrypt.runs.table.footers import DriverFooters, RetrieveKey, own_keys, sort_footers
+from sparkcrypt.schema import Path
+
+_REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
+"""Parts that a plaintext footer may have to omit, since they describe encrypted columns."""
+
+_LEFT_OUT_OF_ORC = ("bloom_filters", "user_metadata")
+
+Summaries = Mapping[str, FileSummary]
+
+
+def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: str | None) -> tuple[Proof, Summaries]:
+    """Prove that the files of two folders have the same content, and that those of the second authenticate.
+
+    Args:
+        run: the run's context, whose keys open the files.
+        sources: the old files, in their present folder.
+        targets: the new files; if each old file has a new one, further files are later writes and are ignored.
+        renamed_by: the id of the run if it gave files new names; None if they kept their names.
+
+    Returns:
+        The proof, and the footers of the sources.
+
+    Raises:
+        SparkcryptError: the content differs, or cannot be read.
+    """
+    keys = own_keys(run.policy.key_service)
+    before = _summaries(run, sources, keys)
+    pairs = _pair_files(sources, targets, renamed_by)
+    if pairs is None and run.target.format == "orc":
+        raise VerificationError(f"{targets.location}: lacks files that were made of those in {sources.location}")
+    if pairs is None:
+        return _compare_rows(run, sources, targets), before
+    kept_folders = _keep_files(targets, pairs)
+    after = _summaries(run, targets.relocate(targets.location, kept_folders), run.fresh_keys)
+    dark = {target: find_dark(after[target], run.trust.shredded.select) for target in pairs}
+    purged = {
+        target: known for target, source in pairs.items() if (known := _find_purged(run, before[source], after[target]))
+    }
+    weak = [
+        _compare_orc(run, source, target, keys, dark[target], purged.get(target, {}))
+        if after[target].format == "orc"
+        else _compare_kept(run, source, target, keys, dark[target])
+        if dark[target]
+        else _compare_file(run, source, target, keys, purged.get(target, {}))
+        for target, source in pairs.items()
+    ]
+    rows = sum(summary.rows or 0 for summary in after.values())
+    return Proof(
+        _describe_staged(kept_folders, after, rows, weak), rows, pairs=pairs, carried=dark, purged=purged
+    ), before
+
+
+def _compare_rows(run: RunContext, sources: Unit, targets: Unit) -> Proof:
+    after = _summaries(run, targets, run.fresh_keys)
+    weak = [_verify(run, file.path).not_authenticated for file in targets.files]
+    stager = SparkStager(run.spark, run.target, run.policy)
+    digests, found = stager.digest(sources), stager.digest(targets)
+    if digests != found:
+        counts = [{folder: digest.rows for folder, digest in some.items()} for some in (digests, found)]
+        raise VerificationError(f"their rows differ, {counts[0]} and {counts[1]} by folder, or differ in a value")
+    count = sum(digest.rows for digest in digests.values())
+    return Proof(_describe_staged(targets.folders, after, count, weak), count, row_digests=digests)
+
+
+def _pair_files(sources: Unit, targets: Unit, renamed_by: str | None) -> dict[str, str] | None:
+    """Return new file -> old file, by name; None if an old file has no new one, so rows must have been rewritten."""
+    now = by_place(targets.location, targets.folders)
+    pairs: dict[str, str] = {}
+    for place, file in by_place(sources.location, sources.folders).items():
+        folder, _, name = place.rpartition("/")
+        made = now.get(f"{folder}/{new_name(name, renamed_by)}".lstrip("/"))
+        if made is None:
+            return None
+        pairs[made.path] = file.path
+    return pairs
+
+
+def _keep_files(unit: Unit, paths: Mapping[str, str]) -> tuple[Folder, ...]:
+    kept = (
+        Folder(folder.relative, tuple(file for file in folder.files if file.path in paths)) for folder in unit.folders
+    )
+    return tuple(folder for folder in kept if folder.files)
+
+
+def _find_purged(run: RunContext, before: FileSummary, after: FileSummary) -> dict[Path, str]:
+    """Return the columns that are under shredded keys in the old file and nulls in the new one, with those keys."""
+    dark = find_dark(before, run.trust.shredded.select)
+    return {path: key_id for path, key_id in dark.items() if after.purged.get(path) == key_id}
+
+
+def _compare_file(
+    run: RunContext, source: str, target: str, keys: RetrieveKey, purged: Mapping[Path, str]
+) -> tuple[str, ...]:
+    """Check that two files have the same content, except for purged columns; return what is not authenticated."""
+    digest_key = os.urandom(32)  # random, since the digests are compared here only and not stored
+    with run.files.open(source) as stream:
+        before = verify_file(stream, retrieve_key=keys, digest_key=digest_key, dark=purged)
+    after = _verify(run, target, digest_key, purged)
+    redacts = after.footer == "plaintext_signed"
+    left_out = (*(_REDACTED_PARTS if redacts else ()), *(("sorting_columns",) if purged else ()))
+    parts = [part for part in before.digests if part not in left_out]
+    differing = [part for part in parts if before.digests[part] != after.digests[part]]
+    if differing:
+        raise VerificationError(f"{target}: differs from {source} in: {', '.join(differing)}")
+    return after.not_authenticated
+
+
+def _compare_orc(
+    run: RunContext,
+    source: str,
+    target: str,
+    keys: RetrieveKey,
+    dark: Mapping[Path, str],
+    purged: Mapping[Path, str],
+) -> tuple[str, ...]:
+    """Check that two ORC files have the same content for readers with the keys; return what is not authenticated.
+
+    Dark columns must be equal byte by byte, and purged columns must be nulls.  Bloom filters and user metadata are not
+    compared, since a rewrite omits those that reveal encrypted columns.
+    """
+    digest_key = os.urandom(32)  # random, since the digests are compared here only and not stored
+    with run.files.open(source) as stream:
+        before = verify_orc(stream, retrieve_key=keys, digest_key=digest_key, will_encrypt=(), dark=dark, purged=purged)
+    equal = {part: digest for part, digest in before.digests.items() if part not in _LEFT_OUT_OF_ORC}
+    with run.files.open(target) as stream:
+        verify_orc(stream, retrieve_key=run.fresh_keys, digest_key=digest_key, equal_to=equal, dark=dark, nulls=purged)
+    return (UNAUTHENTICATED_ORC,)
+
+
+def _compare_kept(
+    run: RunContext, source: str, target: str, keys: RetrieveKey, dark: Mapping[Path, str]
+) -> tuple[str, ...]:
+    """Check that a file with dark columns equals its source except for the key metadata of its other columns."""
+    with run.files.open(source) as old, run.files.open(target) as new:
+        prove_rewrapped(read_footer(old, retrieve_key=keys), old, target, new, run.fresh_keys, dark)
+    return ("pages: only the footer and one module of each key were opened",)
+
+
+def _verify(run: RunContext, path: str, digest_key: bytes | None = None, nulls: Collection[Path] = ()) -> Verification:
+    with run.files.open(path) as stream:
+        return verify_file(stream, retrieve_key=run.fresh_keys, digest_key=digest_key, nulls=nulls)
+
+
+def _summaries(run: RunContext, unit: Unit, keys: RetrieveKey) -> Summaries:
+    found = sort_footers(DriverFooters(run.files, keys).read(unit.files), unit.files)
+    for path, error in found.errors.items():
+        raise VerificationError(f"{path}: cannot be read: {error}") from error
+    return found.summaries
+
+
+def _describe_staged(
+    folders: tuple[Folder, ...], summaries: Summaries, rows: int, weak: list[tuple[str, ...]]
+) -> StagedUnit:
+    return StagedUnit(
+        folders=folders,
+        summaries=summaries,
+        total_bytes=sum(file.length for folder in folders for file in folder.files),
+        rows=rows,
+        not_authenticated=tuple(sorted({what for modules in weak for what in modules})),
+    )

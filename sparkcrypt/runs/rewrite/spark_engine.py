@@ -1,0 +1,141 @@
+"""Staging with Spark: a unit's rows are read and written again, encrypted, into a folder that is not in use yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from sparkcrypt import names
+from sparkcrypt.files.parquet.codecs import NAMES
+from sparkcrypt.ledger.proof import Proof
+from sparkcrypt.ledger.unit import Folder, Unit
+from sparkcrypt.paths import trailing_partition
+from sparkcrypt.policy.model import Policy, normalized_table
+from sparkcrypt.runs.rewrite.engine import make_fresh_folder
+from sparkcrypt.runs.rewrite.staged_files import compare_rows, verify_footers
+from sparkcrypt.runs.table.dark import refuse_dark
+from sparkcrypt.runs.table.footers import RetrieveKey
+from sparkcrypt.runs.table.scan import ScannedUnit
+from sparkcrypt.runs.table.target import Target
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.setup.session_policy import registered_policy
+from sparkcrypt.spark.tasks.digest import RowsDigest, digest_rows
+from sparkcrypt.spark.tasks.task_progress import Told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", names.FIELD_METADATA: "drop"}
+"""No ``_SUCCESS``; and the files of a run may lose what the sources' schemas say of values."""
+_SPARK_WRITES = frozenset(NAMES) - {"lzo", "brotli"}
+"""All codecs but two, whose libraries Spark does not include."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodecChoice:
+    """The codec for a unit's new files (None: the engine chooses), and a note for the report."""
+
+    codec: str | None
+    note: str | None = None
+
+
+class SparkStager:
+    """Stages and digests the units of one target with Spark's own reader and writer."""
+
+    engine = "spark"
+
+    def __init__(self, spark: SparkSession, target: Target, policy: Policy) -> None:
+        self._spark, self._target, self.files = spark, target, HadoopFiles(spark)
+        self._policy, self._relaxed = policy, relax_enforcement(policy, target.plan.table)
+
+    def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> SparkWork:
+        """Write a unit's rows, encrypted, into a folder; see `Stager`.  ``progress`` is unused: tasks are not files."""
+        for file, dark in scanned.dark.items():
+            refuse_dark(file, dark, "reading its rows", "leave --engine spark out")
+        choice = choose_codec(scanned.codecs.values())
+        before = self.digest(scanned.unit)
+        self._write(scanned.unit, staged, choice.codec)
+        notes = (choice.note,) if choice.note else ()
+        return SparkWork(self, self._target, scanned.unit, staged, before, choice.codec, notes)
+
+    def _write(self, unit: Unit, staged: str, codec: str | None) -> None:
+        """Write a unit's rows, with the compression of the source's files if Spark can write it."""
+        make_fresh_folder(self.files, unit, staged)
+        with (
+            registered_policy(self._spark, self._relaxed) as read,
+            registered_policy(self._spark, self._policy) as written,
+        ):
+            for folder in unit.folders:
+                options = {**self._target.options(), **written, **_OPTIONS}
+                writer = self._rows(folder, read).write.options(**options)
+                writer = writer.option(
+                    names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/"))
+                )
+                if codec:
+                    writer = writer.option("compression", codec.lower().replace("uncompressed", "none"))
+                writer.parquet(f"{staged}/{folder.relative}" if folder.relative else staged, mode="append")
+
+    def digest(self, unit: Unit) -> dict[str, RowsDigest]:
+        """Return folder -> digest of its rows."""
+        with registered_policy(self._spark, self._relaxed) as pinned:
+            return {folder.relative: digest_rows(self._rows(folder, pinned)) for folder in unit.folders}
+
+    def _rows(self, folder: Folder, pinned: Mapping[str, str]) -> DataFrame:
+        reader = self._spark.read.options(**{**self._target.options(), **pinned}).schema(self._target.schema)
+        return reader.parquet(*(file.path for file in folder.files))
+
+
+@dataclass(slots=True)
+class SparkWork:
+    """A unit whose rows were rewritten by Spark."""
+
+    _stager: SparkStager = field(repr=False)
+    _target: Target = field(repr=False)
+    _unit: Unit = field(repr=False)
+    _staged: str
+    _before: Mapping[str, RowsDigest] = field(repr=False)
+    codec: str | None
+    notes: tuple[str, ...]
+    engine: str = "spark"
+
+    def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
+        """Authenticate every module, and compare the rows with the source's; see `StagedWork`."""
+        files, target = self._stager.files, self._target
+        verified = verify_footers(files, self._unit, folders, target.plan, retrieve_key, target.uuid)
+        after = self._stager.digest(self._unit.relocate(self._staged, folders))
+        rows = compare_rows(self._unit, self._before, after)
+        return Proof(verified, rows, row_digests=self._before)
+
+
+def relax_enforcement(policy: Policy, table: str | None) -> Policy:
+    """Return a policy with which a run can read files that the table's readers refuse, in order to correct them.
+
+    The run itself refuses files that may be forgeries, before it reads a row.
+    """
+    if table is None:
+        return policy
+    rule = replace(policy.table(table), name=table, enforce=False)
+    others = tuple(other for other in policy.tables if normalized_table(other.name) != normalized_table(table))
+    return replace(policy, tables=(*others, rule))
+
+
+def choose_codec(codecs: Iterable[Mapping[str, int]]) -> CodecChoice:
+    """Choose the codec that most column chunks of a unit's files have.
+
+    Args:
+        codecs: codec -> number of column chunks, for each file.
+    """
+    counts: Counter[str] = Counter()
+    for file_codecs in codecs:
+        counts.update(file_codecs)
+    if not counts:
+        return CodecChoice(None, "compression: the old files do not show theirs, so Spark chose that of the new ones")
+    codec = min(counts, key=lambda name: (-counts[name], name))
+    if codec not in _SPARK_WRITES:
+        return CodecChoice(None, f"compression: Spark cannot write {codec}, so it chose that of the new files")
+    if len(counts) == 1:
+        return CodecChoice(codec)
+    parts = ", ".join(f"{name} ({counts[name]})" for name in sorted(counts, key=lambda name: (-counts[name], name)))
+    return CodecChoice(codec, f"compression: column chunks of the old files have {parts}; all new ones have {codec}")

@@ -1,0 +1,139 @@
+"""Verification of staged files before they are swapped into use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.files.orc_footers import read_orc_footer
+from sparkcrypt.files.parquet import FileSummary, verify_file, verify_keys
+from sparkcrypt.ledger.proof import StagedUnit
+from sparkcrypt.ledger.unit import Folder, Unit, partition_of
+from sparkcrypt.names import FileFormat
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.runs.table.difference import Drift, drift_of_file
+from sparkcrypt.runs.table.footers import RetrieveKey
+from sparkcrypt.runs.table.match_columns import ColumnMatcher
+from sparkcrypt.runs.table.rotation import Rotation
+from sparkcrypt.schema import Path, join_dotted
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tasks.digest import RowsDigest
+
+_NONE: Mapping[Any, Any] = MappingProxyType({})
+
+
+def verify_footers(
+    files: HadoopFiles,
+    unit: Unit,
+    folders: tuple[Folder, ...],
+    plan: EncryptionPlan,
+    retrieve_key: RetrieveKey,
+    table_uuid: str | None,
+    *,
+    pages: bool = True,
+    file_format: FileFormat = "parquet",
+    rotation: Rotation | None = None,
+    dark: Mapping[str, Mapping[Path, str]] = _NONE,
+    unopened: Mapping[str, Collection[Path]] = _NONE,
+) -> StagedUnit:
+    """Verify every staged file: its footer against the plan, each of its keys, and that its modules are authentic.
+
+    Args:
+        files: the file system.
+        unit: the unit as listed before.
+        folders: the staged files.
+        plan: the plan that they must match.
+        retrieve_key: retrieves keys through a new helper process, so that no cache of this process is used.
+        table_uuid: the table's identity.
+        pages: authenticate pages too; False if that was done when they were written, as always for ORC.
+        file_format: the format of every file.
+        rotation: the rotation of a master key for which they were made, if any.
+        dark: staged file -> its columns under shredded keys, with these: they are not opened, and must be under these.
+        unopened: staged file -> columns whose data keys and KEKs are unchanged, and which were proven when they were
+            written: their keys are not opened here either.
+
+    Raises:
+        VerificationError: a file differs from the plan or is not authentic; the message names file and column.
+    """
+    summaries: dict[str, FileSummary] = {}
+    unauthenticated: list[str] = []
+    matcher = ColumnMatcher(plan)
+    for folder in folders:
+        values = partition_of(unit, folder)
+        for file in folder.files:
+            columns = dark.get(file.path, _NONE)
+            try:
+                with files.open(file.path) as stream:
+                    if file_format == "orc":
+                        closed = set(columns.values())
+                        summary, _ = read_orc_footer(file.path, stream, retrieve_key, shredded=closed)
+                    else:
+                        left_closed = {*columns, *unopened.get(file.path, ())}
+                        summary = replace(
+                            verify_keys(stream, retrieve_key=retrieve_key, dark=left_closed), path=file.path
+                        )
+                    if pages:
+                        unauthenticated.extend(verify_file(stream, retrieve_key=retrieve_key).not_authenticated)
+            except FormatError as error:
+                raise VerificationError(f"{file.path}: the staged file cannot be read back: {error}") from error
+            _refuse_other_keys(summary, columns)
+            matched = matcher.match(summary)
+            found = drift_of_file(summary, matched, plan, values, table_uuid=table_uuid, dark=columns)
+            refuse_drift(found if rotation is None else rotation.drift_of(summary, found))
+            summaries[file.path] = summary
+    return StagedUnit(
+        folders=folders,
+        summaries=summaries,
+        total_bytes=sum(file.length for folder in folders for file in folder.files),
+        rows=sum(summary.rows or 0 for summary in summaries.values()),
+        not_authenticated=tuple(sorted(set(unauthenticated))),
+    )
+
+
+def _refuse_other_keys(summary: FileSummary, dark: Mapping[Path, str]) -> None:
+    """Refuse a staged file with a dark column under another key than its source's.
+
+    Raises:
+        VerificationError: there is one; the message names file, column and both keys.
+    """
+    for path, key_id in dark.items():
+        found = (summary.columns or {})[path].key_id
+        if found != key_id:
+            raise VerificationError(
+                f"{summary.path}: column {join_dotted(path)} is under {found!r}, and its source's under the shredded "
+                f"{key_id!r}; nothing was swapped"
+            )
+
+
+def refuse_drift(found: Iterable[Drift]) -> None:
+    """Raise for the first difference between a staged file and the plan.
+
+    Raises:
+        VerificationError: there is a difference; the message names file and column.
+    """
+    for difference in found:
+        raise VerificationError(
+            f"{difference.file}: {difference.column or 'the file'}: {difference.kind}: {difference.detail}; "
+            "nothing was swapped"
+        )
+
+
+def compare_rows(unit: Unit, before: Mapping[str, RowsDigest], after: Mapping[str, RowsDigest]) -> int:
+    """Compare the row digests of source and staged files, folder by folder, and return the number of rows.
+
+    Raises:
+        VerificationError: they differ.
+    """
+    if before.keys() != after.keys():
+        raise VerificationError(f"{unit.name}: folders {sorted(before)} became {sorted(after)}; nothing was swapped")
+    for folder, digest in before.items():
+        if after[folder] != digest:
+            raise VerificationError(
+                f"{unit.name}: the staged rows of folder {folder or '.'} differ from the source's: {digest.rows} rows "
+                "became "
+                f"{after[folder].rows}, or a value changed; nothing was swapped"
+            )
+    return sum(digest.rows for digest in before.values())

@@ -1,0 +1,514 @@
+"""Swaps: ways to put a unit's staged files into use, each with an undo.
+
+A table is swapped by SET LOCATION, a single change in the metastore; readers in flight keep the old files.  This does
+not work for a managed table without partitions: Spark's RENAME TABLE and ``saveAsTable`` with overwrite assume that
+such a table lies in its default folder, and do not find its data elsewhere.  Its folder is renamed instead, and readers
+in flight fail.  A bare folder is copied to a new one, or renamed as a whole.  No file is ever replaced in place: a
+reader that had listed it would silently read the wrong bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+
+from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError, VerificationError
+from sparkcrypt.ledger.new_files import NewFiles, missing_files
+from sparkcrypt.ledger.unit import Unit, base_location, former_home, list_folders, old_folder
+from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.paths import is_same_place
+from sparkcrypt.runs.table.target import Target
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import list_contents
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Swap(Protocol):
+    """One way to put a unit's staged files into use.
+
+    If ``same_folder`` is set, the new files must have other names than the old ones: a reader that had listed an old
+    file would read a new file of the same name with the old one's length, and silently lose rows.
+    """
+
+    @property
+    def same_folder(self) -> bool:
+        """Whether the new files are put into the folder in which the old ones were."""
+
+    @property
+    def repoints(self) -> bool:
+        """Whether the metastore is pointed to the new files; the old ones stay in place, and an undo points to them."""
+
+    @property
+    def copies(self) -> bool:
+        """Whether the new files are a copy; the source stays in use, so its files are not old files."""
+
+    @property
+    def name(self) -> str:
+        """The name of the swap in reports."""
+
+    @property
+    def warning(self) -> str | None:
+        """What users of the table must know after the swap."""
+
+    def swap(self, new: NewFiles) -> str:
+        """Put the staged folder into use for the unit; return where the old files are afterwards."""
+
+    def undo(self, new: NewFiles, location: str | None = None) -> None:
+        """Put the old files back into use; the new files are in the staged folder afterwards.
+
+        Args:
+            new: the unit as it was listed, and its new files.
+            location: the folder to which a swap that ``repoints`` points the unit; its listed location by default.
+        """
+
+    def current_location(self, unit: Unit) -> str | None:
+        """Return the folder to which the unit points now; None if it no longer exists."""
+
+    def put_back(self, new: NewFiles) -> None:
+        """Undo a swap of which only the first step has happened, if nothing has come to the unit's folder since."""
+
+    def put_in(self, new: NewFiles) -> None:
+        """Undo a rollback of which only the first step has happened, if nothing has come to the unit's folder since."""
+
+    def is_begun(self, new: NewFiles) -> bool:
+        """Tell whether a step of the swap has happened.
+
+        If the new files are not proven to be in use then, the swap was cut off, and only a person can tell what the
+        unit's folder should hold.
+        """
+
+    def final_location(self, unit: Unit, staged: str) -> str:
+        """Return where the new files are after the swap."""
+
+    def old_location(self, unit: Unit) -> str:
+        """Return where the old files are after the swap."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocationSwap:
+    """A swap by ALTER TABLE … SET LOCATION, of a table or of a partition."""
+
+    spark: SparkSession
+    table: Table
+    same_folder: bool = False
+    repoints: bool = True
+    copies: bool = False
+    name: str = "set location"
+
+    @property
+    def warning(self) -> str | None:
+        """What users of the table must know."""
+        back = (
+            "until then DROP PARTITION, followed by MSCK REPAIR, ADD PARTITION or an INSERT into that partition, would "
+            "bring them back; "
+        )
+        return (
+            "old files stay where they were until `sparkcrypt backfill expire`; "
+            f"{back if self.table.partition_columns else ''}"
+            f"a job that writes to {base_location(self.table.location)} by path must write to the table now: "
+            "its files would be in no table"
+        )
+
+    def swap(self, new: NewFiles) -> str:
+        """Point the table or partition to the staged folder.
+
+        Raises:
+            SourceChangedError: it no longer points to the unit's folder.
+        """
+        unit, current = new.unit, self._read_location(new.unit)
+        if not is_same_place(current, unit.location):
+            raise SourceChangedError(
+                f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again"
+            )
+        Catalog(self.spark).set_location(self.table, new.staged, unit.partition)
+        return unit.location
+
+    def undo(self, new: NewFiles, location: str | None = None) -> None:
+        """Point the table or partition back to the unit's folder, or to another one, if it is not there already.
+
+        Raises:
+            SourceChangedError: it does not point to the staged folder.
+        """
+        unit, current = new.unit, self._read_location(new.unit)
+        if is_same_place(current, location or unit.location):
+            return
+        if not is_same_place(current, new.staged):
+            raise SourceChangedError(
+                f"{unit.name}: its location is now {current}, neither {unit.location} nor what this run staged; "
+                "someone moved it; look at the table, then run again"
+            )
+        Catalog(self.spark).set_location(self.table, location or unit.location, unit.partition)
+
+    def current_location(self, unit: Unit) -> str | None:
+        """Return the location of the table or partition in the metastore; None if the partition was dropped."""
+        catalog, table = Catalog(self.spark), self.table
+        if unit.partition is None:
+            return catalog.table(table.quoted).location
+        found = catalog.partitions(table, dict(unit.partition.values))
+        return next((partition.location for partition in found if partition.values == unit.partition.values), None)
+
+    def put_back(self, new: NewFiles) -> None:
+        """Do nothing: the swap is a single step."""
+
+    def put_in(self, new: NewFiles) -> None:
+        """Do nothing: the swap is a single step."""
+
+    def is_begun(self, new: NewFiles) -> bool:
+        """Tell whether the table or partition points to the new files."""
+        here = self.current_location(new.unit)
+        return here is not None and is_same_place(here, self.final_location(new.unit, new.staged))
+
+    def final_location(self, unit: Unit, staged: str) -> str:
+        """Return the staged folder."""
+        return staged
+
+    def old_location(self, unit: Unit) -> str:
+        """Return the unit's folder, in which the old files stay."""
+        return unit.location
+
+    def _read_location(self, unit: Unit) -> str:
+        here = self.current_location(unit)
+        if here is None:
+            raise SourceChangedError(
+                f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again"
+            )
+        return here
+
+
+@dataclass(frozen=True, slots=True)
+class HomeSwap(LocationSwap):
+    """A swap by SET LOCATION to the former home of a table or partition, to which the staged folder is renamed before.
+
+    Until the metastore points there, readers of the table have the old files, so a rename that is not followed by
+    anything is simply taken back.
+    """
+
+    name: str = "set location to the former home"
+
+    @property
+    def warning(self) -> str | None:
+        """What users of the table must know."""
+        return (
+            "the files are where jobs look for them by path; what such a job writes there is encrypted only if its "
+            "session is under the policy; the next run that rewrites the table takes it away from there again"
+        )
+
+    def swap(self, new: NewFiles) -> str:
+        """Rename the staged folder to the home, and point the table or partition there.
+
+        Raises:
+            SourceChangedError: it no longer points to the unit's folder.
+            SparkcryptError: the home has files, or a rename failed; what was renamed is renamed back.
+        """
+        files, home = HadoopFiles(self.spark), self.final_location(new.unit, new.staged)
+        refuse_taken_home(files, new.unit.name, home)
+        _remove_marks(files, home)
+        files.make_folder(home.rpartition("/")[0])
+        _rename_whole(files, new.staged, home)
+        try:
+            return super(HomeSwap, self).swap(replace(new, staged=home))
+        except (SparkcryptError, *JVM_ERRORS):
+            self.put_back(new)
+            raise
+
+    def undo(self, new: NewFiles, location: str | None = None) -> None:
+        """Point the table or partition back, then rename its home to the staged folder if nothing points there.
+
+        Raises:
+            SourceChangedError: it does not point to its home.
+        """
+        super(HomeSwap, self).undo(replace(new, staged=self.final_location(new.unit, new.staged)), location)
+        self.put_back(new)
+
+    def put_back(self, new: NewFiles) -> None:
+        """Rename the home to the staged folder, unless the unit points there or the home has other files."""
+        files, home = HadoopFiles(self.spark), self.final_location(new.unit, new.staged)
+        if not new.lengths or self.is_begun(new) or files.exists(new.staged) or not files.exists(home):
+            return
+        contents = list_contents(files, files.status(home).path)
+        foreign = any(entry.kind != "written" for entry in contents.beside)
+        if not foreign and len(contents.data) == len(new.lengths) and not new.list_missing(files, home):
+            _rename_whole(files, home, new.staged)
+
+    def final_location(self, unit: Unit, staged: str) -> str:
+        """Return the home: the table's original folder, or the partition's folder below it."""
+        return former_home(staged, base_location(staged)) or unit.location
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSwap:
+    """A swap by two renames: the unit's folder is moved away, and the staged folder takes its place.
+
+    Attributes:
+        old: where the run keeps the old folder: beside the table's folder, as that was named when the run began.
+    """
+
+    spark: SparkSession
+    target: Target
+    old: str
+    same_folder: bool = True
+    repoints: bool = False
+    copies: bool = False
+    name: str = "rename"
+    warning: str | None = (
+        "the folder was renamed: readers that had listed the old files fail with 'file not found' and must run again"
+    )
+
+    def swap(self, new: NewFiles) -> str:
+        """Rename the old folder away and the staged folder to its place; if that fails, rename the old folder back.
+
+        Raises:
+            SparkcryptError: a rename failed, or did not move every file.  If files have come to the unit's folder
+                meanwhile, the old folder is not renamed back.
+        """
+        files, location, old = HadoopFiles(self.spark), new.unit.location, self.old_location(new.unit)
+        files.make_folder(old.rpartition("/")[0])
+        try:
+            _rename_whole(files, location, old)
+            _rename_whole(files, new.staged, location)
+        except SparkcryptError:
+            self.put_back(new)
+            raise
+        self._refresh()
+        return old
+
+    def undo(self, new: NewFiles, location: str | None = None) -> None:
+        """Rename both folders back."""
+        files, place = HadoopFiles(self.spark), new.unit.location
+        if files.exists(place):
+            _rename_whole(files, place, new.staged)
+        _rename_whole(files, self.old_location(new.unit), place)
+        self._refresh()
+
+    def current_location(self, unit: Unit) -> str | None:
+        """Return the table's location in the metastore, or the bare folder."""
+        return next(iter(self.target.locations()), None)
+
+    def put_back(self, new: NewFiles) -> None:
+        """Rename the old folder back if there is no folder in its place."""
+        files, old = HadoopFiles(self.spark), self.old_location(new.unit)
+        if files.exists(old) and not files.exists(new.unit.location):
+            _rename_whole(files, old, new.unit.location)
+            self._refresh()
+
+    def put_in(self, new: NewFiles) -> None:
+        """Rename the staged folder in again if there is no folder in its place, and the old one is kept elsewhere."""
+        files, place = HadoopFiles(self.spark), new.unit.location
+        if not files.exists(place) and files.exists(new.staged) and self.is_begun(new):
+            _rename_whole(files, new.staged, place)
+            self._refresh()
+
+    def is_begun(self, new: NewFiles) -> bool:
+        """Tell whether the old folder was renamed away."""
+        return HadoopFiles(self.spark).exists(self.old_location(new.unit))
+
+    def final_location(self, unit: Unit, staged: str) -> str:
+        """Return the unit's folder."""
+        return unit.location
+
+    def old_location(self, unit: Unit) -> str:
+        """Return the folder to which the run renames the old one."""
+        return self.old
+
+    def _refresh(self) -> None:
+        if self.target.table is not None:
+            self.spark.catalog.refreshTable(self.target.table.quoted)
+
+
+@dataclass(frozen=True, slots=True)
+class NewFolder:
+    """A swap that leaves a bare folder unchanged, and renames the staged folder to the output.
+
+    The output appears whole, or file by file where the file system copies each file of a renamed folder.
+
+    Attributes:
+        slow: whether the file system copies.
+    """
+
+    spark: SparkSession
+    output: str
+    slow: bool = False
+    same_folder: bool = False
+    repoints: bool = False
+    copies: bool = True
+    name: str = "new directory"
+
+    @property
+    def warning(self) -> str | None:
+        """What users of the folder must know."""
+        unchanged = "the source folder is unchanged and still holds the old files"
+        if not self.slow:
+            return unchanged
+        return (
+            f"{unchanged}; {self.output} was filled file by file, since this file system cannot rename a folder: "
+            "whoever read it before the run had ended may have seen a part"
+        )
+
+    def swap(self, new: NewFiles) -> str:
+        """Rename the staged folder to the output."""
+        HadoopFiles(self.spark).rename(new.staged, self.output)
+        return new.unit.location
+
+    def undo(self, new: NewFiles, location: str | None = None) -> None:
+        """Rename the output back to the staged folder."""
+        HadoopFiles(self.spark).rename(self.output, new.staged)
+
+    def current_location(self, unit: Unit) -> str | None:
+        """Return the output folder; None if it does not exist."""
+        return self.output if HadoopFiles(self.spark).exists(self.output) else None
+
+    def put_back(self, new: NewFiles) -> None:
+        """Do nothing: the source is unchanged."""
+
+    def put_in(self, new: NewFiles) -> None:
+        """Do nothing: the source is unchanged."""
+
+    def is_begun(self, new: NewFiles) -> bool:
+        """Tell whether the output exists."""
+        return HadoopFiles(self.spark).exists(self.output)
+
+    def final_location(self, unit: Unit, staged: str) -> str:
+        """Return the output folder."""
+        return self.output
+
+    def old_location(self, unit: Unit) -> str:
+        """Return the source folder, which is unchanged."""
+        return unit.location
+
+
+def choose_swap(
+    spark: SparkSession,
+    target: Target,
+    run_id: str,
+    *,
+    output: str | None,
+    exclusive: bool,
+    resumed: bool = False,
+    base: str | None = None,
+) -> Swap:
+    """Return the swap after which all ordinary operations on the target still work.
+
+    Args:
+        spark: a classic session.
+        target: a table or a folder.
+        run_id: the id of the run.
+        output: the folder for the copy of a bare folder.
+        exclusive: whether the operator has stated that nothing reads or writes the bare folder.
+        resumed: whether an ``output`` that already exists may have been written by this run.
+        base: the target's original folder when the run began; its present original folder by default.
+
+    Raises:
+        ConfigError: the options do not fit the target: a bare folder without ``output`` or ``exclusive``, a table with
+            ``output``, an output that already exists, lies inside the source or is on another file system, or a rename
+            on a file system that does not rename a folder in one step.
+    """
+    if target.table is not None:
+        if output:
+            raise ConfigError("--output goes with --path; a table keeps its name, and its new files are made beside it")
+        if target.table.managed and not target.table.partition_columns:
+            _refuse_slow_rename(spark, target, "make the table external, or partition it")
+            return FolderSwap(spark, target, old_folder(base or target.base, run_id))
+        return LocationSwap(spark, target.table)
+    if output:
+        qualified = HadoopFiles(spark).qualify(output.rstrip("/"))
+        if (qualified + "/").startswith(target.base + "/"):
+            raise ConfigError(f"--output {output} lies inside --path {target.base}; name a folder beside it")
+        if urlsplit(qualified)[:2] != urlsplit(target.base)[:2]:
+            raise ConfigError(
+                f"--output {output} is on another file system than --path {target.base}, so the finished folder "
+                "cannot be renamed to it; name one on the same file system, and copy it afterwards"
+            )
+        if not resumed and HadoopFiles(spark).exists(qualified):
+            raise ConfigError(f"--output {output} is there already; name a folder that does not exist")
+        return NewFolder(spark, qualified, slow=not HadoopFiles(spark).renames_at_once(qualified))
+    if not exclusive:
+        raise ConfigError(
+            "a bare folder has no catalog to swap it: give --output DIR for the encrypted copy, or --exclusive to "
+            "rename the "
+            "folder while nobody reads or writes it"
+        )
+    _refuse_slow_rename(spark, target, "use --output instead")
+    return FolderSwap(spark, target, old_folder(base or target.base, run_id))
+
+
+def choose_home_swap(spark: SparkSession, target: Target) -> HomeSwap:
+    """Return the swap that brings a table, or its partitions, back to where jobs look for them by path.
+
+    Raises:
+        ConfigError: the target is no table that leaves its folder, or its file system does not rename a folder in one
+            step, so that a job could read a part by path.
+    """
+    if target.table is None or (target.table.managed and not target.table.partition_columns):
+        raise ConfigError(f"--home: no run takes {target.name} away from its folder; leave the option out")
+    if not HadoopFiles(spark).renames_at_once(target.base):
+        raise ConfigError(
+            f"--home: {target.name}: its file system copies a renamed folder file by file, so whoever reads "
+            f"{target.base} by path would see a part; change the jobs so that they use the table"
+        )
+    return HomeSwap(spark, target.table)
+
+
+def refuse_taken_home(files: HadoopFiles, unit: str, home: str) -> None:
+    """Refuse to bring a unit to its former home while that has files.
+
+    Raises:
+        VerificationError: it names the home and a file.
+    """
+    if not files.exists(home):
+        return
+    contents = list_contents(files, files.status(home).path)
+    beside = (f"{home}/{entry.path}" for entry in contents.beside if entry.kind != "written")
+    found = [*(file.path for file in contents.data), *beside]
+    if found:
+        more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+        raise VerificationError(
+            f"{unit}: cannot come back to {home}, since {found[0]}{more} is there; old files go with `sparkcrypt "
+            "backfill expire`, which also names files that are in no table; nothing was changed"
+        )
+
+
+def _remove_marks(files: HadoopFiles, folder: str) -> None:
+    """Remove a folder that has no more than empty folders and marks of writers; anything else stays, and so does it."""
+    if files.exists(folder):
+        root = files.status(folder).path
+        for entry in list_contents(files, root).beside:
+            if entry.kind == "written":
+                files.delete_file(f"{root}/{entry.path}")
+        _remove_empty(files, root)
+
+
+def _remove_empty(files: HadoopFiles, folder: str) -> None:
+    for child in files.children(folder):
+        if child.is_folder:
+            _remove_empty(files, child.path)
+    files.delete_empty(folder)
+
+
+def _refuse_slow_rename(spark: SparkSession, target: Target, instead: str) -> None:
+    if not HadoopFiles(spark).renames_at_once(target.base):
+        raise ConfigError(
+            f"{target.name}: is swapped by renaming its folder {target.base}, which this file system does file by "
+            f"file, so that readers would see a part and a killed run leave one; {instead}"
+        )
+
+
+def _rename_whole(files: HadoopFiles, source: str, target: str) -> None:
+    """Rename a folder, and check that every data file is at its new place and the folder no longer at its former one.
+
+    Raises:
+        SparkcryptError: the file system refused, or moved only a part.
+    """
+    before = {place: file.length for place, file in by_place(source, list_folders(files, source)).items()}
+    files.rename(source, target)
+    lost = missing_files(before, by_place(target, list_folders(files, target)))
+    if lost or files.exists(source):
+        what = f"{lost[0]} is not in {target}" if lost else f"{source} is there again"
+        raise VerificationError(
+            f"{source} was renamed to {target}, and {what}, or is of another length; nothing more was changed"
+        )

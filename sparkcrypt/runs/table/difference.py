@@ -1,0 +1,325 @@
+"""The differences between a plan and a file's footer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity
+from sparkcrypt.errors import PlanError, StorageError, VerificationError
+from sparkcrypt.files.parquet import FileSummary
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.runs.table.match_columns import FileColumns
+from sparkcrypt.schema import Path, join_dotted
+
+DriftKind = Literal[
+    "missing",
+    "extra",
+    "wrong_key",
+    "wrong_algorithm",
+    "wrong_footer",
+    "plaintext",
+    "aad_mismatch",
+    "foreign_key",
+    "unreadable",
+    "missing_folder",
+    "unlisted_folder",
+    "away",
+    "old_version",
+    "other_kek",
+    "dark",
+    "external_material",
+    "summary_file",
+    "unknown",
+]
+EXTERNAL_MATERIAL: DriftKind = "external_material"
+UNKNOWN: DriftKind = "unknown"
+DECRYPTED: DriftKind = "extra"
+_NO_COLUMN = (
+    "no column of the table, so that it has no tag; was it renamed? Files keep the former name, so that readers of the "
+    "new one get nulls"
+)
+"""The kind of drift that a run removes by decrypting a file or a column."""
+OF_FOLDERS: tuple[DriftKind, ...] = ("missing_folder", "unlisted_folder")
+"""Kinds of drift of a unit's folder, of which no file is known."""
+AWAY: DriftKind = "away"
+"""The kind of drift of a unit that is to be brought back to its former home."""
+NO_DATA_FILE: frozenset[DriftKind] = frozenset({*OF_FOLDERS, AWAY, "summary_file"})
+"""The kinds of drift of what is no data file."""
+
+
+_OF_KEYS = ("wrong_key", "external_material")
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One difference of a file from its plan.
+
+    ``column`` is None if the file itself differs, ``detail`` is text for messages, and ``key_id`` is the key found.
+    ``only_keys`` is true if only master keys differ in the whole file, so that its data keys could be rewrapped.
+    """
+
+    kind: DriftKind
+    file: str
+    column: str | None
+    detail: str
+    key_id: str | None = None
+    only_keys: bool = False
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return the difference as JSON values."""
+        return {
+            "kind": self.kind,
+            "file": self.file,
+            "column": self.column,
+            "detail": self.detail,
+            "key_id": self.key_id,
+        }
+
+
+def drift_of_file(
+    summary: FileSummary,
+    matched: FileColumns,
+    plan: EncryptionPlan,
+    partition: Mapping[str, str],
+    *,
+    table_uuid: str | None,
+    inherited: Collection[Path] = (),
+    dark: Collection[Path] = (),
+) -> tuple[Drift, ...]:
+    """Compare one file with the plan.
+
+    Args:
+        summary: the footer's contents; columns must have been revealed with the footer key.
+        matched: its columns, from `match_columns`.
+        plan: the plan of the file's table.
+        partition: values of the file's partition, for key templates.
+        table_uuid: the table's identity, or None.
+        inherited: its columns that are encrypted by tags of the columns that they came from, which is no difference.
+        dark: its columns under shredded keys, which stay unchanged, whatever is planned for them.
+
+    Raises:
+        PlanError: the partition's values cannot be used in a key template.
+    """
+    columns = summary.columns or {}
+    judged = [column for column in columns if column not in inherited and column not in dark]
+    try:
+        wanted = {path: key for path, key in matched.key_ids(plan, partition).items() if path not in dark}
+    except PlanError as error:
+        raise PlanError(f"{summary.path}: {error}") from error
+    if summary.format == "orc":
+        return _orc_drift(summary, plan, judged, wanted, matched, table_uuid)
+    if summary.footer == "plaintext":
+        return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if wanted else ()
+    if not wanted and inherited and not dark and not any(columns[column].encrypted for column in judged):
+        return tuple(_material_drift(summary))
+    if not wanted and not dark:
+        unknown = ", ".join(join_dotted(path) for path in matched.unknown)
+        detail = "the file is encrypted, and the plan has no encrypted column in it"
+        return (Drift("extra", summary.path, None, f"{detail}; {unknown}: {_NO_COLUMN}" if unknown else detail),)
+    drift = (
+        *_material_drift(summary),
+        *_file_drift(summary, plan, table_uuid),
+        *(found for column in judged for found in _column_drift(summary, plan, column, wanted, matched)),
+    )
+    if _needs_only_keys(summary, plan, wanted, drift):
+        return tuple(replace(difference, only_keys=True) for difference in drift)
+    return drift
+
+
+def _orc_drift(
+    summary: FileSummary,
+    plan: EncryptionPlan,
+    judged: Collection[Path],
+    wanted: Mapping[Path, str | None],
+    matched: FileColumns,
+    table_uuid: str | None,
+) -> tuple[Drift, ...]:
+    """Compare an ORC file, in which columns, their keys and the identity to which keys are bound can differ."""
+    wanted = {path: None if is_purged(summary, path, key, plan) else key for path, key in wanted.items()}
+    drift = tuple(found for column in judged for found in _column_drift(summary, plan, column, wanted, matched))
+    if not summary.encrypted:
+        return (Drift("plaintext", summary.path, None, "the file is not encrypted"),) if drift else ()
+    if not wanted and drift:
+        return drift  # the rewritten file will be plaintext
+    if all(column.key_id is None for column in (summary.columns or {}).values()):
+        return drift  # another writer's key material, which is reported for each column
+    try:
+        check_orc_identity(summary.aad_prefix, summary.path, table_uuid=table_uuid, strict=table_uuid is not None)
+    except VerificationError as error:
+        return (*drift, Drift("aad_mismatch", summary.path, None, str(error)))
+    if _keeps_roots(summary, wanted) and all(difference.kind in _OF_KEYS for difference in drift):
+        return tuple(replace(difference, only_keys=True) for difference in drift)
+    return drift
+
+
+def _keeps_roots(summary: FileSummary, wanted: Mapping[Path, str | None]) -> bool:
+    """Return whether each local key of an ORC file can stay: one master key is wanted for all of its columns.
+
+    Columns of one top-level column and one master key may share a local key.
+    """
+    keys: dict[tuple[str, str | None], set[str | None]] = {}
+    for path, column in (summary.columns or {}).items():
+        if column.encrypted:
+            keys.setdefault((path[0], column.key_id), set()).add(wanted.get(path))
+    return all(len(found) == 1 for found in keys.values())
+
+
+def _needs_only_keys(
+    summary: FileSummary, plan: EncryptionPlan, wanted: Mapping[Path, str | None], drift: Iterable[Drift]
+) -> bool:
+    """Return whether new key metadata is enough: each column has its own data key if the plan wants one.
+
+    A column under the footer's master key may have no own data key; if that would matter, it counts as having none.
+    """
+    if summary.aad_prefix is None or any(difference.kind not in _OF_KEYS for difference in drift):
+        return False
+    own = [column for column, key in wanted.items() if key is not None]
+    shared = [column for column in own if (summary.columns or {})[column].key_id == summary.footer_key]
+    return all(wanted[column] == summary.footer_key == plan.footer_key for column in shared)
+
+
+def _material_drift(summary: FileSummary) -> Iterator[Drift]:
+    if summary.external_material:
+        yield Drift(EXTERNAL_MATERIAL, summary.path, None, "its key material stands in a file beside it, not inside")
+
+
+def _file_drift(summary: FileSummary, plan: EncryptionPlan, table_uuid: str | None) -> tuple[Drift, ...]:
+    found = []
+    if summary.algorithm != plan.algorithm:
+        found.append(Drift("wrong_algorithm", summary.path, None, f"{summary.algorithm}, not {plan.algorithm}"))
+    mode = "encrypted" if summary.footer == "encrypted" else "plaintext"
+    if mode != plan.footer_mode:
+        found.append(Drift("wrong_footer", summary.path, None, f"the footer is {mode}, not {plan.footer_mode}"))
+    if summary.footer_key != plan.footer_key:
+        found.append(
+            Drift(
+                "wrong_key",
+                summary.path,
+                None,
+                f"footer under {summary.footer_key!r}, not {plan.footer_key!r}",
+                summary.footer_key,
+            )
+        )
+    try:
+        check_aad_prefix(summary.aad_prefix, summary.path, table_uuid=table_uuid, strict=table_uuid is not None)
+    except VerificationError as error:
+        found.append(Drift("aad_mismatch", summary.path, None, str(error)))
+    return tuple(found)
+
+
+def _column_drift(
+    summary: FileSummary,
+    plan: EncryptionPlan,
+    column: Path,
+    wanted: Mapping[Path, str | None],
+    matched: FileColumns,
+) -> tuple[Drift, ...]:
+    actual, name = (summary.columns or {})[column], join_dotted(column)
+    if actual.encrypted is None:  # no row group, so nothing to encrypt
+        return ()
+    if column not in wanted:
+        unknown = f", and {_NO_COLUMN}" if column in matched.unknown else ""
+        found = Drift("extra", summary.path, name, f"encrypted with {actual.key_id!r}{unknown}")
+        return (found,) if actual.encrypted else ()
+    if not actual.encrypted:
+        return (Drift("missing", summary.path, name, f"plaintext, not {wanted[column] or plan.footer_key!r}"),)
+    key = wanted[column] or plan.footer_key
+    if actual.key_id == key or is_purged(summary, column, key, plan) or matched.is_late(column, actual.key_id, key):
+        return ()
+    if actual.key_id is None:
+        return (Drift("foreign_key", summary.path, name, f"its key metadata names no master key, so not {key!r}"),)
+    return (Drift("wrong_key", summary.path, name, f"encrypted with {actual.key_id!r}, not {key!r}", actual.key_id),)
+
+
+def is_purged(summary: FileSummary, column: Path, key_id: str | None, plan: EncryptionPlan) -> bool:
+    """Return whether a column has nulls under the footer's key, since the key that is planned for it was shredded.
+
+    Args:
+        summary: the footer's contents, written by a holder of its key; in an ORC file by anyone who can write the file.
+        column: the column's path in the file.
+        key_id: the planned key.
+        plan: has the current and former footer keys, which are used for an ORC file, whose footer names none.
+    """
+    of_plan = (plan.footer_key, *plan.footer_key_history)
+    footer_keys = of_plan if summary.format == "orc" else (summary.footer_key,)
+    under_footer = (summary.columns or {})[column].key_id in footer_keys
+    return under_footer and key_id is not None and summary.purged.get(column) == key_id
+
+
+def drift_of_unknown(summary: FileSummary, matched: FileColumns, plan: EncryptionPlan) -> tuple[Drift, ...]:
+    """Return the plaintext columns of a file that its table lacks, if any of the table's is encrypted.
+
+    An encrypted one is `extra`.
+    """
+    columns, detail = summary.columns or {}, f"plaintext, and {_NO_COLUMN}"
+    lost = [path for path in matched.unknown if columns[path].encrypted is False] if plan.encrypted else []
+    return tuple(Drift(UNKNOWN, summary.path, join_dotted(path), detail) for path in lost)
+
+
+def drift_of_unreadable(file: str, error: Exception) -> Drift:
+    """Return the drift of a file whose footer cannot be read."""
+    return Drift("unreadable", file, None, f"{type(error).__name__}: {error}")
+
+
+def drift_by_file(drift: Iterable[Drift]) -> dict[str, list[Drift]]:
+    """Return file -> its differences, for the files that have any."""
+    found: dict[str, list[Drift]] = {}
+    for difference in drift:
+        found.setdefault(difference.file, []).append(difference)
+    return found
+
+
+def drift_of_missing_folder(location: str) -> Drift:
+    """Return the drift of a unit whose folder does not exist, so that it is unknown which rows were in it."""
+    detail = (
+        "the metastore points there, and there is no such folder, so its rows read as none; restore it, or point the "
+        "unit to where its files are with ALTER TABLE … SET LOCATION; where it should be empty, make the folder"
+    )
+    return Drift("missing_folder", location, None, detail)
+
+
+def drift_of_unlisted_folder(location: str, error: StorageError) -> Drift:
+    """Return the drift of a unit whose folder cannot be listed, so that it is unknown which files are in it."""
+    detail = f"its files cannot be listed, so nothing of them is known: {error}; see that the job may list it"
+    return Drift("unlisted_folder", location, None, detail)
+
+
+def drift_of_away(location: str, home: str) -> Drift:
+    """Return the drift of a unit that a run has taken away from its home, to which it is to be brought back."""
+    return Drift(AWAY, location, None, f"its home, where jobs look for it by path, is {home}")
+
+
+def drift_of_summary(path: str, *, above: bool = False) -> Drift:
+    """Return the drift of a summary of footers beside files with encrypted columns.
+
+    Args:
+        path: its path.
+        above: it is above the table's partitions, where no run replaces it.
+    """
+    fate = "no run replaces it above partitions: delete it, once no reader uses it" if above else "no new file has it"
+    detail = f"a summary of footers, with statistics of the encrypted columns in plaintext; {fate}"
+    return Drift("summary_file", path, None, detail)
+
+
+def drift_in_short(drift: Iterable[Drift]) -> tuple[str, ...]:
+    """Return one line for each kind of drift: the number of files, the columns, and the first few files."""
+    by_kind: dict[str, list[Drift]] = {}
+    for difference in drift:
+        by_kind.setdefault(difference.kind, []).append(difference)
+    return tuple(_describe_kind(kind, found) for kind, found in by_kind.items())
+
+
+def _describe_kind(kind: str, found: list[Drift]) -> str:
+    files = list(dict.fromkeys(difference.file for difference in found))
+    columns = list(dict.fromkeys(difference.column for difference in found if difference.column))
+    where = f" in {_name_some(columns)}" if columns else ""
+    count = f"{len(files):,} {'file' if len(files) == 1 else 'files'}"
+    return f"{kind}: {count}{where}: {found[0].detail}: {_name_some(files)}"
+
+
+def _name_some(texts: list[str]) -> str:
+    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more

@@ -1,0 +1,336 @@
+"""The target of a run: a table, or a bare folder, with its plan and its units; other tables are refused."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from sparkcrypt import names
+from sparkcrypt.errors import PlanError, PredicateError, SourceChangedError
+from sparkcrypt.files.beside_data import refuse_marks_above, refuse_marks_at
+from sparkcrypt.files.orc import is_orc
+from sparkcrypt.ledger.unit import Folder, Unit, base_location, list_folders, refuse_overlaps
+from sparkcrypt.names import FileFormat
+from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.plan.orc import refuse_orc_plan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.table.kinds import LEFT_ALONE, refuse_kinds
+from sparkcrypt.schema import Schema
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import ensure_identity
+from sparkcrypt.spark.tables.partitions import choose_partitions, data_schema
+from sparkcrypt.spark.tables.planning import plan_of, plan_path
+from sparkcrypt.spark.tables.rules import put_rule, rule_change
+from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.tags.avro import tags_of_avro
+from sparkcrypt.tags.model import TaggedColumn, tag_property
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+class Target(Protocol):
+    """A table or a bare folder on which a run works."""
+
+    @property
+    def name(self) -> str:
+        """The table's name or the folder, for reports."""
+
+    @property
+    def table_id(self) -> str:
+        """The id in the state directory, which does not change if the table is renamed."""
+
+    @property
+    def base(self) -> str:
+        """The original folder, beside which the staging folder is."""
+
+    @property
+    def table(self) -> Table | None:
+        """The table in the metastore; None for a bare folder."""
+
+    @property
+    def uuid(self) -> str | None:
+        """The table's UUID in AAD prefixes, or None."""
+
+    def refuse_other_table(self) -> None:
+        """Refuse a table that was dropped and re-created under its name since it was looked up.
+
+        Raises:
+            SourceChangedError: the table was re-created: staged files have another table's identity, keys and rows.
+        """
+
+    @property
+    def plan(self) -> EncryptionPlan:
+        """The plan of every file."""
+
+    @property
+    def format(self) -> FileFormat:
+        """The format of every file."""
+
+    @property
+    def schema(self) -> StructType:
+        """The columns in files, as a Spark schema with its metadata."""
+
+    def units(self, where: str | None) -> tuple[Unit, ...]:
+        """Return the units without their files, which are listed later, one unit at a time."""
+
+    def locations(self) -> tuple[str, ...]:
+        """Return its current folders according to the metastore."""
+
+    def with_identity(self) -> Target:
+        """Give the table an identity for AAD prefixes, and its rule in its properties, and return it.
+
+        Raises:
+            PlanError: another table's files are bound to the same UUID.
+        """
+
+    def options(self) -> dict[str, str]:
+        """Return the writer and reader options for files of this target."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTarget:
+    """A table of the session catalog."""
+
+    spark: SparkSession
+    table: Table
+    policy: Policy
+    plan: EncryptionPlan
+    avro_tags: tuple[TaggedColumn, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``database.table``."""
+        return self.table.full_name
+
+    @property
+    def table_id(self) -> str:
+        """The table's UUID, which survives a rename; a digest of its name before it has one."""
+        return id_of(self.table)
+
+    @property
+    def base(self) -> str:
+        """The table's original folder."""
+        return base_location(self.table.location)
+
+    @property
+    def uuid(self) -> str | None:
+        """The table's UUID."""
+        return self.table.uuid
+
+    @property
+    def format(self) -> FileFormat:
+        """The format of the table."""
+        return self.table.format or "parquet"
+
+    @property
+    def schema(self) -> StructType:
+        """The table's data columns."""
+        return data_schema(self.table)
+
+    def refuse_other_table(self) -> None:
+        """Refuse the table if the one that now has its name has another UUID.
+
+        Raises:
+            SourceChangedError: the table was re-created.
+        """
+        now = Catalog(self.spark).table(self.table.quoted).uuid
+        if now != self.table.uuid:
+            raise SourceChangedError(
+                f"table {self.name} was dropped, and made anew under its name, since the run began: its identity was "
+                f"{self.table.uuid} and is {now or 'none'}; nothing of it was changed; run again"
+            )
+
+    def units(self, where: str | None) -> tuple[Unit, ...]:
+        """Return the table's partitions, or the table itself.
+
+        Raises:
+            PredicateError: ``where`` refers to something other than partition columns.
+            PlanError: units overlap.
+        """
+        files = HadoopFiles(self.spark)
+        refuse_marks_above(self.base, files.exists, files.names)
+        if self.table.partition_columns:
+            refuse_marks_at(self.base, files.exists, files.names)  # units are partitions; a format's list is above
+        elif where:
+            raise PredicateError(f"--where {where!r}: {self.name} has no partitions to choose among; leave it out")
+        units = units_of(self.spark, self.table, where)
+        refuse_overlaps(units)
+        return units
+
+    def locations(self) -> tuple[str, ...]:
+        """Return the table's folder and those of its partitions."""
+        catalog = Catalog(self.spark)
+        now = catalog.table(self.table.quoted)
+        partitions = catalog.partitions(now) if now.partition_columns else ()
+        return (now.location, *(partition.location for partition in partitions))
+
+    def with_identity(self) -> CatalogTarget:
+        """Add a UUID and its rule to the table's properties where they are missing, and return the table."""
+        put_rule(self.spark, rule_change(self.spark, self.table, self.plan.rule, self.policy), self.policy)
+        return replace(self, table=ensure_identity(self.spark, self.name))
+
+    def options(self) -> dict[str, str]:
+        """Return the table's own options, its name, and the tags of the Avro schema."""
+        own = {name: value for name, value in self.table.options.items() if name.startswith("parquet.")}
+        avro = {tag_property(column.path): ",".join(column.tags) for column in self.avro_tags}
+        return {**avro, **own, names.TABLE: self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class PathTarget:
+    """A bare folder of files of one format."""
+
+    spark: SparkSession
+    path: str
+    plan: EncryptionPlan
+    schema: StructType
+    format: FileFormat = "parquet"
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return self.path
+
+    @property
+    def table_id(self) -> str:
+        """A digest of the path."""
+        return target_folder_id(self.path)
+
+    @property
+    def base(self) -> str:
+        """The folder."""
+        return self.path.rstrip("/")
+
+    @property
+    def table(self) -> None:
+        """None: a bare folder is not a table."""
+
+    @property
+    def uuid(self) -> str | None:
+        """None: a bare folder has no identity."""
+        return None
+
+    def refuse_other_table(self) -> None:
+        """Do nothing: a bare folder is not a table."""
+
+    def units(self, where: str | None) -> tuple[Unit, ...]:
+        """Return the folder as one unit."""
+        if where:
+            raise PredicateError(f"--where {where!r}: a bare folder is swapped as a whole, so leave it out")
+        return (Unit(self.path, self.path, None, "", {}),)
+
+    def locations(self) -> tuple[str, ...]:
+        """Return the folder."""
+        return (self.base,)
+
+    def with_identity(self) -> PathTarget:
+        """Return the folder unchanged, since an identity cannot be stored with it."""
+        return self
+
+    def options(self) -> dict[str, str]:
+        """Return the tags as options, since they cannot be stored with a bare folder."""
+        tags = {tag_property(column.path): ",".join(column.tags) for column in self.plan.columns if column.tags}
+        return tags if self.plan.table is None else {**tags, names.TABLE: self.plan.table}
+
+
+def id_of(table: Table) -> str:
+    """Return a table's id in the state directory: its UUID, or a digest of its name before it has one."""
+    return table.uuid or _digest(table.full_name)
+
+
+def units_of(spark: SparkSession, table: Table, where: str | None = None) -> tuple[Unit, ...]:
+    """Return a table's partitions that a predicate chooses, or the table itself, without their files.
+
+    Raises:
+        PredicateError: ``where`` refers to something other than partition columns.
+        PlanError: the partitions cannot be listed.
+    """
+    if not table.partition_columns:
+        return (Unit(table.full_name, table.location, None, "", {}),)
+    return tuple(
+        Unit(partition.folder, partition.location, partition, partition.folder, dict(partition.values))
+        for partition in choose_partitions(spark, table, where)
+    )
+
+
+def locations_of(spark: SparkSession, target: Target, output: str | None) -> tuple[str, ...]:
+    """Return the current folders of a target, and the folder of a run's copy.
+
+    Args:
+        spark: a classic session.
+        target: a table or a folder.
+        output: the folder to which a bare folder is copied; None if the run swaps.
+    """
+    copies = () if output is None else (HadoopFiles(spark).qualify(output.rstrip("/")),)
+    return (*target.locations(), *copies)
+
+
+def target_folder_id(path: str) -> str:
+    """Return the id of a bare folder in the state directory: a digest of its path, as Hadoop prints it."""
+    return _digest(path)
+
+
+def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Schema | None) -> CatalogTarget:
+    """Return a table as a target.
+
+    Raises:
+        PlanError: it is not a table whose files can be encrypted and swapped; the message contains the reason.
+    """
+    refuse_kinds(table, policy)
+    avro_tags = tags_of_avro(avro) if avro is not None else ()
+    plan = plan_of(spark, table, policy, avro=avro)
+    if table.format == "orc":
+        refuse_orc_plan(plan)
+    return CatalogTarget(spark, table, policy, plan, avro_tags)
+
+
+def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | None) -> PathTarget:
+    """Return a bare folder as a target, with the schema of its first file, and tags of that and of the Avro schema.
+
+    Raises:
+        PlanError: there is no such folder, or it has no files in a format that the policy encrypts, or another table
+            format keeps a list of its files in it or above it.
+    """
+    files = HadoopFiles(spark)
+    path = files.qualify(path.rstrip("/"))
+    if not files.exists(path):
+        raise PlanError(f"{path}: is not there; name a folder of data files")
+    refuse_marks_above(path, files.exists, files.names)
+    folders = list_folders(files, path)
+    if not folders:
+        raise PlanError(f"{path}: holds no data files; name a folder of data files")
+    name, first = _table_at(policy, path), next(file.path for folder in folders for file in folder.files)
+    found = _format_of(files, first)
+    if found not in policy.formats:
+        raise PlanError(f"{path} {LEFT_ALONE}")
+    reader = spark.read.options(**({names.TABLE: name} if name else {}))
+    schema = reader.format(found).load(first).schema
+    partition_columns = tuple(dict.fromkeys(column for folder in folders for column in partition_values(_hive(folder))))
+    plan = plan_path(schema.json(), policy, partition_columns=partition_columns, table=name, avro=avro)
+    if found == "orc":
+        refuse_orc_plan(plan)
+    return PathTarget(spark, path, plan, schema, found)
+
+
+def _format_of(files: HadoopFiles, path: str) -> FileFormat:
+    """Return the format of a file by its magic bytes; a file that is not ORC is read as Parquet."""
+    with files.open(path) as stream:
+        return "orc" if is_orc(stream) else "parquet"
+
+
+def _hive(folder: Folder) -> str:
+    return trailing_partition(folder.relative.split("/"))
+
+
+def _table_at(policy: Policy, path: str) -> str | None:
+    here = comparable_path(path)
+    return next((rule.name for rule in policy.tables if rule.location and comparable_path(rule.location) == here), None)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,273 @@
+"""Verification of a table: compares every footer with the plan, opens every key and checks what the metastore leaks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from sparkcrypt.decide.identity import check_aad_prefix
+from sparkcrypt.errors import FormatError, KeyNotFoundError, KeyServiceError, VerificationError
+from sparkcrypt.files.orc import verify_orc
+from sparkcrypt.files.parquet import FileSummary, verify_file
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.ledger.audit.manifest import Digests, ManifestCheck, check_manifest, read_manifest
+from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys
+from sparkcrypt.ledger.state.directory import open_state_directory
+from sparkcrypt.ledger.unit import Folder, Unit, list_unit, partition_of
+from sparkcrypt.paths import trailing_partition
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.table.beside import find_summaries_above
+from sparkcrypt.runs.table.dark import find_dark
+from sparkcrypt.runs.table.difference import Drift, drift_of_summary
+from sparkcrypt.runs.table.footers import fresh_keys
+from sparkcrypt.runs.table.scan import ScannedUnit, scan_target
+from sparkcrypt.runs.table.target import Target, catalog_target, path_target
+from sparkcrypt.schema import Path, join_dotted
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.jvm.gateway import to_dict
+from sparkcrypt.spark.tables.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_ORC_NOTE = (
+    "{}: ORC authenticates nothing, so a changed value is not noticed when files are read; --manifest compares every "
+    "byte of the files with what runs have written"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LackingFile:
+    """A file that lacks tagged columns: it is older than they are, or an attacker planted it.
+
+    Attributes:
+        file: its path.
+        columns: the tagged columns that it lacks.
+        every: whether it lacks all of them, so that nothing in it needs their keys.
+        listed: whether the manifest lists the file in its present state; None if no manifest was checked.
+    """
+
+    file: str
+    columns: tuple[str, ...]
+    every: bool
+    listed: bool | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"file": self.file, "columns": list(self.columns), "every": self.every, "listed": self.listed}
+
+
+@dataclass(frozen=True, slots=True)
+class TableVerification:
+    """The result of a verification: drift from the plan, notes on weaknesses, and how much was authenticated.
+
+    ``untagged``: no column has a tag that encrypts and none is encrypted without one, so there was nothing to verify.
+    """
+
+    table: str
+    files: int
+    rows: int
+    drift: tuple[Drift, ...]
+    notes: tuple[str, ...]
+    authenticated: str
+    plan: EncryptionPlan
+    manifest: ManifestCheck | None = None
+    lacks_tagged_columns: tuple[LackingFile, ...] = ()
+    untagged: bool = False
+
+    @property
+    def suspicious(self) -> tuple[LackingFile, ...]:
+        """Files without any tagged column in a table that requires encryption, unless a manifest lists them."""
+        if not self.plan.require_encryption:
+            return ()
+        return tuple(file for file in self.lacks_tagged_columns if file.every and not file.listed)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs from the plan or from a checked manifest, and no file is suspicious."""
+        return not self.drift and not self.suspicious and (self.manifest is None or self.manifest.ok)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "table": self.table,
+            "files": self.files,
+            "rows": self.rows,
+            "drift": [difference.to_dict() for difference in self.drift],
+            "notes": list(self.notes),
+            "authenticated": self.authenticated,
+            "manifest": None if self.manifest is None else self.manifest.to_dict(),
+            "lacks_tagged_columns": [file.to_dict() for file in self.lacks_tagged_columns],
+            "untagged": self.untagged,
+            "verified": self.ok and not self.untagged,
+        }
+
+
+def verify_table(
+    spark: SparkSession,
+    table: str | None,
+    policy: Policy,
+    *,
+    path: str | None = None,
+    where: str | None = None,
+    manifest: bool = False,
+) -> TableVerification:
+    """Verify every file of a table or folder against its plan, with keys from a helper process started for this.
+
+    Args:
+        spark: a classic session.
+        table: ``db.table``, or None with ``path``.
+        policy: what the tags mean.
+        path: a bare folder.
+        where: a predicate over partition columns.
+        manifest: also compare the files with the audit's list of what runs have written: files that were deleted,
+            replayed or altered since are found, and files that are not listed are named.
+
+    Returns:
+        What was found; drift raises no error.
+
+    Raises:
+        PlanError: the table does not exist, or its tags make no plan.
+        KeyServiceError: a key of an audit cannot be opened; files whose keys cannot be opened are drift instead.
+        VerificationError: an audit was changed or cut.
+        ConfigError: there is no manifest.
+    """
+    if table is not None:
+        target: Target = catalog_target(spark, Catalog(spark).table(table), policy, None)
+    else:
+        target = path_target(spark, path or "", policy, None)
+    files, count = HadoopFiles(spark), 0
+    drift: list[Drift] = []
+    lacking: list[LackingFile] = []
+    notes: list[str] = list(_metastore_notes(spark, target))
+    rows, partial, untagged = 0, False, not target.plan.encrypted
+
+    @cache
+    def open_shredded() -> ShreddedKeys:
+        return ShreddedKeys(open_state_directory(spark, policy.run_state, outside=target.base), policy)
+
+    def tell_shredded(key_ids: Collection[str]) -> Collection[str]:
+        return open_shredded().select(key_ids)
+
+    with fresh_keys(policy.key_service) as keys:
+        for scanned in scan_target(spark, target, policy, where=where, retrieve_key=keys, tell_shredded=tell_shredded):
+            drift.extend(scanned.drift)
+            untagged = untagged and not scanned.inherited
+            count += len(scanned.unit.files)
+            lacking.extend(_find_lacking_files(scanned, target.plan))
+            notes.extend(f"{path}: has 0 bytes, so no reader finds a row in it" for path in scanned.unit.empty_files)
+            rows += sum(summary.rows or 0 for summary in scanned.summaries.values())
+            for folder in scanned.unit.folders:
+                for file in folder.files:
+                    summary = scanned.summaries.get(file.path)
+                    if summary is not None and summary.encrypted:
+                        found, weak, absent, in_clear = _authenticate(files, summary, keys)
+                        dark = find_dark(summary, tell_shredded) if absent else {}
+                        if dark:
+                            found, weak, _, in_clear = _authenticate(files, summary, keys, dark)
+                            notes.extend(_tell_dark(dark, open_shredded()))
+                        drift.extend(found)
+                        partial = partial or weak
+                        notes.extend(
+                            f"{what} in a plaintext footer; `sparkcrypt rewrite` leaves them out" for what in in_clear
+                        )
+                        notes.extend(_identity_note(target, scanned.unit, folder, summary))
+    drift += [drift_of_summary(path, above=True) for path in find_summaries_above(files, target)]
+    held = _manifest(spark, target, policy, where) if manifest else None
+    return TableVerification(
+        table=target.name,
+        files=count,
+        rows=rows,
+        drift=tuple(drift),
+        notes=tuple(dict.fromkeys(notes)),
+        authenticated="partial" if partial or drift else "nothing" if untagged else "all",
+        plan=target.plan,
+        manifest=held,
+        lacks_tagged_columns=_mark_listed(held, lacking),
+        untagged=untagged and not drift,
+    )
+
+
+def _find_lacking_files(scanned: ScannedUnit, plan: EncryptionPlan) -> Iterator[LackingFile]:
+    for path, summary in scanned.summaries.items():
+        if summary.columns is not None:
+            columns, every = scanned.columns[path].find_lacking_columns(plan)
+            if columns:
+                yield LackingFile(path, columns, every)
+
+
+def _mark_listed(manifest: ManifestCheck | None, lacking: Iterable[LackingFile]) -> tuple[LackingFile, ...]:
+    """Return the files with `listed` set: a file that a run put into use is merely older than the columns it lacks."""
+    if manifest is None:
+        return tuple(lacking)
+    others = {*manifest.unlisted, *manifest.changed}
+    return tuple(replace(lacking_file, listed=lacking_file.file not in others) for lacking_file in lacking)
+
+
+def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | None) -> ManifestCheck:
+    files, store = HadoopFiles(spark), open_state_directory(spark, policy.run_state, outside=target.base)
+    service = open_key_service(policy.key_service)
+    manifest = read_manifest(store, target.table_id, service, policy)
+    units = [list_unit(files, unit) for unit in target.units(where)]
+    if where is None:  # add partitions that the manifest lists and that were dropped since
+        known = {unit.partition_path for unit in units}
+        units += [Unit(name, target.base, None, name, {}) for name in manifest.listed if name not in known]
+    return check_manifest(Digests(files, service), manifest, units)
+
+
+def _authenticate(
+    files: HadoopFiles, summary: FileSummary, keys: Any, dark: Mapping[Path, str] = MappingProxyType({})
+) -> tuple[list[Drift], bool, bool, tuple[str, ...]]:
+    """Return a file's errors, whether a part is not authenticated or a key absent, and what its footer has in clear."""
+    path = summary.path
+    try:
+        with files.open(path) as stream:
+            if summary.format == "orc":
+                verify_orc(stream, retrieve_key=keys, dark=dark)
+                return [], True, False, ()
+            found = verify_file(stream, retrieve_key=keys, dark=dark)
+            return [], found.authenticated == "partial", False, found.in_clear
+    except (FormatError, VerificationError) as error:
+        return [Drift("unreadable", path, None, str(error))], True, False, ()
+    except KeyServiceError as error:
+        absent = isinstance(error, KeyNotFoundError)
+        return [Drift("unreadable", path, None, f"{type(error).__name__}: {error}")], True, absent, ()
+
+
+def _tell_dark(dark: Mapping[Path, str], shredded: ShreddedKeys) -> Iterator[str]:
+    for path, key_id in dark.items():
+        yield f"column {join_dotted(path)} cannot be read in some files: {shredded.tombstone(key_id).to_text()}"
+
+
+def _identity_note(target: Target, unit: Unit, folder: Folder, summary: FileSummary) -> list[str]:
+    """Return notes on an ORC file, and on a file in a partition folder whose identity lacks its partition."""
+    path, prefix = summary.path, summary.aad_prefix
+    notes = [_ORC_NOTE.format(target.name)] if summary.format == "orc" else []
+    if summary.format == "orc" and prefix is None:
+        return notes  # plaintext, or reported as drift already
+    try:
+        weak = check_aad_prefix(prefix, path, table_uuid=target.uuid, strict=False)
+    except VerificationError:
+        return notes  # reported as drift already
+    if weak is None or not (partition_of(unit, folder) or trailing_partition(path.split("/")[:-1])):
+        return notes
+    return [*notes, f"{path}: {weak}; its place within the table is not authenticated"]
+
+
+def _metastore_notes(spark: SparkSession, target: Target) -> tuple[str, ...]:
+    """Return notes on column statistics of encrypted columns, and on differences between the two sources of tags."""
+    if target.table is None:
+        return target.plan.differences
+    statistics = Catalog(spark).statistics(target.table)
+    names = set(to_dict(spark, statistics.colStats())) if statistics is not None else set()
+    leaked = sorted(names & {column.leaf.logical[0] for column in target.plan.encrypted})
+    notes = [
+        f"{target.name}: the metastore holds column statistics of the encrypted column {name} in clear"
+        for name in leaked
+    ]
+    return (*notes, *(f"{target.name}: tags differ: {difference}" for difference in target.plan.differences))
