@@ -107,9 +107,11 @@ def _of_undone(rewriter: UnitRewriter, statuses: Mapping[str, UnitStatus], expir
     """Yield the units with files that were added to folders of undone swaps."""
     run = rewriter.run
     for name, attempt in undone_attempts(run.journal.records, statuses):
-        if comparable_path(attempt.staged) in expired or run.in_use.find_own(seconds_old=60.0).uses(attempt.staged):
+        if comparable_path(attempt.staged) in expired or run.table.in_use.find_own(seconds_old=60.0).uses(
+            attempt.staged
+        ):
             continue
-        listed = list_folders(run.files, attempt.staged)
+        listed = list_folders(run.table.files, attempt.staged)
         changes = changes_at_undone(attempt, listed, statuses[name])
         if changes:
             yield Suspect(name, statuses[name], changes, listed, undone=attempt)
@@ -118,7 +120,7 @@ def _of_undone(rewriter: UnitRewriter, statuses: Mapping[str, UnitStatus], expir
 def _find_in_unit(
     rewriter: UnitRewriter, name: str, status: UnitStatus, used: set[str], *, finish: bool
 ) -> Iterator[Suspect]:
-    files, unit = rewriter.run.files, status.unit
+    files, unit = rewriter.run.table.files, status.unit
     for location in old_locations(status) if rewriter.swap.repoints else (status.old_location,):
         listed = list_folders(files, location)
         if comparable_path(location) in used and rewriter.swap.repoints:
@@ -146,7 +148,7 @@ def _is_expiring(rewriter: UnitRewriter, location: str) -> bool:
 
     Where a rename is one step, it deletes a folder elsewhere, so the folder itself is not there any more.
     """
-    files = rewriter.run.files
+    files = rewriter.run.table.files
     begun = comparable_path(location) in expiring_folders(rewriter.run.journal.records)
     return begun and not (files.renames_at_once(location) and files.exists(location))
 
@@ -157,7 +159,7 @@ def is_superseded(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool
     If later runs rewrote the unit, its rows may have been replaced before each of them: INSERT OVERWRITE of a partition
     deletes the files in the folder to which it points, and those in its default folder, where old files may be.
     """
-    files = rewriter.run.files
+    files = rewriter.run.table.files
     if not rewriter.swap.repoints:
         return _has_replaced_all(status, list_folders(files, status.new_location))
     try:

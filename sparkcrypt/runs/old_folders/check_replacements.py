@@ -81,7 +81,7 @@ def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
     every = [unit for journal in runs.list_readable() for unit in _list_swapped(journal)]
     last_with = {(unit.name, comparable_path(unit.old)): unit.journal.run.run_id for unit in every}
     made_by = {comparable_path(unit.new): unit for unit in every}
-    units = runs.in_use.units()
+    units = runs.table.in_use.units()
     now = {comparable_path(place) for place in units.values()}
     settled: list[SwappedUnit] = []
     superseded: dict[str, str] = {}
@@ -119,7 +119,7 @@ def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
     run, failed = rewriter.run, list[FailedUnit]()
     if rewriter.swap.copies or run.journal.archived:
         return ()
-    units, expired = run.in_use.units(), expired_folders(run.journal.records)
+    units, expired = run.table.in_use.units(), expired_folders(run.journal.records)
     for name, status in status_of_units(run.journal.records).items():
         here = _locate_unit(name, status, units) if status.swapped else None
         if here is None or comparable_path(status.old_location) in expired:
@@ -127,7 +127,7 @@ def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
         if rewriter.swap.same_folder and status.step == "unit_rolling_back":
             rewriter.swap.put_in(proven_files(status))
         try:
-            lost = find_lost(run.files, name, status, here) if is_same_place(here, status.new_location) else None
+            lost = find_lost(run.table.files, name, status, here) if is_same_place(here, status.new_location) else None
         except StorageError as error:
             failed.append(FailedUnit(name, type(error).__name__, str(error)))
             continue
@@ -240,6 +240,6 @@ def _find_lost_of(
     what the run made.
     """
     maker = None if here is None else made_by.get(comparable_path(here))
-    if here is None or (runs.files.exists(here) and (maker is None or maker.journal.archived)):
+    if here is None or (runs.table.files.exists(here) and (maker is None or maker.journal.archived)):
         return None
-    return find_lost(runs.files, unit.name, (maker or unit).status, here)
+    return find_lost(runs.table.files, unit.name, (maker or unit).status, here)

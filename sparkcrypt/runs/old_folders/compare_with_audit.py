@@ -64,7 +64,7 @@ def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit
     if not units:
         return []
     runs.lock.check()
-    problems, now = runs.problems(), runs.in_use.units()
+    problems, now = runs.problems(), runs.table.in_use.units()
     found = (problem for told_unit in units for problem in _problems(runs, told_unit, now))
     return [problems.add(problem).as_failed() for problem in found]
 
@@ -81,7 +81,7 @@ def resolve_unread(runs: PastRuns, found: Problem, keep: str, reason: str) -> No
             "restore the state directory from a backup that has all of it, or change the table's rows by SQL and "
             f"resolve the problem with --keep {'old' if keep == 'new' else 'new'}; nothing was changed"
         )
-    files = by_place(found.old_location, list_folders(runs.files, found.old_location))
+    files = by_place(found.old_location, list_folders(runs.table.files, found.old_location))
     record_decision(runs, found, keep, reason, {place: file.length for place, file in files.items()})
 
 
@@ -98,13 +98,13 @@ def record_decision(runs: PastRuns, found: Problem, keep: str, reason: str, held
     Raises:
         RunConflictError: another process recorded a decision concurrently.
     """
-    table_id, mac = runs.target.table_id, runs.trust.mac(renew=True)
+    table_id, mac = runs.table.target.table_id, runs.table.trust.mac(renew=True)
     listing = {"old": [[place, length] for place, length in sorted(held.items())]}
     unit = {**found.resolution(keep, reason), "folder": found.old_location, "listing": listing}
-    entry = make_entry("resolve", runs.policy.digest(), found.run_id, table=runs.target.name, unit=unit)
-    AuditWriter(runs.store, table_id, mac).append(entry)
-    runs.trust.forget_audit()
-    Problems(runs.store, table_id, lambda: mac).close(found.problem, keep, reason)
+    entry = make_entry("resolve", runs.table.policy.digest(), found.run_id, table=runs.table.target.name, unit=unit)
+    AuditWriter(runs.table.store, table_id, mac).append(entry)
+    runs.table.trust.forget_audit()
+    Problems(runs.table.store, table_id, lambda: mac).close(found.problem, keep, reason)
 
 
 def places_of_unread(runs: PastRuns, readable: Collection[str]) -> set[str]:
@@ -114,7 +114,7 @@ def places_of_unread(runs: PastRuns, readable: Collection[str]) -> set[str]:
 
 def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:
     """Yield the audit's entries on each unit that a run has swapped, except runs whose journals are trusted."""
-    audit = runs.trust.audit()
+    audit = runs.table.trust.audit()
     homes = _homes_by_unit(audit)
     for (run_id, unit), entry in audit.swaps.items():
         if run_id in readable or entry.entry["what"] != "encrypt":
@@ -126,7 +126,7 @@ def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:
         if is_staged(old) or is_staged(new):  # else the run wrote a copy, which has no old folder
             sources, first = _sources(entry, str(entry.entry["unit"]["old_location"]))
             base = base_location(new if is_staged(new) else old)
-            taken = (moved_place(place, base, runs.target.base) for place in (old, *first))
+            taken = (moved_place(place, base, runs.table.target.base) for place in (old, *first))
             places = {
                 comparable_path(place): place
                 for place in (old, *first, *(place for place in taken if place is not None))
@@ -178,7 +178,7 @@ def _problems(runs: PastRuns, unit: _Told, now: Mapping[str, str]) -> Iterator[P
     held = unit.sources if unit.decided is None else unit.decided
     known = {**unit.sources, **unit.carried, **held}
     for place in unit.places:
-        there = {name: file.length for name, file in by_place(place, list_folders(runs.files, place)).items()}
+        there = {name: file.length for name, file in by_place(place, list_folders(runs.table.files, place)).items()}
         came = tuple(sorted(name for name, length in there.items() if known.get(name) != length))
         back = tuple(sorted(name for name, length in unit.sources.items() if there.get(name) == length))
         # If the folder is empty, the old files have expired or were moved.
@@ -186,7 +186,7 @@ def _problems(runs: PastRuns, unit: _Told, now: Mapping[str, str]) -> Iterator[P
         if comparable_path(place) in used:
             if back and unit.decided is None:
                 yield _problem(runs, unit, place, BACK, f"the table points to {place} again, {back[0]}", back, ())
-        elif came and not back and runs.in_use.look().has_other_user(place, runs.target.name, unit.unit):
+        elif came and not back and runs.table.in_use.look().has_other_user(place, runs.table.target.name, unit.unit):
             continue
         elif came:
             yield _problem(
@@ -199,11 +199,11 @@ def _problems(runs: PastRuns, unit: _Told, now: Mapping[str, str]) -> Iterator[P
 def _problem(
     runs: PastRuns, unit: _Told, place: str, kind: str, what: str, came: tuple[str, ...], missing: tuple[str, ...]
 ) -> Problem:
-    why = runs.trust.unread.get(unit.run_id, "its journal is missing")
+    why = runs.table.trust.unread.get(unit.run_id, "its journal is missing")
     also = "which run {0} had replaced, is there" if kind == BACK else "which run {0} did not leave so"
     return Problem(
         problem="",
-        table=runs.target.name,
+        table=runs.table.target.name,
         run_id=unit.run_id,
         unit=unit.unit,
         kind=kind,
@@ -215,5 +215,5 @@ def _problem(
             f"run's journal ({why}); restore the state directory from a backup that has all of it, or read {place} "
             "with spark.read.parquet and bring the table's rows in order by SQL"
         ),
-        base=runs.target.base,
+        base=runs.table.target.base,
     )

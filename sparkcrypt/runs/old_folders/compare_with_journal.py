@@ -72,7 +72,7 @@ def compare_run(rewriter: UnitRewriter, units: Collection[str] | None = None) ->
 def problems_of(rewriter: UnitRewriter) -> Problems:
     """Return the problems of the table that a rewriter works on."""
     run = rewriter.run
-    return problems_of_target(run.target, run.store, lambda: run.mac, run.files)
+    return problems_of_target(run.table.target, run.table.store, lambda: run.mac, run.table.files)
 
 
 def _wait_for_writers(rewriter: UnitRewriter, suspects: list[Suspect]) -> dict[str, Listing]:
@@ -82,9 +82,9 @@ def _wait_for_writers(rewriter: UnitRewriter, suspects: list[Suspect]) -> dict[s
     run = rewriter.run
     known = {problem.unit for problem in problems_of(rewriter).open() if problem.run_id == run.run_id}
     waits = {suspect.changes.location: suspect.name not in known for suspect in suspects}
-    run.progress.step(suspects[0].name, "waiting until writers have ended")
+    run.table.progress.step(suspects[0].name, "waiting until writers have ended")
     listed = {suspect.changes.location: suspect.listed for suspect in suspects}
-    return wait_until_quiet(run.files, waits, run.target.base, listed)
+    return wait_until_quiet(run.table.files, waits, run.table.target.base, listed)
 
 
 def _decide(rewriter: UnitRewriter, suspect: Suspect, quiet: Listing | None, failed: list[FailedUnit]) -> int:
@@ -177,11 +177,11 @@ def open_problem(
 ) -> FailedUnit:
     """Open a problem of a table; for a bare folder, which has none, the finding is only reported."""
     run = rewriter.run
-    if run.target.table is None:
+    if run.table.target.table is None:
         return FailedUnit(name, "VerificationError", message)
     found = Problem(
         problem="",
-        table=run.target.name,
+        table=run.table.target.name,
         run_id=run.run_id,
         unit=name,
         kind=kind,
@@ -190,7 +190,7 @@ def open_problem(
         gone=changes.gone,
         carried=changes.carried,
         message=message,
-        base=run.target.base,
+        base=run.table.target.base,
     )
     return problems_of(rewriter).add(found).as_failed()
 
@@ -198,7 +198,7 @@ def open_problem(
 def _settle(rewriter: UnitRewriter, name: str) -> None:
     """Close the problem of a writer at work once its files are reconciled."""
     run, problems = rewriter.run, problems_of(rewriter)
-    open_one = problems.of(run.run_id, name) if run.target.table is not None else None
+    open_one = problems.of(run.run_id, name) if run.table.target.table is not None else None
     if open_one is not None and open_one.kind == WRITER_AT_WORK:
         reason = "its writer has ended, and its files were carried over"
         note_resolution(rewriter, open_one, "both", reason)

@@ -51,13 +51,13 @@ def resolve_cut_off(rewriter: UnitRewriter, found: Problem, keep: str, reason: s
         VerificationError: a file is in the way, or another table uses the old folder; the decision can be given again.
     """
     run, new = rewriter.run, _find_new_files(rewriter, found.unit)
-    refuse_moving(run.files, new.unit)
+    refuse_moving(run.table.files, new.unit)
     given_up, listing = "", {}
     if keep == "old":
         _bring_back(rewriter, new)
     elif rewriter.swap.is_begun(new):
         given_up = rewriter.swap.old_location(new.unit)
-        old = by_place(given_up, list_folders(run.files, given_up))
+        old = by_place(given_up, list_folders(run.table.files, given_up))
         listing = {"old": [[place, file.length] for place, file in sorted(old.items())]}
     note_resolution(rewriter, found, keep, reason, listing=listing)
     run.journal.write(UnitResolved(found.unit, found.problem, keep, listing, given_up, cut_off=True))
@@ -80,18 +80,18 @@ def _bring_back(rewriter: UnitRewriter, new: NewFiles) -> None:
     if not swap.is_begun(new):
         return  # a killed call had come to its end
     old, here = swap.old_location(new.unit), swap.final_location(new.unit, new.staged)
-    own = run.target.name if new.unit.partition is None else new.unit.name
-    refuse_used(run.in_use.look(afresh=True), own, old, "holds old files that are to be put back")
-    for folder in list_folders(run.files, here):
+    own = run.table.target.name if new.unit.partition is None else new.unit.name
+    refuse_used(run.table.in_use.look(afresh=True), own, old, "holds old files that are to be put back")
+    for folder in list_folders(run.table.files, here):
         for file in folder.files:
             run.lock.check()
             target = f"{old}/{path_below(here, file.path)}"
-            run.files.make_folder(target.rpartition("/")[0])
-            run.files.rename(file.path, target)
+            run.table.files.make_folder(target.rpartition("/")[0])
+            run.table.files.rename(file.path, target)
     if swap.repoints:
         swap.undo(new)
     else:
-        _remove_emptied(run.files, here)
+        _remove_emptied(run.table.files, here)
         swap.put_back(new)
 
 

@@ -69,11 +69,14 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
     """
     journal.resume(runs.lock.token)
     run_id = journal.run.run_id
-    bases = {runs.target.base, *(status.base for status in status_of_units(journal.records).values() if status.swapped)}
+    bases = {
+        runs.table.target.base,
+        *(status.base for status in status_of_units(journal.records).values() if status.swapped),
+    }
 
     def inspect(folder: str, place: str) -> None:
         name, status = waste.old[folder]
-        _refuse_new(runs.files, name, status, folder, place)
+        _refuse_new(runs.table.files, name, status, folder, place)
         _refuse_writer(runs, journal, name, status, folder, place)
 
     statuses = status_of_units(journal.records)
@@ -84,7 +87,7 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
 
     def inspect_undone(folder: str, place: str) -> None:
         if folder in undone:
-            _refuse_unknown(runs.files, *undone[folder], folder, place)
+            _refuse_unknown(runs.table.files, *undone[folder], folder, place)
 
     disposal = runs.disposal(run_id)
     journal.write(RunExpiring(tuple(waste.folders)))
@@ -95,17 +98,19 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
             f"{folder}: {user}, since the last look, so it stays; run again, which leaves its unit as it is"
         )
     anew = {
-        folder: name for folder, (name, status) in waste.old.items() if status.swapped and runs.files.exists(folder)
+        folder: name
+        for folder, (name, status) in waste.old.items()
+        if status.swapped and runs.table.files.exists(folder)
     }
     units_left = sorted({*waste.refused, *anew.values()})
     fields = {"units_left": units_left} if units_left else {}
     journal.append("run_expired", folders=[folder for folder in waste.folders if folder not in anew], **fields)
     for base in sorted(bases):
         for folder in (f"{staging_folder(base)}/trash-{run_id}", old_folder(base, run_id)):
-            runs.files.delete_empty(folder)
+            runs.table.files.delete_empty(folder)
     return {
-        name: f"{runs.target.name}: {name}: a writer that was planned before the swap made {folder} anew while its old "
-        "files were deleted; run again when it has ended, and decide what it wrote there"
+        name: f"{runs.table.target.name}: {name}: a writer that was planned before the swap made {folder} anew while "
+        "its old files were deleted; run again when it has ended, and decide what it wrote there"
         for folder, name in anew.items()
     }
 
@@ -116,10 +121,10 @@ def _refuse_writer(runs: PastRuns, journal: Journal, name: str, status: UnitStat
     Raises:
         VerificationError: it names the writer's folder.
     """
-    writing = writers_folder_in(runs.files, place)
+    writing = writers_folder_in(runs.table.files, place)
     if writing is not None:
         writing = f"{folder}/{writing.rpartition('/')[2]}"
-        raise VerificationError(f"{runs.target.name}: {name}: {may_commit(writing, folder)}; it is where it was")
+        raise VerificationError(f"{runs.table.target.name}: {name}: {may_commit(writing, folder)}; it is where it was")
     location = restore_unit(name, status.fields).location
     if status.swapped and comparable_path(location) != comparable_path(status.new_location):
         refuse_earlier_writer(runs, name, location, swap_time(journal, status))

@@ -132,7 +132,7 @@ def expire_run(
         all_journals = _journals(runs, run_id)
         journals = [journal for journal in all_journals if age_seconds(journal) >= older_than_seconds]
         refuse_missing_table(runs)
-        places, standing = runs.in_use.look(), standing_of(runs, journals)
+        places, standing = runs.table.in_use.look(), standing_of(runs, journals)
         refuse_old_in_use(runs, places, standing)
         refuse_earlier_writers(runs, standing, journals)
         looked = [(journal, *_reconcile_run(runs, journal, standing, dry_run=dry_run)) for journal in journals]
@@ -143,12 +143,12 @@ def expire_run(
             for journal, _, units in looked
         ]
         for _, waste in wastes:
-            refused |= leave_held(runs.files, waste)
+            refused |= leave_held(runs.table.files, waste)
         if refused and not any(waste.old for _, waste in wastes):
             raise VerificationError(next(iter(refused.values())))
         carried = sum(count for _, count, _ in looked)
         folders = tuple(dict.fromkeys(folder for _, waste in wastes for folder in waste.folders))
-        going = {folder: _look_into(runs.files, folder) for folder in folders}
+        going = {folder: _look_into(runs.table.files, folder) for folder in folders}
         sizes = [file.length for contents in going.values() for file in contents.data]
         if not dry_run:
             for journal, waste in wastes:
@@ -158,9 +158,9 @@ def expire_run(
         superseded, younger, unread = (
             dict(standing.superseded),
             len(all_journals) - len(journals),
-            runs.trust.unread_runs(),
+            runs.table.trust.unread_runs(),
         )
-        name = runs.target.name
+        name = runs.table.target.name
         sums = (len(sizes), sum(sizes))
         return Expired(
             name,
@@ -174,12 +174,12 @@ def expire_run(
             younger,
             refused,
             _summaries(going),
-            list_homes(runs.target, runs.in_use),
+            list_homes(runs.table),
         )
 
 
 def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
-    ids, name = runs.ids(), runs.target.name
+    ids, name = runs.ids(), runs.table.target.name
     if run_id is not None and run_id not in ids:
         raise ConfigError(f"{name}: run {run_id} is not known; allowed: {', '.join(ids)}")
     opened = [runs.journal(run_id)] if run_id is not None else list(runs.list_readable())
@@ -248,14 +248,14 @@ def _find_waste(
     statuses = status_of_units(journal.records)  # read again, since files may have been reconciled
     for unit in (unit for unit in standing.of(journal) if unit.name not in refused):
         if disposal.is_there(unit.old):
-            if not dry_run and runs.files.exists(unit.old):
-                refuse_late_commit(runs.files, unit.name, statuses[unit.name])
+            if not dry_run and runs.table.files.exists(unit.old):
+                refuse_late_commit(runs.table.files, unit.name, statuses[unit.name])
             waste.old[unit.old] = (unit.name, statuses[unit.name])
         waste.old.update((left, (unit.name, statuses[unit.name])) for left in _list_emptied_folders(runs, unit))
     for name, status in statuses.items():
         new = status.new_location if status.step == "unit_rolled_back" else ""
         given_up = status.resolved.given_up if status.resolved is not None and not status.swapped else ""
-        if new and is_staged(new) and runs.files.exists(new) and places.user_of(new) is None:
+        if new and is_staged(new) and runs.table.files.exists(new) and places.user_of(new) is None:
             waste.old[new] = (name, status)
         if given_up and disposal.is_there(given_up):
             waste.old[given_up] = (name, status)
@@ -306,7 +306,7 @@ def _compact(runs: PastRuns) -> None:
 
     A run keeps its lists of files while an earlier one has old files: these are compared by what became of their rows.
     """
-    store, table_id, mac = runs.store, runs.target.table_id, runs.trust.mac()
+    store, table_id, mac = runs.table.store, runs.table.target.table_id, runs.table.trust.mac()
     needed = False
     for journal in runs.list_readable():
         if journal.archived:

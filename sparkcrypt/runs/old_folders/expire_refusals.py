@@ -25,11 +25,11 @@ def refuse_missing_table(runs: PastRuns) -> None:
     Raises:
         VerificationError: it names the folder.
     """
-    table = runs.target.table
-    if table is not None and not table.partition_columns and not runs.files.exists(table.location):
+    table = runs.table.target.table
+    if table is not None and not table.partition_columns and not runs.table.files.exists(table.location):
         raise VerificationError(
-            f"{runs.target.name}: {table.location}, its folder, is missing, so queries see no row of it; nothing was "
-            "deleted. If a swap was cut off, `sparkcrypt backfill` puts it back; else restore the folder"
+            f"{runs.table.target.name}: {table.location}, its folder, is missing, so queries see no row of it; nothing "
+            "was deleted. If a swap was cut off, `sparkcrypt backfill` puts it back; else restore the folder"
         )
 
 
@@ -47,9 +47,9 @@ def refuse_old_in_use(runs: PastRuns, places: Places, standing: Standing) -> Non
             user = places.user_of(old, but=unit.name)
             if user is not None:
                 raise VerificationError(
-                    f"{runs.target.name}: {unit.name}: {old} holds old files, and {user}, which is in it, above it or "
-                    "the same; point that to where the new files are, or to a copy of its files, with ALTER TABLE … "
-                    "SET LOCATION, then expire; nothing was deleted"
+                    f"{runs.table.target.name}: {unit.name}: {old} holds old files, and {user}, which is in it, "
+                    "above it or the same; point that to where the new files are, or to a copy of its files, with ALTER "
+                    "TABLE … SET LOCATION, then expire; nothing was deleted"
                 )
 
 
@@ -78,9 +78,9 @@ def refuse_earlier_writer(runs: PastRuns, name: str, folder: str, since: str) ->
         VerificationError: it names the writer's folder.
     """
     began = int(datetime.fromisoformat(since).timestamp() * 1000)
-    writing = earlier_writers_folder(runs.files, folder, runs.target.base, began)
+    writing = earlier_writers_folder(runs.table.files, folder, runs.table.target.base, began)
     if writing is not None:
-        raise VerificationError(f"{runs.target.name}: {name}: {may_commit(writing, folder)}; nothing was deleted")
+        raise VerificationError(f"{runs.table.target.name}: {name}: {may_commit(writing, folder)}; nothing was deleted")
 
 
 def may_commit(writing: str, folder: str) -> str:
@@ -99,4 +99,4 @@ def refuse_unaudited(runs: PastRuns, journal: Journal) -> None:
     """
     for name, status in status_of_units(journal.records).items():
         if (status.swapped or status.step == "unit_rolled_back") and not journal.archived:
-            runs.trust.refuse_unaudited(journal, name, status)
+            runs.table.trust.refuse_unaudited(journal, name, status)

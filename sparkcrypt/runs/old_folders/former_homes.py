@@ -15,7 +15,6 @@ from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.journal import Journal, list_run_ids
 from sparkcrypt.ledger.journal.run_status import has_expired
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
-from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import (
     base_location,
     former_home,
@@ -31,8 +30,7 @@ from sparkcrypt.runs.old_folders.compare_with_audit import places_of_unread, rec
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import STRAY, Problem
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
-from sparkcrypt.runs.table.in_use import InUse
-from sparkcrypt.runs.table.target import Target
+from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import data_files
 from sparkcrypt.spark.tables.table import Table
@@ -86,15 +84,11 @@ class _Home:
     location: str
 
 
-def find_stray_files(
-    files: HadoopFiles, target: Target, in_use: InUse, journals: Mapping[str, Journal], but: Collection[str] = ()
-) -> list[StrayFiles]:
+def find_stray_files(table: OpenTable, journals: Mapping[str, Journal], but: Collection[str] = ()) -> list[StrayFiles]:
     """Return the units of a table with data files in their former homes, except those in another table's folder.
 
     Args:
-        files: the file system.
-        target: a table; a bare folder has no former home.
-        in_use: looks up the folders of the table and of others.
+        table: a table; a bare folder has no former home.
         journals: run id -> its journal: it tells the home of a partition that was not in its ordinary folder.
         but: former homes to leave out, in comparable form.
 
@@ -103,15 +97,15 @@ def find_stray_files(
     """
     found = [
         (home, held)
-        for home, held in _list_homes(files, target.base, _find_homes(target, in_use, journals, but))
+        for home, held in _list_homes(table.files, table.target.base, _find_homes(table, journals, but))
         if held
     ]
     if not found:
         return []
-    places = in_use.look()
+    places = table.in_use.look()
     strays = []
     for home, held in found:
-        own = (target.name, home.unit)
+        own = (table.target.name, home.unit)
         kept = {
             place: length
             for place, length in held.items()
@@ -122,23 +116,24 @@ def find_stray_files(
     return strays
 
 
-def find_unknown_old(files: HadoopFiles, target: Target, in_use: InUse, store: StateStore) -> list[StrayFiles]:
+def find_unknown_old(table: OpenTable) -> list[StrayFiles]:
     """Return a table's folders of old files of runs that the state directory does not know, as if it had been lost.
 
     Raises:
         SparkcryptError: a folder cannot be listed.
     """
+    files, target, in_use = table.files, table.target, table.in_use
     if target.table is None:
         return []
     staged = (base_location(place) for place in in_use.units(seconds_old=10.0).values() if is_staged(place))
     bases = {comparable_path(base): base for base in (target.base, *staged)}
-    own, found = set(Journal.runs(store, target.table_id)), list[tuple[str, str]]()
+    own, found = set(Journal.runs(table.store, target.table_id)), list[tuple[str, str]]()
     for top in map(staging_folder, bases.values()):
         for child in files.children(top) if files.exists(top) else ():
             run_id = run_of_folder(child.path)
             if child.name.startswith("old-") and run_id is not None and run_id not in own:
                 found.append((child.path, run_id))
-    known = list_run_ids(store) if found else frozenset()
+    known = list_run_ids(table.store) if found else frozenset()
     unknown = [folder for folder, run_id in found if run_id not in known]
     strays = []
     for folder in unknown:
@@ -148,16 +143,14 @@ def find_unknown_old(files: HadoopFiles, target: Target, in_use: InUse, store: S
     return strays
 
 
-def _find_homes(
-    target: Target, in_use: InUse, journals: Mapping[str, Journal], but: Collection[str]
-) -> dict[str, _Home]:
+def _find_homes(table: OpenTable, journals: Mapping[str, Journal], but: Collection[str]) -> dict[str, _Home]:
     """Return former homes by their comparable paths."""
-    if target.table is None:
+    if table.target.table is None:
         return {}
-    homes = {}
+    homes, base = {}, table.target.base
     statuses = {run_id: status_of_units(journal.records) for run_id, journal in journals.items()}
-    for unit, location in in_use.units(seconds_old=10.0).items():
-        home = _read_home(unit, location, target.base, statuses) or former_home(location, target.base)
+    for unit, location in table.in_use.units(seconds_old=10.0).items():
+        home = _read_home(unit, location, base, statuses) or former_home(location, base)
         if home is not None and comparable_path(home) not in but:
             homes[comparable_path(home)] = _Home(unit, home, location)
     return homes
@@ -190,10 +183,10 @@ def _list_homes(files: HadoopFiles, base: str, homes: Mapping[str, _Home]) -> It
     return ((homes[place], found) for place, found in held.items())
 
 
-def list_homes(target: Target, in_use: InUse) -> dict[str, str]:
+def list_homes(table: OpenTable) -> dict[str, str]:
     """Return unit -> its former home in the table's folder, of the units that runs have taken away from there."""
-    units = {} if target.table is None else in_use.units(seconds_old=10.0)
-    homes = {name: former_home(location, target.base) for name, location in units.items()}
+    units = {} if table.target.table is None else table.in_use.units(seconds_old=10.0)
+    homes = {name: former_home(location, table.target.base) for name, location in units.items()}
     return {name: home for name, home in homes.items() if home is not None}
 
 
@@ -214,7 +207,7 @@ def describe_move(table: Table) -> str | None:
     )
 
 
-def list_stray_files(files: HadoopFiles, target: Target, in_use: InUse, trust: TableTrust) -> list[FailedUnit]:
+def list_stray_files(table: OpenTable) -> list[FailedUnit]:
     """Return the same as units of which something stays open, for a dry run; nothing is written.
 
     Journals are not authenticated, since this is only reported.  If one is damaged, nothing is returned: the next run
@@ -224,13 +217,14 @@ def list_stray_files(files: HadoopFiles, target: Target, in_use: InUse, trust: T
         VerificationError: there are such files, and the audit, which may have a decision on them, is not authentic.
     """
     try:
-        runs = Journal.runs(trust.store, target.table_id)
-        journals = {run_id: Journal.open(trust.store, target.table_id, run_id) for run_id in runs}
+        table_id = table.target.table_id
+        runs = Journal.runs(table.store, table_id)
+        journals = {run_id: Journal.open(table.store, table_id, run_id) for run_id in runs}
     except VerificationError:
         return []
-    found = find_stray_files(files, target, in_use, journals, set(list_awaited(journals.values())))
-    found += find_unknown_old(files, target, in_use, trust.store)
-    strays = ((stray, undecided_files(trust, stray)) for stray in found)
+    found = find_stray_files(table, journals, set(list_awaited(journals.values())))
+    found += find_unknown_old(table)
+    strays = ((stray, undecided_files(table.trust, stray)) for stray in found)
     return [FailedUnit(stray.unit, "OpenProblem", stray.describe(came)) for stray, came in strays if came]
 
 
@@ -252,9 +246,9 @@ def look_into_homes(runs: PastRuns, journals: Iterable[Journal]) -> tuple[list[F
     awaited = {*list_awaited(trusted.values()), *places_of_unread(runs, trusted.keys())}
     problems, failed, notes = runs.problems(), list[FailedUnit](), list[str]()
     still = set[str]()
-    strays = find_stray_files(runs.files, runs.target, runs.in_use, trusted, awaited)
-    for stray in (*strays, *find_unknown_old(runs.files, runs.target, runs.in_use, runs.store)):
-        came = undecided_files(runs.trust, stray)
+    strays = find_stray_files(runs.table, trusted, awaited)
+    for stray in (*strays, *find_unknown_old(runs.table)):
+        came = undecided_files(runs.table.trust, stray)
         if came:
             still.add(comparable_path(stray.home))
             runs.lock.check()
@@ -283,7 +277,8 @@ def resolve_stray(runs: PastRuns, found: Problem, keep: str, reason: str) -> Non
             "changed"
         )
     folder = found.old_location
-    held = data_files(runs.files, runs.files.status(folder).path.rstrip("/")) if runs.files.exists(folder) else ()
+    files = runs.table.files
+    held = data_files(files, files.status(folder).path.rstrip("/")) if files.exists(folder) else ()
     record_decision(runs, found, keep, reason, {path_below(folder, file.path): file.length for file in held})
 
 
@@ -319,14 +314,14 @@ def list_awaited(journals: Iterable[Journal]) -> Iterator[str]:
 def _problem(runs: PastRuns, stray: StrayFiles, came: tuple[str, ...]) -> Problem:
     return Problem(
         problem="",
-        table=runs.target.name,
+        table=runs.table.target.name,
         run_id=stray.run_id,
         unit=stray.unit,
         kind=STRAY,
         old_location=stray.home,
         came=came,
         message=stray.describe(came),
-        base=runs.target.base,
+        base=runs.table.target.base,
     )
 
 

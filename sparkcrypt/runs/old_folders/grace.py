@@ -47,7 +47,7 @@ class InReach:
 
 def folders_in_use(rewriter: UnitRewriter) -> set[str]:
     """Return the present folders of the table's units, in comparable form."""
-    return {comparable_path(place) for place in rewriter.run.in_use.units().values()}
+    return {comparable_path(place) for place in rewriter.run.table.in_use.units().values()}
 
 
 def find_files_back(name: str, status: UnitStatus, location: str, folders: tuple[Folder, ...]) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def find_files_back(name: str, status: UnitStatus, location: str, folders: tuple
 def settle_move(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
     """Record a move that a killed pass had made; return the unit's status."""
     to, outcome = _place_of(rewriter, status), status.outcome
-    if comparable_path(outcome.old_location) == comparable_path(to) or not rewriter.run.files.exists(to):
+    if comparable_path(outcome.old_location) == comparable_path(to) or not rewriter.run.table.files.exists(to):
         return status
     return _note_move(rewriter, name, outcome, to)
 
@@ -93,12 +93,12 @@ def move_out_of_reach(rewriter: UnitRewriter, kept: set[str], *, grace_seconds: 
         if not status.swapped or name in kept or _age_seconds(run.journal, status) < grace_seconds:
             continue
         old = comparable_path(status.old_location)
-        if is_staged(old) or old in expired or not run.files.exists(status.old_location):
+        if is_staged(old) or old in expired or not run.table.files.exists(status.old_location):
             continue
-        places = run.in_use.look() if places is None else places
+        places = run.table.in_use.look() if places is None else places
         why = _find_obstacle(rewriter, status.old_location, places)
         if why is None:
-            move_old(run.files, name, status.old_location, _place_of(rewriter, status))
+            move_old(run.table.files, name, status.old_location, _place_of(rewriter, status))
             moved[name] = status
         else:
             found.append(InReach(name, why))
@@ -107,7 +107,7 @@ def move_out_of_reach(rewriter: UnitRewriter, kept: set[str], *, grace_seconds: 
 
 def _settle_moves(rewriter: UnitRewriter, moved: Mapping[str, UnitStatus]) -> Iterator[InReach]:
     """Record the moves of units; yield those that are renamed back, since their folder came into use."""
-    places = rewriter.run.in_use.look()
+    places = rewriter.run.table.in_use.look()
     for name, status in moved.items():
         why = _move_back(rewriter, status.old_location, _place_of(rewriter, status), places)
         if why is None:
@@ -118,7 +118,7 @@ def _settle_moves(rewriter: UnitRewriter, moved: Mapping[str, UnitStatus]) -> It
 
 def _move_back(rewriter: UnitRewriter, old: str, to: str, places: Places) -> str | None:
     """Rename an old folder back if it is in use or must not be moved; return why, or None if it stays moved."""
-    files = rewriter.run.files
+    files = rewriter.run.table.files
     why = places.user_of(old) or _find_holder(files, old, to)
     return why if why is not None and move_back(files, old, to) else None
 
@@ -139,26 +139,26 @@ def take_out(rewriter: UnitRewriter, name: str, status: UnitStatus, location: st
         RunConflictError: the lock is lost.
     """
     run, to, outcome = rewriter.run, _place_of(rewriter, status), status.outcome
-    own = run.target.name if status.unit.partition is None else name
-    refuse_used(run.in_use.look(afresh=True), own, location, "has old files that are to be moved out")
-    for place in find_files_back(name, status, location, list_folders(run.files, location)):
+    own = run.table.target.name if status.unit.partition is None else name
+    refuse_used(run.table.in_use.look(afresh=True), own, location, "has old files that are to be moved out")
+    for place in find_files_back(name, status, location, list_folders(run.table.files, location)):
         run.lock.check()
         target = f"{to}/{place}"
-        if run.files.exists(target):
+        if run.table.files.exists(target):
             raise VerificationError(
                 f"{name}: {place} is in {location} and in {to}; look at both, and move one of them to a folder that no "
                 "table reads; nothing more was changed"
             )
-        run.files.make_folder(target.rpartition("/")[0])
-        run.files.rename(f"{location.rstrip('/')}/{place}", target)
+        run.table.files.make_folder(target.rpartition("/")[0])
+        run.table.files.rename(f"{location.rstrip('/')}/{place}", target)
     return _note_move(rewriter, name, outcome, to)
 
 
 def _find_obstacle(rewriter: UnitRewriter, old: str, places: Places) -> str | None:
-    files, user = rewriter.run.files, places.user_of(old)
+    files, user = rewriter.run.table.files, places.user_of(old)
     if user is not None:
         return user
-    if urlsplit(old)[:2] != urlsplit(rewriter.run.target.base)[:2]:
+    if urlsplit(old)[:2] != urlsplit(rewriter.run.table.target.base)[:2]:
         return f"{old} is on another file system than the table"
     if not files.renames_at_once(old):
         return f"{old} is where a rename is a copy of each file"

@@ -48,8 +48,10 @@ class ListedFiles:
 
     def __init__(self, runs: PastRuns, problems: Iterable[Problem]) -> None:
         self._runs, self._problems, self._manifest = runs, tuple(problems), Manifest()
-        if runs.store.list(f"audit/{runs.target.table_id}/"):
-            self._manifest, self._head = read_listed(runs.store, runs.target.table_id, runs.trust.mac())
+        if runs.table.store.list(f"audit/{runs.table.target.table_id}/"):
+            self._manifest, self._head = read_listed(
+                runs.table.store, runs.table.target.table_id, runs.table.trust.mac()
+            )
         self._seen, self._settled = set[str](), set[str]()
         self._replayed = {problem.unit for problem in self._problems if problem.kind == REPLAYED}
         self._differing: list[tuple[Unit, frozenset[str]]] = []
@@ -123,7 +125,9 @@ class ListedFiles:
         opened, problems = list[Problem](), self._problems
         if self._has_added:
             runs = self._runs
-            keep_listed(runs.store, runs.target.table_id, runs.trust.mac(), self._manifest, self._head)
+            keep_listed(
+                runs.table.store, runs.table.target.table_id, runs.table.trust.mac(), self._manifest, self._head
+            )
         undecided = {problem.unit for problem in problems if problem.kind not in OF_LIST}
         for unit, drift in self._differing:
             kind = None if unit.name in undecided else self._judge(unit, drift, adopt=adopt)
@@ -142,7 +146,7 @@ class ListedFiles:
 
     def _record_dropped(self) -> None:
         dropped = [name for name, files in self._manifest.listed.items() if files and name and name not in self._seen]
-        in_metastore = self._runs.in_use.units() if dropped else {}
+        in_metastore = self._runs.table.in_use.units() if dropped else {}
         for name in dropped:
             if name not in in_metastore:
                 self._append(REPLACED, {"unit": name, "files": 0}, {})
@@ -160,7 +164,7 @@ class ListedFiles:
         now = {(place, file.length) for place, file in by_place(unit.location, unit.folders).items()}
         is_left = len(self._find_lost(unit)) < len(self._manifest.listed[unit.partition_path])
         if is_left or not unit.files or not now.isdisjoint(added):
-            return None if writers_folder(runs.files, unit.location, runs.target.base) else LISTED_GONE
+            return None if writers_folder(runs.table.files, unit.location, runs.table.target.base) else LISTED_GONE
         try:
             footers = read_authentic(runs, unit)
             if footers is None and not drift:
@@ -169,7 +173,7 @@ class ListedFiles:
                 return REPLAYED
             if footers is None:
                 return None
-            evidence = list_evidence(runs.files, unit.folders, footers.summaries, self._secret)
+            evidence = list_evidence(runs.table.files, unit.folders, footers.summaries, self._secret)
         except KeyServiceUnavailableError:
             raise
         except SparkcryptError:
@@ -199,54 +203,58 @@ class ListedFiles:
             )
         return Problem(
             problem="",
-            table=runs.target.name,
+            table=runs.table.target.name,
             run_id=self._manifest.runs.get(unit.partition_path) or REPLACED,
             unit=unit.name,
             kind=kind,
             old_location=unit.location,
             gone=tuple(lost),
             message=f"{unit.name}: {found}; `sparkcrypt verify --manifest` ends with 74 until then",
-            base=runs.target.base,
+            base=runs.table.target.base,
         )
 
     def _append(self, what: str, unit: Mapping[str, Any], evidence: Mapping[str, Any]) -> None:
         runs = self._runs
-        entry = make_entry(what, runs.policy.digest(), REPLACED, table=runs.target.name, unit=unit, **evidence)
+        entry = make_entry(
+            what, runs.table.policy.digest(), REPLACED, table=runs.table.target.name, unit=unit, **evidence
+        )
         self._audit.append(entry)
-        runs.trust.forget_audit()
+        runs.table.trust.forget_audit()
 
     @cached_property
     def _audit(self) -> AuditWriter:
-        return AuditWriter(self._runs.store, self._runs.target.table_id, self._runs.trust.mac(renew=True))
+        return AuditWriter(
+            self._runs.table.store, self._runs.table.target.table_id, self._runs.table.trust.mac(renew=True)
+        )
 
     @cached_property
     def _history(self) -> Manifest:
-        return read_every_entry(self._runs.store, self._runs.target.table_id, self._runs.trust.mac())
+        return read_every_entry(self._runs.table.store, self._runs.table.target.table_id, self._runs.table.trust.mac())
 
     @cached_property
     def _digests(self) -> Digests:
-        return Digests(self._runs.files, open_key_service(self._runs.policy.key_service))
+        return Digests(self._runs.table.files, open_key_service(self._runs.table.policy.key_service))
 
     @cached_property
     def _secret(self) -> DigestSecret:
         """The secret of earlier passes, so that a comparison with many of their entries opens one; else a new one."""
-        key_id = MasterKeys.of(self._runs.policy).current
+        key_id = MasterKeys.of(self._runs.table.policy).current
         if self._history.secret.get("key_id") == key_id:
             return self._digests.open_secret(self._history.secret)
-        return DigestSecret.make(open_key_service(self._runs.policy.key_service), key_id)
+        return DigestSecret.make(open_key_service(self._runs.table.policy.key_service), key_id)
 
 
 def read_authentic(runs: PastRuns, unit: Unit) -> Footers | None:
     """Return the footers of a unit's files if each authenticates for this table and partition, and matches the plan."""
     footers = _read_footers(runs, unit, every_key=True)
-    scanned = scan_footers(unit, footers, runs.target, tell_shredded=runs.trust.shredded.select)
+    scanned = scan_footers(unit, footers, runs.table.target, tell_shredded=runs.table.trust.shredded.select)
     if scanned.drift or len(footers.summaries) < len(unit.files):
         return None
     for path, summary in footers.summaries.items():
         if not summary.encrypted or summary.format != "parquet":
             return None  # ORC authenticates nothing
         try:
-            if check_aad_prefix(summary.aad_prefix, path, table_uuid=runs.target.uuid, strict=True) is not None:
+            if check_aad_prefix(summary.aad_prefix, path, table_uuid=runs.table.target.uuid, strict=True) is not None:
                 return None
         except VerificationError:
             return None
@@ -265,24 +273,26 @@ def resolve_listed(runs: PastRuns, found: Problem, keep: str, reason: str) -> No
             "and the next pass closes the problem, or bring the table's rows in order by SQL and resolve it with "
             "--keep new; nothing was changed"
         )
-    named = [unit for unit in runs.target.units(None) if unit.name == found.unit]
+    named = [unit for unit in runs.table.target.units(None) if unit.name == found.unit]
     evidence: dict[str, Any] = {}
-    for unit in (list_unit(runs.files, unit) for unit in named):
+    for unit in (list_unit(runs.table.files, unit) for unit in named):
         summaries = _read_footers(runs, unit).summaries
         folders = tuple(
             replace(folder, files=tuple(file for file in folder.files if file.path in summaries))
             for folder in unit.folders
         )
-        service = open_key_service(runs.policy.key_service)
-        secret = DigestSecret.make(service, MasterKeys.of(runs.policy).current)
-        evidence = list_evidence(runs.files, folders, summaries, secret)
+        service = open_key_service(runs.table.policy.key_service)
+        secret = DigestSecret.make(service, MasterKeys.of(runs.table.policy).current)
+        evidence = list_evidence(runs.table.files, folders, summaries, secret)
     unit_fields = found.resolution(keep, reason)
-    entry = make_entry("resolve", runs.policy.digest(), REPLACED, table=runs.target.name, unit=unit_fields, **evidence)
-    AuditWriter(runs.store, runs.target.table_id, runs.trust.mac(renew=True)).append(entry)
-    runs.trust.forget_audit()
+    entry = make_entry(
+        "resolve", runs.table.policy.digest(), REPLACED, table=runs.table.target.name, unit=unit_fields, **evidence
+    )
+    AuditWriter(runs.table.store, runs.table.target.table_id, runs.table.trust.mac(renew=True)).append(entry)
+    runs.table.trust.forget_audit()
     runs.problems().close(found.problem, keep, reason)
 
 
 def _read_footers(runs: PastRuns, unit: Unit, *, every_key: bool = False) -> Footers:
-    reader = DriverFooters(runs.files, own_keys(runs.policy.key_service), every_key=every_key)
+    reader = DriverFooters(runs.table.files, own_keys(runs.table.policy.key_service), every_key=every_key)
     return sort_footers(reader.read(unit.files), unit.files)

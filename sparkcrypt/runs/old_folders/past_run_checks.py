@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.run_status import has_ended, has_expired, is_paused
 from sparkcrypt.ledger.state.actor import acting_user
 from sparkcrypt.ledger.state.lock import RunLock, acquire
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Unit
-from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.awaiting_expiry import count_awaiting_expiry
+from sparkcrypt.runs.old_folders.awaiting_expiry import Awaiting, count_awaiting_expiry
 from sparkcrypt.runs.old_folders.check_replacements import report_lost
 from sparkcrypt.runs.old_folders.compare_with_audit import compare_unread
 from sparkcrypt.runs.old_folders.compare_with_journal import compare_run, problems_of
@@ -27,20 +25,17 @@ from sparkcrypt.runs.old_folders.former_homes import (
 )
 from sparkcrypt.runs.old_folders.grace import move_out_of_reach
 from sparkcrypt.runs.old_folders.listed_files import ListedFiles
-from sparkcrypt.runs.old_folders.past_run import PastRuns, trust_of
+from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import BACK, CUT_OFF, OF_LIST, REPLAYED, Problem, problems_of_target
 from sparkcrypt.runs.rewrite.follow_rename import settle_places
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
-from sparkcrypt.runs.table.in_use import InUse, OtherTables
-from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit
-from sparkcrypt.runs.table.target import CatalogTarget, Target
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
-from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +55,7 @@ class LookedAfter:
     problems: tuple[Problem, ...] = ()
 
 
-def look_after(
-    spark: SparkSession,
-    target: Target,
-    policy: Policy,
-    trust: TableTrust,
-    lock: RunLock,
-    progress: Progress,
-    others: OtherTables,
-    *,
-    but: str | None = None,
-) -> LookedAfter:
+def look_after(table: OpenTable, lock: RunLock, *, but: str | None = None) -> LookedAfter:
     """Compare the old folders of finished and paused runs that have not expired, and move old files out of reach.
 
     See `compare_run` and `move_out_of_reach`.  A run whose journal is not trusted is reported and keeps its old files,
@@ -78,25 +63,17 @@ def look_after(
     Former homes without old files are looked into for ever (`look_into_homes`).
 
     Args:
-        spark: a classic session.
-        target: a table; nothing is done for a bare folder.
-        policy: the policy under which late commits are reconciled.
-        trust: opens the table's journals.
+        table: a table; nothing is done for a bare folder.
         lock: the table's lock.
-        progress: receives progress updates.
-        others: the folders of other tables.
         but: the id of a run to leave out, since it is continued under this lock.
 
     Raises:
         RunConflictError: the lock is lost.
     """
-    if target.table is None:
+    if table.target.table is None or _has_nothing_left(table):
         return LookedAfter()
-    store = trust.store
-    if _has_no_old_files(store, target.table_id) and not _has_stray_files(spark, target, trust, others):
-        return LookedAfter()
-    trust.mac(renew=True)
-    runs = PastRuns(spark, target, policy, store, lock, HadoopFiles(spark), progress, trust, others)
+    table.trust.mac(renew=True)
+    runs = PastRuns(table, lock)
     carried, failed, notes = 0, list[FailedUnit](), list[str]()
     journals = runs.list_readable()
     for journal in journals:
@@ -111,7 +88,8 @@ def look_after(
             left = {unit.name for unit in (*lost, *compared.failed)}
             kept = {problem.unit for problem in problems_of(rewriter).open()} | left
             notes += [
-                in_reach.note for in_reach in move_out_of_reach(rewriter, kept, grace_seconds=policy.grace_seconds)
+                in_reach.note
+                for in_reach in move_out_of_reach(rewriter, kept, grace_seconds=table.policy.grace_seconds)
             ]
         carried += compared.carried
         failed.extend((*lost, *compared.failed))
@@ -127,40 +105,22 @@ class OldFiles:
     """The old files of one target's past runs, which its next run checks.
 
     Args:
-        spark: a classic session.
-        target: the table; for a bare folder nothing is checked.
-        policy: the policy with the grace.
-        trust: opens the table's journals.
-        progress: receives progress updates.
-        others: the folders of other tables.
+        table: the table; for a bare folder nothing is checked.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        target: Target,
-        policy: Policy,
-        trust: TableTrust,
-        progress: Progress,
-        others: OtherTables,
-    ) -> None:
-        self._spark, self._target, self._policy, self._trust = spark, target, policy, trust
-        self._progress, self._others = progress, others
+    def __init__(self, table: OpenTable) -> None:
+        self._table = table
         self._looked = LookedAfter()
         self._listed: ListedFiles | None = None
 
     def look_after(self, lock: RunLock, *, but: str | None) -> None:
         """Check them before a run begins or is continued; see the function `look_after`."""
-        self._looked = look_after(
-            self._spark, self._target, self._policy, self._trust, lock, self._progress, self._others, but=but
-        )
-        spark, target, policy, trust = self._spark, self._target, self._policy, self._trust
+        self._looked = look_after(self._table, lock, but=but)
         self._listed = None
+        target = self._table.target
         if target.table is not None and target.plan.encrypted:
-            files, store = HadoopFiles(spark), trust.store
-            runs = PastRuns(spark, target, policy, store, lock, files, self._progress, trust, self._others)
             try:
-                self._listed = ListedFiles(runs, self._looked.problems)
+                self._listed = ListedFiles(PastRuns(self._table, lock), self._looked.problems)
             except VerificationError as error:
                 note = f"{target.name}: its files were not compared with the audit's list of them: {error}"
                 self._looked = replace(self._looked, notes=(*self._looked.notes, note))
@@ -192,9 +152,7 @@ class OldFiles:
 
     def look_without_lock(self) -> None:
         """Find what a run would report of former homes and unknown runs, for a dry run, which opens no problem."""
-        in_use = InUse(self._spark, self._target, self._others)
-        strays = list_stray_files(HadoopFiles(self._spark), self._target, in_use, self._trust)
-        self._looked = LookedAfter(failed=tuple(strays))
+        self._looked = LookedAfter(failed=tuple(list_stray_files(self._table)))
 
     @property
     def failed(self) -> tuple[FailedUnit, ...]:
@@ -219,8 +177,8 @@ class OldFiles:
 
     def report_open_problems(self, report: Report) -> Report:
         """Return a run's report with the open problems, the old files awaiting expiry and the result of the check."""
-        looked, files = self._looked, HadoopFiles(self._spark)
-        problems = read_open_problems(self._trust, self._target, files)
+        looked, table = self._looked, self._table
+        problems = read_open_problems(table)
         messages = {str(unit["message"]) for unit in report.quarantined}
         failed = [unit.to_dict() for unit in looked.failed if unit.message not in messages]
         messages |= {str(unit["message"]) for unit in failed}
@@ -231,48 +189,47 @@ class OldFiles:
         ]
         quarantined = _without_consequences((*report.quarantined, *failed), problems)
         ends = not (problems or failed) or report.outcome in ("dry run", "failed")
-        grace = self._policy.grace_seconds
         return replace(
             report,
             outcome=report.outcome if ends else "incomplete",
             quarantined=quarantined,
             problems=tuple(problem.to_dict() for problem in problems),
             warnings=(*report.warnings, *looked.notes),
-            awaiting_expiry=count_awaiting_expiry(self._trust.store, self._target.table_id, files, grace).to_dict(),
+            awaiting_expiry=_count_awaiting(table).to_dict(),
         )
 
 
-def needs_care(
-    spark: SparkSession,
-    target: CatalogTarget,
-    policy: Policy,
-    store: StateStore,
-    progress: Progress,
-    others: OtherTables,
-) -> bool:
+def needs_care(table: OpenTable) -> bool:
     """Check the old files of a table that a pass would skip; tell whether the pass must not skip it.
-
-    Args:
-        spark: a classic session.
-        target: the table.
-        policy: the policy under which late commits are reconciled.
-        store: the state directory.
-        progress: receives progress updates.
-        others: the folders of other tables.
 
     Raises:
         RunConflictError: a run holds the table.
     """
-    trust = trust_of(spark, target, policy, store, others)
-    if _has_no_old_files(store, target.table_id) and not _has_stray_files(spark, target, trust, others):
+    if _has_nothing_left(table):
         return False
     owner = acting_user()
-    with acquire(store, target.table_id, run_id="look after old files", owner=owner) as lock:
+    with acquire(table.store, table.target.table_id, run_id="look after old files", owner=owner) as lock:
         lock.keep_alive()
-        looked = look_after(spark, target, policy, trust, lock, progress, others)
+        looked = look_after(table, lock)
     if looked.carried or looked.failed or looked.problems:
         return True
-    return count_awaiting_expiry(store, target.table_id, HadoopFiles(spark), policy.grace_seconds).beyond_grace
+    return _count_awaiting(table).beyond_grace
+
+
+def _count_awaiting(table: OpenTable) -> Awaiting:
+    return count_awaiting_expiry(table.store, table.target.table_id, table.files, table.policy.grace_seconds)
+
+
+def _has_nothing_left(table: OpenTable) -> bool:
+    """Tell whether a table has no old files, no file in a former home, and no open problem.
+
+    Where it has no old files nothing is authenticated, so each home counts that either the catalog or a journal names.
+    """
+    if not _has_no_old_files(table.store, table.target.table_id):
+        return False
+    return not (
+        find_stray_files(table, {}) or find_unknown_old(table) or list_stray_files(table) or read_open_problems(table)
+    )
 
 
 def _has_no_old_files(store: StateStore, table_id: str) -> bool:
@@ -282,29 +239,15 @@ def _has_no_old_files(store: StateStore, table_id: str) -> bool:
     return bool(Journal.runs(store, table_id)) or not store.list(f"audit/{table_id}/")
 
 
-def _has_stray_files(spark: SparkSession, target: Target, trust: TableTrust, others: OtherTables) -> bool:
-    """Tell whether files are in a former home, or a problem is open, of a table without old files.
-
-    Nothing is authenticated here, so each home counts that either the catalog or a journal names.
-    """
-    files, in_use = HadoopFiles(spark), InUse(spark, target, others)
-    return bool(
-        find_stray_files(files, target, in_use, {})
-        or find_unknown_old(files, target, in_use, trust.store)
-        or list_stray_files(files, target, in_use, trust)
-        or read_open_problems(trust, target, files)
-    )
-
-
-def read_open_problems(trust: TableTrust, target: Target, files: HadoopFiles) -> list[Problem]:
+def read_open_problems(table: OpenTable) -> list[Problem]:
     """Return the open problems of a table; a bare folder has none.
 
     Raises:
         KeyServiceError: the key service did not unwrap the MAC key of their records.
     """
-    if target.table is None:
+    if table.target.table is None:
         return []
-    return problems_of_target(target, trust.store, trust.mac, files).open()
+    return problems_of_target(table.target, table.store, table.trust.mac, table.files).open()
 
 
 def _without_consequences(

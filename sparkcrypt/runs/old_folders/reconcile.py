@@ -107,21 +107,23 @@ def old_locations(status: UnitStatus) -> tuple[str, ...]:
 def _rewrite_late_files(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> None:
     run = rewriter.run
     outcome = refuse_replaced(rewriter, unit, status).outcome
-    run.progress.step(unit.name, "carrying over")
-    footers = DriverFooters(run.files, own_keys(run.policy.key_service)).read(unit.files)
-    scanned = scan_footers(unit, sort_footers(footers, unit.files), run.target, tell_shredded=run.trust.shredded.select)
-    refuse_unit(scanned, run.target, run.policy, adopt=False, allow_decrypt=True)
+    run.table.progress.step(unit.name, "carrying over")
+    footers = DriverFooters(run.table.files, own_keys(run.table.policy.key_service)).read(unit.files)
+    scanned = scan_footers(
+        unit, sort_footers(footers, unit.files), run.table.target, tell_shredded=run.table.trust.shredded.select
+    )
+    refuse_unit(scanned, run.table.target, run.table.policy, adopt=False, allow_decrypt=True)
     if not run.journal.run.allows_decryption:
         refuse_decryption(scanned, "read it with spark.read.parquet, and insert its rows into the table")
     attempt = f"{attempt_folder(run.run_id, run.lock.token)}-carried-{len(status.carried_fields) + 1}"
-    staged = f"{staging_folder(run.target.base)}/{attempt}/{unit.partition_path}".rstrip("/")
-    sources = files_of(run.files, unit.folders, scanned.summaries, run.secret)
+    staged = f"{staging_folder(run.table.target.base)}/{attempt}/{unit.partition_path}".rstrip("/")
+    sources = files_of(run.table.files, unit.folders, scanned.summaries, run.secret)
     work = rewriter.stager.stage(scanned, staged, lambda _: None)
-    copy_access(run.files, unit.location, staged)
-    folders = list_folders(run.files, staged)
+    copy_access(run.table.files, unit.location, staged)
+    folders = list_folders(run.table.files, staged)
     proof = work.prove(folders, run.fresh_keys)
-    targets = files_of(run.files, folders, proof.unit.summaries, run.secret)
-    evidence = evidence_of(sources, targets, proof, run.secret, run.target.format)
+    targets = files_of(run.table.files, folders, proof.unit.summaries, run.secret)
+    evidence = evidence_of(sources, targets, proof, run.secret, run.table.target.format)
     changes = place_changes(evidence["changes"], unit, staged, unit.location, outcome.new_location)
     carrying = UnitCarrying(
         name=unit.name,
@@ -146,10 +148,10 @@ def _finish_reconciling(rewriter: UnitRewriter, carrying: UnitCarrying) -> None:
         for file in folder.files:
             place = f"{folder.relative}/{file.path.rpartition('/')[2]}".lstrip("/")
             source, target = f"{carrying.staged}/{place}", f"{carrying.to}/{place}"
-            if run.files.exists(source):
-                run.files.make_folder(target.rpartition("/")[0])
-                run.files.rename(source, target)
-            elif not run.files.is_file(target) or run.files.status(target).length != file.length:
+            if run.table.files.exists(source):
+                run.table.files.make_folder(target.rpartition("/")[0])
+                run.table.files.rename(source, target)
+            elif not run.table.files.is_file(target) or run.table.files.status(target).length != file.length:
                 raise VerificationError(
                     f"{carrying.name}: {source} was staged to be carried over, and is neither there nor at {target}; "
                     f"someone deleted it; what it was made of is still below {carrying.source}"
@@ -177,7 +179,7 @@ def refuse_replaced(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> U
             f"{unit.name}: it does not point to {outcome.new_location} any more, where the run had put it; someone "
             "moved it since; nothing was changed"
         )
-    missing = replaced_files(rewriter.run.files, home)
+    missing = replaced_files(rewriter.run.table.files, home)
     if missing:
         raise VerificationError(
             f"{unit.name}: {missing[0]}, which the run had written to {outcome.new_location}, is gone or changed: "

@@ -92,11 +92,11 @@ def rollback_run(
     """
     with past_runs(spark, table, policy, "roll back", progress) as runs:
         if run_id not in runs.ids():
-            raise ConfigError(f"{runs.target.name}: run {run_id} is not known; allowed: {', '.join(runs.ids())}")
+            raise ConfigError(f"{runs.table.target.name}: run {run_id} is not known; allowed: {', '.join(runs.ids())}")
         journal = runs.journal(run_id)
         if journal.archived:
             raise VerificationError(
-                f"{runs.target.name}: the old files of run {run_id} have expired; nothing was changed"
+                f"{runs.table.target.name}: the old files of run {run_id} have expired; nothing was changed"
             )
         with runs.rewriter(journal) as rewriter:
             return _roll_back(runs, rewriter, journal, dry_run=dry_run)
@@ -113,9 +113,9 @@ def _roll_back(runs: PastRuns, rewriter: UnitRewriter, journal: Journal, *, dry_
             open_cut_off(rewriter, recover(rewriter)).refuse_problems()
     every = status_of_units(journal.records)
     statuses = {name: status for name, status in every.items() if status.swapped}
-    runs.trust.forget_audit()  # recovery may have added entries
+    runs.table.trust.forget_audit()  # recovery may have added entries
     for name, status in statuses.items():
-        runs.trust.refuse_unaudited(journal, name, status)
+        runs.table.trust.refuse_unaudited(journal, name, status)
         if not _is_back_already(rewriter, name, status):
             refuse_change(rewriter, name, status)
     _refuse_used(runs, rewriter, statuses)
@@ -127,10 +127,10 @@ def _roll_back(runs: PastRuns, rewriter: UnitRewriter, journal: Journal, *, dry_
         if not has_ended(journal):
             journal.write(RunFinished("rolled back"))
         back = [status for status in every.values() if status.swapped or status.step == "unit_rolled_back"]
-        index = carry_index(runs.target, runs.policy, runs.store, runs.files, back, back=True)
+        index = carry_index(runs.table.target, runs.table.policy, runs.table.store, runs.table.files, back, back=True)
         journal.write(RunRolledBack(tuple(statuses)))
     files = sum(len(unit.files) for _, unit, _ in units)
-    return RolledBack(runs.target.name, journal.run.run_id, tuple(sorted(statuses)), files, dry_run, index)
+    return RolledBack(runs.table.target.name, journal.run.run_id, tuple(sorted(statuses)), files, dry_run, index)
 
 
 def _refuse_used(runs: PastRuns, rewriter: UnitRewriter, statuses: Mapping[str, UnitStatus]) -> None:
@@ -146,7 +146,7 @@ def _refuse_used(runs: PastRuns, rewriter: UnitRewriter, statuses: Mapping[str, 
     }
     if not renamed:
         return
-    places = runs.in_use.look()
+    places = runs.table.in_use.look()
     for name, old in renamed.items():
         refuse_used(places, name, old, "holds old files that are to be renamed back")
 
@@ -159,7 +159,7 @@ def refuse_change(rewriter: UnitRewriter, name: str, status: UnitStatus) -> None
     """
     unit, outcome = status.unit, status.outcome
     refuse_replaced(rewriter, unit, status)
-    files = rewriter.run.files
+    files = rewriter.run.table.files
     if rewriter.swap.same_folder:
         refuse_moving(files, unit)
     refuse_later(rewriter, name, status)
@@ -179,7 +179,7 @@ def refuse_later(rewriter: UnitRewriter, name: str, status: UnitStatus) -> None:
         VerificationError: it names the file.
     """
     new_location = status.new_location
-    now = by_place(new_location, list_folders(rewriter.run.files, new_location))
+    now = by_place(new_location, list_folders(rewriter.run.table.files, new_location))
     made_files = dict(new_files(status)) | dict(list_reconciled_files(status.carrying))
     later = sorted(now.keys() - made_files.keys())
     if later:
@@ -191,17 +191,19 @@ def refuse_later(rewriter: UnitRewriter, name: str, status: UnitStatus) -> None:
 def roll_back_unit(rewriter: UnitRewriter, name: str, unit: Unit, status: UnitStatus) -> None:
     """Put one unit's old files back into use, unless a killed rollback has; record it in journal and audit."""
     run, outcome = rewriter.run, status.outcome
-    run.progress.step(name, "rolling back")
+    run.table.progress.step(name, "rolling back")
     run.lock.check()
     run.journal.write(UnitRollingBack(name))
     if not _is_back_already(rewriter, name, status):
-        catalog, table = Catalog(run.spark), run.target.table
+        catalog, table = Catalog(run.table.spark), run.table.target.table
         statistics = catalog.statistics(table) if table else None
         if comparable_path(outcome.old_location) != comparable_path(unit.location) and not rewriter.swap.same_folder:
-            run.files.rename(outcome.old_location, unit.location)  # the run had moved them out of the table's folder
+            run.table.files.rename(
+                outcome.old_location, unit.location
+            )  # the run had moved them out of the table's folder
         rewriter.swap.undo(proven_files(status))
         if table and statistics is not None:
-            encrypted = frozenset(column.leaf.logical[0] for column in run.target.plan.encrypted)
+            encrypted = frozenset(column.leaf.logical[0] for column in run.table.target.plan.encrypted)
             catalog.restore_statistics(table, statistics, encrypted)
     evidence = status.evidence
     changes = [

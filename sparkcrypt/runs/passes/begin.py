@@ -60,9 +60,11 @@ def choose_run_id(job: TableJob) -> str:
     Raises:
         RunConflictError: the options name a run to resume, and it is not the unfinished one.
     """
-    unfinished, resume = job.trust.find_unfinished(), job.options.resume
+    unfinished, resume = job.table.trust.find_unfinished(), job.options.resume
     if resume not in ("auto", "never") and resume != unfinished:
-        raise RunConflictError(f"{job.target.name}: run {resume} cannot be resumed; unfinished: {unfinished or 'none'}")
+        raise RunConflictError(
+            f"{job.table.target.name}: run {resume} cannot be resumed; unfinished: {unfinished or 'none'}"
+        )
     return unfinished or new_run_id()
 
 
@@ -74,16 +76,16 @@ def refuse_records_of_another(job: TableJob) -> None:
     Raises:
         PlanError: the message names both tables.
     """
-    table = job.target.table
+    table = job.table.target.table
     if table is None:
         return
-    run_id = next(iter(reversed(Journal.runs(job.store, job.target.table_id))), None)
+    run_id = next(iter(reversed(Journal.runs(job.table.store, job.table.target.table_id))), None)
     try:
-        name = None if run_id is None else Journal.find_table(job.store, job.target.table_id, run_id)
+        name = None if run_id is None else Journal.find_table(job.table.store, job.table.target.table_id, run_id)
     except VerificationError:
         return  # reported where the run's records are read
-    catalog = Catalog(job.spark)
-    if name is None or normalized_table(name) == normalized_table(job.target.name) or not catalog.exists(name):
+    catalog = Catalog(job.table.spark)
+    if name is None or normalized_table(name) == normalized_table(job.table.target.name) or not catalog.exists(name):
         return
     other = catalog.table(name)
     if other.uuid == table.uuid:
@@ -105,16 +107,16 @@ def begin_run(job: TableJob, run_id: str, lock: RunLock, so_far: SoFar) -> Begun
             cut off, which `--resume never` does not settle.
     """
     options = job.options
-    if not _may_continue(job.trust, run_id):
-        return Begun(new_run_id() if run_id in job.trust.unread else run_id, options)
-    journal = job.trust.journal(run_id)
+    if not _may_continue(job.table.trust, run_id):
+        return Begun(new_run_id() if run_id in job.table.trust.unread else run_id, options)
+    journal = job.table.trust.journal(run_id)
     elsewhere = options.where is not None and options.resume == "auto" and journal.run.where != options.where
     lacked = _find_lacking_key(job, journal)
     recovered = _take_over(job, journal, lock, so_far, abandons=options.resume == "never" or lacked is not None)
     if elsewhere and lacked is None:
         return Begun(new_run_id(), options, last_words=(_let_wait(journal, recovered),))
     if lacked is not None and (recovered.names or recovered.cut_off):
-        check_same_policy(journal, job.policy.digest())
+        check_same_policy(journal, job.table.policy.digest())
     if options.resume == "never" or lacked is not None:
         journal.write(RunFinished("abandoned"))
         so_far.warnings += (
@@ -139,7 +141,7 @@ def _find_lacking_key(job: TableJob, journal: Journal) -> str | None:
     Returns:
         None if it is to be continued, or has staged a file.
     """
-    if job.options.resume != "auto" or journal.run.policy_digest == job.policy.digest():
+    if job.options.resume != "auto" or journal.run.policy_digest == job.table.policy.digest():
         return None
     if any(record.kind not in _BEFORE_STAGING for record in journal.records):
         return None
@@ -151,7 +153,7 @@ def _find_lacking_key(job: TableJob, journal: Journal) -> str | None:
 def _take_over(job: TableJob, journal: Journal, lock: RunLock, so_far: SoFar, *, abandons: bool) -> Recovered:
     """Continue the journal of an unfinished run, and bring its units to a clean state."""
     if not abandons:
-        check_same_policy(journal, job.policy.digest())
+        check_same_policy(journal, job.table.policy.digest())
     journal.resume(lock.token)
     so_far.journal, so_far.options = journal, job.options.as_begun(journal.run.options)
     with job.context(journal, lock) as context:

@@ -14,7 +14,8 @@ from sparkcrypt.runs.passes.run import run_table
 from sparkcrypt.runs.rewrite.engine_names import Engine
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
-from sparkcrypt.runs.table.progress import Progress, Silent
+from sparkcrypt.runs.table.open_table import open_target
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.target import Target, catalog_target, path_target
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.setup.session import configure
@@ -72,7 +73,7 @@ def encrypt_table(
     if on_plan is not None:
         on_plan(target.plan)
     target = target if options.dry_run else target.with_identity()
-    return run_table(open_job(spark, target, policy, options, progress or Silent()), on_failure)
+    return run_table(open_job(open_target(spark, target, policy, progress), options), on_failure)
 
 
 def find_target(

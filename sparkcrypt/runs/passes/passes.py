@@ -14,7 +14,6 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
-from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.journal import new_run_id
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.latest_record import LatestRecord
@@ -25,7 +24,7 @@ from sparkcrypt.runs.old_folders.former_homes import list_stray_files
 from sparkcrypt.runs.old_folders.past_run_checks import needs_care, read_open_problems
 from sparkcrypt.runs.passes.chosen_tables import Choice, Chosen, choose_tables
 from sparkcrypt.runs.passes.encrypt import find_target
-from sparkcrypt.runs.passes.job import TableJob, open_job
+from sparkcrypt.runs.passes.job import open_job
 from sparkcrypt.runs.passes.key_status import tell_overdue
 from sparkcrypt.runs.passes.lost_tags import record_lost_tags, recorded_lost_tags
 from sparkcrypt.runs.passes.missing_keys import KeySearch
@@ -39,7 +38,8 @@ from sparkcrypt.runs.rewrite.priority import table_rank
 from sparkcrypt.runs.rewrite.run_report import Outcome, Report
 from sparkcrypt.runs.rewrite.schedule import Budget
 from sparkcrypt.runs.table.difference import OF_FOLDERS
-from sparkcrypt.runs.table.in_use import InUse, OtherTables
+from sparkcrypt.runs.table.in_use import OtherTables
+from sparkcrypt.runs.table.open_table import OpenTable, open_target
 from sparkcrypt.runs.table.progress import Progress, Silent
 from sparkcrypt.runs.table.target import CatalogTarget, Target, catalog_target
 from sparkcrypt.runs.table.unit_survey import count_calls
@@ -159,8 +159,9 @@ class _Pass:
         """Run over a bare folder; return the report of the pass."""
         run = self._options.run
         target = find_target(self._spark, None, path, self._policy, None, run.engine)
-        report = self._run(target, run)
-        self._reports.append(self._keys.add_missing(report, self._store(target)) if run.dry_run else report)
+        table = self._open(target)
+        report = self._run(table, run)
+        self._reports.append(self._keys.add_missing(report, table.store) if run.dry_run else report)
         return self._report()
 
     def run_on_tables(self, chosen: Iterable[Chosen]) -> PassReport:
@@ -191,18 +192,18 @@ class _Pass:
 
     def _table(self, table: Table) -> None:
         run, target = self._options.run, self._target(table)
-        store = self._store(target)
-        if not self._gate.may_run(target, store, dry_run=run.dry_run):
+        opened = self._open(target)
+        if not self._gate.may_run(target, opened.store, dry_run=run.dry_run):
             return
-        self._looked_at.append((store, target.table_id))
-        if self._unchanged_since(target, store) and not self._needs_care(target, store):
+        self._looked_at.append((opened.store, target.table_id))
+        if self._unchanged_since(target, opened.store) and not self._needs_care(opened):
             self._unchanged.append(target.name)
             return
-        if not target.plan.encrypted and target.uuid is None and not self._drifts(target):
+        if not target.plan.encrypted and target.uuid is None and not self._drifts(opened):
             return  # no column is tagged or encrypted, so the table is not changed: it gets no identity either
-        self._reports.append(self._run(target if run.dry_run else target.with_identity(), run))
+        self._reports.append(self._run(opened if run.dry_run else self._open(target.with_identity()), run))
         if run.dry_run:
-            self._reports[-1] = self._keys.add_missing(self._with_rule(self._reports[-1], target), store)
+            self._reports[-1] = self._keys.add_missing(self._with_rule(self._reports[-1], target), opened.store)
         if not run.dry_run and run.rotate_key is not None:
             self._count_calls(target.name)
         elif not run.dry_run and run.where is None and self._is_settled(self._reports[-1]):
@@ -219,17 +220,14 @@ class _Pass:
             return False
         return PassFingerprint(store, target.table_id).read() == fingerprint(target, self._files)
 
-    def _needs_care(self, target: CatalogTarget, store: StateStore) -> bool:
+    def _needs_care(self, table: OpenTable) -> bool:
         if self._options.run.dry_run:
-            trust = TableTrust(store, target.table_id, self._policy, target.base, lambda _: ())
-            in_use = InUse(self._spark, target, self._others)
-            stray = list_stray_files(self._files, target, in_use, trust)
-            return bool(stray or read_open_problems(trust, target, self._files))
-        return needs_care(self._spark, target, self._policy, store, self._progress, self._others)
+            return bool(list_stray_files(table) or read_open_problems(table))
+        return needs_care(table)
 
-    def _drifts(self, target: Target) -> bool:
+    def _drifts(self, table: OpenTable) -> bool:
         """Tell whether files of an untagged table differ from the plan; if none does, add the table's report."""
-        found = self._run(target, replace(self._options.run, dry_run=True))
+        found = self._run(table, replace(self._options.run, dry_run=True))
         if set(found.drift["before"]) <= set(OF_FOLDERS):
             outcome: Outcome = "untagged" if found.untagged else "nothing to do"
             outcome = "incomplete" if found.quarantined else outcome
@@ -252,15 +250,17 @@ class _Pass:
         """
         target = self._target(Catalog(self._spark).table(name))
         digest = fingerprint(target, self._files)
-        job = self._job(target, replace(self._options.run, where=None))
+        table = self._open(target)
+        job = open_job(table, replace(self._options.run, where=None), self._budget)
         if not survey_units(job, job.options).drifted and digest == fingerprint(
             self._target(Catalog(self._spark).table(name)), self._files
         ):
-            PassFingerprint(self._store(target), target.table_id).keep(digest)
+            PassFingerprint(table.store, target.table_id).keep(digest)
 
     def _count_calls(self, name: str) -> None:
         """Survey a table after a rotation, and add to its report how many calls a reader makes now."""
-        job = self._job(self._target(Catalog(self._spark).table(name)), self._options.run)
+        target = self._target(Catalog(self._spark).table(name))
+        job = open_job(self._open(target), self._options.run, self._budget)
         calls = count_calls(survey_units(job, job.options).units)
         report = self._reports[-1]
         self._reports[-1] = replace(report, key_calls={**report.key_calls, "after": calls})
@@ -268,19 +268,16 @@ class _Pass:
     def _target(self, table: Table) -> CatalogTarget:
         return catalog_target(self._spark, table, self._policy, None)
 
-    def _store(self, target: Target) -> StateStore:
-        return open_state_directory(self._spark, self._policy.run_state, outside=target.base)
+    def _open(self, target: Target) -> OpenTable:
+        return open_target(self._spark, target, self._policy, self._progress, self._others)
 
-    def _run(self, target: Target, options: RunOptions) -> Report:
+    def _run(self, table: OpenTable, options: RunOptions) -> Report:
         """Run over one target; if an error ends the run, its partial report is kept."""
-        return run_table(self._job(target, options), self._reports.append)
+        return run_table(open_job(table, options, self._budget), self._reports.append)
 
     def report_unfinished(self) -> PassReport:
         """Return the report of what has been done so far."""
         return self._report()
-
-    def _job(self, target: Target, options: RunOptions) -> TableJob:
-        return open_job(self._spark, target, self._policy, options, self._progress, self._budget, self._others)
 
     def _report(self) -> PassReport:
         return PassReport(

@@ -21,7 +21,7 @@ from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.table.beside import find_summaries_above
 from sparkcrypt.runs.table.difference import NO_DATA_FILE, Drift, drift_of_summary
 from sparkcrypt.runs.table.inherited import InheritedColumn, sum_up_inherited
-from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.open_table import open_target
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.spark.tables.rules import rule_lines
@@ -140,13 +140,13 @@ def plan_target(
         VerificationError: the journal of an earlier run is damaged.
     """
     options = RunOptions(where=where, parallelism=parallelism, dry_run=True)
-    job = open_job(spark, target, policy, options, Silent())
-    refused = _find_refusal(spark, target, policy, job.store, accept_path_readers=accept_path_readers)
+    job = open_job(open_target(spark, target, policy), options)
+    refused = _find_refusal(spark, target, policy, job.table.store, accept_path_readers=accept_path_readers)
     report, surveyed = report_dry_run(job)
-    report = KeySearch(policy).add_missing(report, job.store)
+    report = KeySearch(policy).add_missing(report, job.table.store)
     missing = rule_lines(spark, target.table, policy) if target.table is not None else ()
     overdue = find_overdue(open_key_service(policy.key_service), policy, _list_keys(surveyed.units))
-    above = tuple(drift_of_summary(path, above=True) for path in find_summaries_above(job.files, target))
+    above = tuple(drift_of_summary(path, above=True) for path in find_summaries_above(job.table.files, target))
     job.old_files.look_without_lock()
     stray = tuple(unit.message for unit in job.old_files.failed)
     return TargetPlan(target.plan, surveyed.units, report, refused, missing, overdue, above, stray)

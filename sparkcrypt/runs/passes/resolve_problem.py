@@ -32,6 +32,7 @@ from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.beside import refuse_moving
 from sparkcrypt.runs.table.footers import DriverFooters, own_keys, sort_footers
+from sparkcrypt.runs.table.open_table import open_target
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.scan import scan_footers
 from sparkcrypt.runs.table.target import catalog_target
@@ -101,7 +102,7 @@ def resolve_problem(
         if found.kind in OF_LIST:
             resolve_listed(runs, found, keep, reason.strip())
             return Resolved(found, keep, reason.strip(), None)
-        if found.run_id in runs.trust.unread or found.run_id not in runs.ids():
+        if found.run_id in runs.table.trust.unread or found.run_id not in runs.ids():
             resolve_unread(runs, found, keep, reason.strip())
             return Resolved(found, keep, reason.strip(), None)
         journal = runs.journal(found.run_id)
@@ -109,7 +110,9 @@ def resolve_problem(
             partition = _read_state(rewriter, found).unit.partition
             where = partition.predicate if partition is not None and keep == "old" else None
             _resolve(rewriter, found, keep, reason.strip(), adopt=adopt)
-    run = _encrypt_old(spark, table, policy, where, adopt=adopt, progress=runs.progress) if keep == "old" else None
+    run = (
+        _encrypt_old(spark, table, policy, where, adopt=adopt, progress=runs.table.progress) if keep == "old" else None
+    )
     return Resolved(found, keep, reason.strip(), run)
 
 
@@ -136,7 +139,7 @@ def _resolve(rewriter: UnitRewriter, found: Problem, keep: str, reason: str, *, 
             roll_back_unit(rewriter, found.unit, status.unit, status)
             run = rewriter.run
             carry_index(
-                run.target, run.policy, run.store, run.files, (status,), back=True
+                run.table.target, run.table.policy, run.table.store, run.table.files, (status,), back=True
             )  # the report of the run below tells if the store is stale
         note_resolution(rewriter, found, keep, reason)
     else:
@@ -174,22 +177,24 @@ def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, a
             "resolve the problem with --keep new; nothing was changed"
         )
     if rewriter.swap.same_folder:
-        refuse_moving(run.files, unit)
+        refuse_moving(run.table.files, unit)
     refuse_later(rewriter, unit.name, status)
-    folders = list_folders(run.files, outcome.old_location)
+    folders = list_folders(run.table.files, outcome.old_location)
     moved = comparable_path(outcome.old_location) != comparable_path(unit.location) and not rewriter.swap.same_folder
-    if not folders or (moved and list_folders(run.files, unit.location)):
+    if not folders or (moved and list_folders(run.table.files, unit.location)):
         what = f"there are files in {unit.location} too" if folders else f"{outcome.old_location} holds no files"
         raise VerificationError(
             f"{unit.name}: {what}, so the old folder cannot be put into use as it is; change the table's rows by SQL, "
             "and resolve the problem with --keep new; nothing was changed"
         )
     there = replace(unit, location=outcome.old_location, folders=folders)
-    footers = DriverFooters(run.files, own_keys(run.policy.key_service)).read(there.files)
+    footers = DriverFooters(run.table.files, own_keys(run.table.policy.key_service)).read(there.files)
     scanned = scan_footers(
-        there, sort_footers(footers, there.files), run.target, tell_shredded=run.trust.shredded.select
+        there, sort_footers(footers, there.files), run.table.target, tell_shredded=run.table.trust.shredded.select
     )
-    refuse_unit(scanned, run.target, run.policy, adopt=adopt, allow_decrypt=True)  # the run over it asks for consent
+    refuse_unit(
+        scanned, run.table.target, run.table.policy, adopt=adopt, allow_decrypt=True
+    )  # the run over it asks for consent
 
 
 def _list_old_folders(rewriter: UnitRewriter, name: str, status: UnitStatus) -> dict[str, list[list[Any]]]:
@@ -204,7 +209,7 @@ def _list_old_folders(rewriter: UnitRewriter, name: str, status: UnitStatus) -> 
 
 
 def _files_in(rewriter: UnitRewriter, location: str) -> list[list[Any]]:
-    files = by_place(location, list_folders(rewriter.run.files, location))
+    files = by_place(location, list_folders(rewriter.run.table.files, location))
     return [[place, file.length] for place, file in sorted(files.items())]
 
 
@@ -215,7 +220,7 @@ def _find_problem(runs: PastRuns, problem: str) -> Problem:
     )
     if found is None:
         names = ", ".join(open_problem.problem for open_problem in known) or "none"
-        raise ConfigError(f"{runs.target.name}: problem {problem} is not open; open: {names}")
+        raise ConfigError(f"{runs.table.target.name}: problem {problem} is not open; open: {names}")
     return found
 
 
@@ -225,7 +230,8 @@ def _refuse_unfinished(runs: PastRuns, found: Problem) -> None:
         ends = found.kind == CUT_OFF and journal.run.run_id == found.run_id
         if not (ends or has_ended(journal) or is_paused(journal)):
             raise ConfigError(
-                f"{runs.target.name}: run {journal.run.run_id} is unfinished; run the job again to finish it first"
+                f"{runs.table.target.name}: run {journal.run.run_id} is unfinished; run the job again to finish it "
+                "first"
             )
 
 
@@ -239,4 +245,4 @@ def _encrypt_old(
 ) -> Report:
     target = catalog_target(spark, Catalog(spark).table(table), policy, None)
     options = RunOptions(keep_going=True, where=where, adopt=adopt)
-    return run_table(open_job(spark, target, policy, options, progress))
+    return run_table(open_job(open_target(spark, target, policy, progress), options))

@@ -62,9 +62,9 @@ def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: No
         return job.old_files.report_open_problems(report_dry_run(job)[0])
     run_id, so_far = choose_run_id(job), SoFar(job.options)
     try:
-        with acquire(job.store, job.target.table_id, run_id=run_id, owner=acting_user()) as lock:
+        with acquire(job.table.store, job.table.target.table_id, run_id=run_id, owner=acting_user()) as lock:
             lock.keep_alive()
-            job.trust.look_again()
+            job.table.trust.look_again()
             refuse_records_of_another(job)
             begun = begin_run(job, run_id, lock, so_far)
             ended = execute_run(job, begun, lock, so_far)
@@ -92,14 +92,14 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
     surveyed = survey_units(job, options, job.old_files.compare)
     job.old_files.settle_listed(whole=options.where is None, adopt=options.adopt)
     so_far.surveys, so_far.warnings = surveyed.units, (*so_far.warnings, *surveyed.warnings)
-    drifted = order_units(surveyed.drifted, job.target.plan, job.policy)
+    drifted = order_units(surveyed.drifted, job.table.target.plan, job.table.policy)
     if options.move_old:
-        refuse_other_file_systems(tuple(survey.unit for survey in drifted), job.target.base)
+        refuse_other_file_systems(tuple(survey.unit for survey in drifted), job.table.target.base)
     if begun.journal is None and not drifted:
         _settle_history(job, options, surveyed.units, tagged_only=True)
         return _Ended(_report_run(job, begun, so_far, RunResult(begun.run_id, "nothing to do", surveyed.units)))
     journal = so_far.journal = begun.journal or Journal.start(
-        job.store, job.run_record(begun.run_id, options, lock), job.trust.mac(renew=True)
+        job.table.store, job.run_record(begun.run_id, options, lock), job.table.trust.mac(renew=True)
     )
     with job.context(journal, lock) as context:
         rewriter = rewriter_of(context, options, resumed=begun.journal is not None)
@@ -125,7 +125,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
         if progressed.outcome in ("done", "nothing to do") and not drifted_again:
             _settle_history(job, options, surveyed.units)
         index = None if rewriter.swap.copies else _carry_index(job, journal)
-        so_far.warnings = (*so_far.warnings, *explain_stale(job.target.name, index))
+        so_far.warnings = (*so_far.warnings, *explain_stale(job.table.target.name, index))
         result = replace(_end_run(job, rewriter, progressed, surveyed.units, begun), index=index)
         return _Ended(_report_run(job, begun, so_far, result), drifted_again)
 
@@ -149,11 +149,11 @@ def _explain_rerun(job: TableJob, begun: Begun, ended: _Ended) -> str | None:
 def _show_progress(job: TableJob, todo: list[UnitSurvey]) -> Iterator[None]:
     amounts = [survey.amount for survey in todo]
     files, total = sum(amount.files for amount in amounts), sum(amount.total_bytes for amount in amounts)
-    job.progress.start(job.target.name, len(todo), files, total)
+    job.table.progress.start(job.table.target.name, len(todo), files, total)
     try:
         yield
     finally:
-        job.progress.finish()
+        job.table.progress.finish()
 
 
 def _end_run(
@@ -183,11 +183,11 @@ def _carry_index(job: TableJob, journal: Journal) -> dict[str, Any] | None:
     """Update the table's store for data skipping for all files that this or an earlier execution of the run swapped."""
     statuses = status_of_units(journal.records).values()
     swapped = [status for status in statuses if status.swapped]
-    return carry_index(job.target, job.policy, job.store, job.files, swapped, back=False)
+    return carry_index(job.table.target, job.table.policy, job.table.store, job.table.files, swapped, back=False)
 
 
 def _list_notes(job: TableJob, rewriter: UnitRewriter) -> tuple[str, ...]:
-    masters = MasterKeys.of(job.policy)
+    masters = MasterKeys.of(job.table.policy)
     notes = (MOVED_NOTE if rewriter.run.moves_old else rewriter.swap.warning, masters.weakness(masters.current))
     return tuple(note for note in notes if note is not None)
 
@@ -209,10 +209,12 @@ def _settle_history(
     """
     rest = options.rotate_key is not None or options.home  # looks at one key only, or at what is away from home
     whole = options.where is None and not rest
-    if job.target.table is not None and whole:
-        paths = {column.leaf.logical for column in job.target.plan.columns if column.tags or not tagged_only}
+    if job.table.target.table is not None and whole:
+        paths = {column.leaf.logical for column in job.table.target.plan.columns if column.tags or not tagged_only}
         paths -= {path for survey in surveys for path in survey.dark}
-        Catalog(job.spark).unset_options(job.target.table, tuple(history_property(path) for path in sorted(paths)))
+        Catalog(job.table.spark).unset_options(
+            job.table.target.table, tuple(history_property(path) for path in sorted(paths))
+        )
 
 
 def _report_run(job: TableJob, begun: Begun, so_far: SoFar, result: RunResult) -> Report:

@@ -25,7 +25,6 @@ from sparkcrypt.runs.rewrite.swap import choose_home_swap, choose_swap
 from sparkcrypt.runs.table.beside import find_summaries_above
 from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.difference import drift_of_summary
-from sparkcrypt.runs.table.in_use import InUse
 from sparkcrypt.runs.table.scan import ScannedUnit, Scanner, add_way_home
 from sparkcrypt.runs.table.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.runs.table.untouchable import error_of_folder, refuse_unit
@@ -62,26 +61,29 @@ def survey_units(
     Raises:
         SparkcryptError: a unit must not be rewritten, and the run neither keeps going nor is dry.
     """
-    cache = FooterCache(job.store, job.target.table_id, name=job.target.name, keeps=not options.dry_run)
-    surveys, units = list[UnitSurvey](), job.target.units(options.where)
+    cache = FooterCache(
+        job.table.store, job.table.target.table_id, name=job.table.target.name, keeps=not options.dry_run
+    )
+    surveys, units = list[UnitSurvey](), job.table.target.units(options.where)
     warnings: tuple[str, ...] = ()
     if not units and options.where is not None:
         warnings = (
-            f"{job.target.name}: --where {options.where!r} chooses no partition; SHOW PARTITIONS lists what is there",
+            f"{job.table.target.name}: --where {options.where!r} chooses no partition; SHOW PARTITIONS lists what is "
+            "there",
         )
 
     @functools.cache
     def find_last_run() -> str | None:
-        return next(reversed(Journal.runs(job.store, job.target.table_id)), None)
+        return next(reversed(Journal.runs(job.table.store, job.table.target.table_id)), None)
 
     rewrap = options.rewrap and not _gives_new_names(job, options)
     scanner = Scanner(
-        job.target,
-        job.files,
+        job.table.target,
+        job.table.files,
         job.reader,
         cache,
-        rotation_of(options, job.trust),
-        job.trust.shredded.select,
+        rotation_of(options, job.table.trust),
+        job.table.trust.shredded.select,
         purge=options.purge,
     )
     scanned_units = scanner.scan(units)
@@ -91,8 +93,8 @@ def survey_units(
             _refuse(job, scanned, options)
         copies, last = options.output is not None, find_last_run() if scanned.drift else None
         since_ms = math.inf if last is None else start_of_run(last)
-        surveys.append(survey_unit(scanned, job.target.plan, rewrap=rewrap, copies=copies, since_ms=since_ms))
-    above = (drift_of_summary(path, above=True) for path in find_summaries_above(job.files, job.target))
+        surveys.append(survey_unit(scanned, job.table.target.plan, rewrap=rewrap, copies=copies, since_ms=since_ms))
+    above = (drift_of_summary(path, above=True) for path in find_summaries_above(job.table.files, job.table.target))
     written = sum(survey.clear_since for survey in surveys)
     if written:
         warnings = (*warnings, _describe_written(written, find_last_run()))
@@ -113,11 +115,11 @@ def _add_ways_home(job: TableJob, options: RunOptions, scanned_units: Iterable[S
     Raises:
         VerificationError: a home is taken, and the run does not keep going.
     """
-    places = InUse(job.spark, job.target, job.others).look(afresh=True)
+    places = job.table.in_use.look(afresh=True)
     for scanned in scanned_units:
-        home = former_home(scanned.unit.location, job.target.base)
+        home = former_home(scanned.unit.location, job.table.target.base)
         if home is not None and not options.keep_going:
-            refuse_home(job.files, places, scanned.unit.name, home)
+            refuse_home(job.table.files, places, scanned.unit.name, home)
         yield scanned if home is None else add_way_home(scanned, home)
 
 
@@ -130,14 +132,14 @@ def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
         SparkcryptError: as `survey_units`.
         VerificationError: the journal of an earlier run is damaged.
     """
-    speed = bytes_a_second(job.store, job.target.table_id)
+    speed = bytes_a_second(job.table.store, job.table.target.table_id)
     surveyed = survey_units(job, job.options)
     fast = None if speed is None else speed * job.options.parallelism
     lost = [(survey.name, error_of_folder(survey.name, survey.drift)) for survey in surveyed.units]
     failed = [FailedUnit(name, type(error).__name__, str(error)) for name, error in lost if error is not None]
     result = RunResult("dry-run", "dry run", surveyed.units, failed=failed, bytes_a_second=fast)
     moves = surveyed.drifted and not job.options.home
-    move = describe_move(job.target.table) if job.target.table is not None and moves else None
+    move = describe_move(job.table.target.table) if job.table.target.table is not None and moves else None
     warnings = surveyed.warnings if move is None else (*surveyed.warnings, move)
     return job.report(result, job.options.engine, warnings), surveyed
 
@@ -169,14 +171,14 @@ def refuse_swap(job: TableJob, options: RunOptions, run_id: str) -> None:
         ConfigError: as `choose_swap`.
     """
     if options.home:
-        choose_home_swap(job.spark, job.target)
+        choose_home_swap(job.table.spark, job.table.target)
     else:
-        choose_swap(job.spark, job.target, run_id, output=options.output, exclusive=options.exclusive)
+        choose_swap(job.table.spark, job.table.target, run_id, output=options.output, exclusive=options.exclusive)
 
 
 def _gives_new_names(job: TableJob, options: RunOptions) -> bool:
     """Tell whether new files get new names, which re-keys them, since a file's name is part of its identity."""
-    table = job.target.table
+    table = job.table.target.table
     return options.exclusive if table is None else table.managed and not table.partition_columns
 
 
@@ -184,9 +186,11 @@ def _refuse(job: TableJob, scanned: ScannedUnit, options: RunOptions) -> None:
     try:
         adopt, allow_decrypt = options.adopt, options.allow_decrypt
         copies = options.output is not None
-        refuse_unit(scanned, job.target, job.policy, adopt=adopt, allow_decrypt=allow_decrypt, copies=copies)
+        refuse_unit(
+            scanned, job.table.target, job.table.policy, adopt=adopt, allow_decrypt=allow_decrypt, copies=copies
+        )
     except SparkcryptError as error:
-        refuse_changed(job.files, scanned.unit, error)
+        refuse_changed(job.table.files, scanned.unit, error)
         raise
 
 

@@ -52,8 +52,8 @@ class UnitWork:
         Raises:
             SourceChangedError: the table was dropped and re-created under its name.
         """
-        self.rewriter.run.target.refuse_other_table()
-        now = {unit.name: unit for unit in self.rewriter.run.target.units(self.options.where)}
+        self.rewriter.run.table.target.refuse_other_table()
+        now = {unit.name: unit for unit in self.rewriter.run.table.target.units(self.options.where)}
         return [replace(survey, unit=now[survey.name]) for survey in surveys if survey.name in now]
 
     def process(self, survey: UnitSurvey) -> UnitOutcome | None:
@@ -67,41 +67,41 @@ class UnitWork:
             SparkcryptError: a step failed; errors of Spark, Hadoop and the file system are raised as this too.
         """
         run = self.rewriter.run
-        rotation = rotation_of(self.options, run.trust)
+        rotation = rotation_of(self.options, run.table.trust)
         (scanned,) = Scanner(
-            run.target,
-            run.files,
+            run.table.target,
+            run.table.files,
             self.reader,
             rotation=rotation,
-            tell_shredded=run.trust.shredded.select,
+            tell_shredded=run.table.trust.shredded.select,
             purge=self.options.purge,
         ).scan([survey.unit])
-        home = former_home(scanned.unit.location, run.target.base) if self.options.home else None
+        home = former_home(scanned.unit.location, run.table.target.base) if self.options.home else None
         if home is not None:
             scanned = add_way_home(scanned, home)
         if not scanned.drift or (self.options.home and home is None):
-            run.progress.advance(survey.amount.files, survey.total_bytes, 1)
+            run.table.progress.advance(survey.amount.files, survey.total_bytes, 1)
             return None
         self._refuse_moved(scanned)
         try:
             if home is not None:
-                refuse_home(run.files, run.in_use.look(afresh=True), survey.name, home)
+                refuse_home(run.table.files, run.table.in_use.look(afresh=True), survey.name, home)
             notes = _note_adopted(self._find_adoptable(scanned))  # refuses damaged files, by a better reason
             self.refuse_replayed(scanned.unit)
             return self.rewriter.process(scanned, notes=(*notes, *self._note_left(scanned.unit)))
         except (SourceChangedError, *ENDS_THE_RUN):
             raise
         except JVM_ERRORS as error:
-            refuse_changed(run.files, scanned.unit, error)
+            refuse_changed(run.table.files, scanned.unit, error)
             of_files = find_storage_error(error)
             if of_files is not None:
                 raise StorageError(f"{survey.name}: {of_files}") from error
             raise SparkcryptError(f"{survey.name}: {': '.join(read_java_error(error))}") from error
         except OSError as error:
-            refuse_changed(run.files, scanned.unit, error)
+            refuse_changed(run.table.files, scanned.unit, error)
             raise StorageError(f"{survey.name}: {error}") from error
         except SparkcryptError as error:
-            refuse_changed(run.files, scanned.unit, error)
+            refuse_changed(run.table.files, scanned.unit, error)
             raise
 
     def _refuse_moved(self, scanned: ScannedUnit) -> None:
@@ -112,7 +112,7 @@ class UnitWork:
         """
         unit = scanned.unit
         if any(difference.kind == "missing_folder" for difference in scanned.drift):
-            here = self.rewriter.run.in_use.units().get(unit.name)
+            here = self.rewriter.run.table.in_use.units().get(unit.name)
             if here is None or comparable_path(here) != comparable_path(unit.location):
                 raise SourceChangedError(f"{unit.name}: {unit.location} was dropped, or left, since it was surveyed")
 
@@ -121,8 +121,10 @@ class UnitWork:
         run, adopt, allow_decrypt = self.rewriter.run, self.options.adopt, self.options.allow_decrypt
         try:
             copies = self.rewriter.swap.copies
-            refuse_unit(scanned, run.target, run.policy, adopt=adopt, allow_decrypt=allow_decrypt, copies=copies)
-            return tuple(find_suspicious(scanned, run.target.plan, run.policy)) if adopt else ()
+            refuse_unit(
+                scanned, run.table.target, run.table.policy, adopt=adopt, allow_decrypt=allow_decrypt, copies=copies
+            )
+            return tuple(find_suspicious(scanned, run.table.target.plan, run.table.policy)) if adopt else ()
         except SparkcryptError as error:
             run.journal.write(UnitFailed(scanned.unit.name, f"{type(error).__name__}: {error}"))
             raise

@@ -53,12 +53,12 @@ def adopt(rewriter: UnitRewriter, attempt: Attempt) -> UnitOutcome:
     new = rewriter.swap.final_location(unit, attempt.staged)
     old = locate_old_files(rewriter.run, rewriter.swap, unit, base)
     here, there = (place_now(rewriter, attempt.staged, place) for place in (new, old))
-    rewriter.run.progress.step(unit.name, "verifying")
+    rewriter.run.table.progress.step(unit.name, "verifying")
     proof = attempt.proof or _prove(rewriter, unit, attempt, there, here)
     if attempt.proof and not attempt.swapping:
         # Records the source files again, by which late commits are found: the records so far end with the staged files.
         rewriter.run.journal.write(UnitSwapping(unit, attempt.staged))
-    after = list_folders(rewriter.run.files, here)
+    after = list_folders(rewriter.run.table.files, here)
     outcome = UnitOutcome(
         name=unit.name,
         files=len(unit.files),
@@ -87,13 +87,13 @@ def _prove(rewriter: UnitRewriter, unit: Unit, attempt: Attempt, old: str, new: 
     """
     run = rewriter.run
     try:
-        sources = unit.relocate(old, _find_listed(unit, list_folders(run.files, old), old))
-        found = unit.relocate(new, _find_made(attempt, new, list_folders(run.files, new)))
+        sources = unit.relocate(old, _find_listed(unit, list_folders(run.table.files, old), old))
+        found = unit.relocate(new, _find_made(attempt, new, list_folders(run.table.files, new)))
         if found.files and not sources.files:
             raise VerificationError(f"no files are left in {old} to compare with")
         proof, summaries = compare_content(run, sources, found, run.run_id if rewriter.swap.same_folder else None)
-        before = files_of(run.files, sources.folders, summaries, run.secret)
-        after = files_of(run.files, proof.unit.folders, proof.unit.summaries, run.secret)
+        before = files_of(run.table.files, sources.folders, summaries, run.secret)
+        after = files_of(run.table.files, proof.unit.folders, proof.unit.summaries, run.secret)
     except RunConflictError:
         raise
     except (SparkcryptError, *JVM_ERRORS, OSError) as error:
@@ -107,7 +107,7 @@ def _prove(rewriter: UnitRewriter, unit: Unit, attempt: Attempt, old: str, new: 
         _place_evidence(after, new, attempt.staged),
         replace(proof, pairs=pairs),
         run.secret,
-        run.target.format,
+        run.table.target.format,
     )
     proven = Proven(proof.rows, evidence, {"engine": _ENGINE[bool(pairs)], "notes": [_NOTE]})
     run.journal.write(UnitListed(unit, attempt.staged))

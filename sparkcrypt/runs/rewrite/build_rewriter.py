@@ -23,7 +23,7 @@ def rewriter_of(context: RunContext, options: RunOptions, *, resumed: bool = Fal
     Raises:
         ConfigError: as `choose_swap`.
     """
-    spark, target, policy = context.spark, context.target, context.policy
+    spark, target = context.table.spark, context.table.target
     swap: Swap
     if options.home:
         swap = choose_home_swap(spark, target)
@@ -34,14 +34,11 @@ def rewriter_of(context: RunContext, options: RunOptions, *, resumed: bool = Fal
         swap = choose_swap(
             spark, target, context.run_id, output=output, exclusive=exclusive, resumed=resumed, base=base
         )
-    stager: Stager = SparkStager(spark, target, policy)
+    stager: Stager = SparkStager(context.table)
     if options.engine == "native":
         renamed_by = context.run_id if swap.same_folder else None
         stager = NativeStager(
-            spark,
-            target,
-            policy,
-            context.store,
+            context.table,
             mac=lambda: context.mac,
             discard=context.disposal.delete,
             renamed_by=renamed_by,

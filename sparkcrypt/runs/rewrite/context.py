@@ -7,27 +7,17 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter
 from sparkcrypt.ledger.audit.evidence import DigestSecret
-from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.ledger.state.lock import RunLock
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac
-from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.disposal import Disposal
 from sparkcrypt.runs.table.footers import RetrieveKey, fresh_keys
-from sparkcrypt.runs.table.in_use import InUse, OtherTables
-from sparkcrypt.runs.table.progress import Progress
-from sparkcrypt.runs.table.target import Target
-from sparkcrypt.spark.files.hadoop import HadoopFiles
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from sparkcrypt.runs.table.open_table import OpenTable
 
 ANSWER_SECONDS = 30.0
 """How old a metastore answer may be if many units use the same one."""
@@ -38,26 +28,20 @@ class RunContext:
     """The context of one run over one target, under its lock; units that are processed concurrently share it.
 
     Attributes:
-        others: the folders of all other tables; a pass lists them once.
+        table: the table or folder.
+        journal: the run's journal.
+        lock: the table's lock.
         one_at_a_time: the mutex for swaps and audit writes: statistics belong to the whole table, and audit entries
             are numbered.
     """
 
-    spark: SparkSession
-    target: Target
-    policy: Policy
-    store: StateStore
+    table: OpenTable
     journal: Journal
     lock: RunLock
-    progress: Progress
-    files: HadoopFiles
-    trust: TableTrust
-    others: OtherTables
     one_at_a_time: threading.RLock = field(default_factory=threading.RLock)
     _secret: DigestSecret | None = None
     _audit: AuditWriter | None = None
     _keys: RetrieveKey | None = None
-    _in_use: InUse | None = None
     _later: tuple[Mapping[str, UnitStatus], ...] | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
@@ -83,16 +67,9 @@ class RunContext:
         return self.journal.run.moves_old
 
     @property
-    def in_use(self) -> InUse:
-        """Lookup of the folders that are in use, by the metastore."""
-        if self._in_use is None:
-            self._in_use = InUse(self.spark, self.target, self.others)
-        return self._in_use
-
-    @property
     def disposal(self) -> Disposal:
         """The object used to delete folders; the run deletes none without it."""
-        return Disposal(self.files, self.in_use, self.target.base, self.run_id, self.lock.check)
+        return Disposal(self.table.files, self.table.in_use, self.table.target.base, self.run_id, self.lock.check)
 
     def continue_journal(self) -> Journal:
         """Return the journal, continued under this lock if needed; used before writing to the journal of a past run.
@@ -112,8 +89,12 @@ class RunContext:
         """
         with self.one_at_a_time:
             if self._later is None:
-                later = (run_id for run_id in Journal.runs(self.store, self.target.table_id) if run_id > self.run_id)
-                self._later = tuple(status_of_units(self.trust.journal(run_id).records) for run_id in later)
+                later = (
+                    run_id
+                    for run_id in Journal.runs(self.table.store, self.table.target.table_id)
+                    if run_id > self.run_id
+                )
+                self._later = tuple(status_of_units(self.table.trust.journal(run_id).records) for run_id in later)
             return self._later
 
     @property
@@ -121,22 +102,22 @@ class RunContext:
         """The secret used to make this execution's digests."""
         with self.one_at_a_time:
             if self._secret is None:
-                masters = MasterKeys.of(self.policy)
-                self._secret = DigestSecret.make(open_key_service(self.policy.key_service), masters.current)
+                masters = MasterKeys.of(self.table.policy)
+                self._secret = DigestSecret.make(open_key_service(self.table.policy.key_service), masters.current)
             return self._secret
 
     @property
     def mac(self) -> TableMac:
         """The audit's MAC; its key is renewed if necessary, which is safe under the table's lock."""
         with self.one_at_a_time:
-            return self.trust.mac(renew=True)
+            return self.table.trust.mac(renew=True)
 
     @property
     def audit(self) -> AuditWriter:
         """The writer of the table's audit; under the table's lock no other process appends to it."""
         with self.one_at_a_time:
             if self._audit is None:
-                self._audit = AuditWriter(self.store, self.target.table_id, self.mac)
+                self._audit = AuditWriter(self.table.store, self.table.target.table_id, self.mac)
             return self._audit
 
     @property
@@ -144,5 +125,5 @@ class RunContext:
         """Keys from a helper process that only verification uses, so that they do not come from a cache here."""
         with self.one_at_a_time:
             if self._keys is None:
-                self._keys = self._stack.enter_context(fresh_keys(self.policy.key_service))
+                self._keys = self._stack.enter_context(fresh_keys(self.table.policy.key_service))
             return self._keys

@@ -48,10 +48,10 @@ def settle_places(rewriter: UnitRewriter) -> None:
 def settle_place(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
     """Record the present folders of one unit if its table was renamed; return the unit's status."""
     run = rewriter.run
-    if not (run.target.table is not None and status.swapped) or is_same_place(status.base, run.target.base):
+    if not (run.table.target.table is not None and status.swapped) or is_same_place(status.base, run.table.target.base):
         return status
     unit = status.unit
-    location = moved_place(unit.location, status.base, run.target.base)
+    location = moved_place(unit.location, status.base, run.table.target.base)
     if location is None or not _is_there(rewriter, unit, status, location):
         return status
     return _write_place(rewriter, unit, status, location)
@@ -65,7 +65,7 @@ def place_now(rewriter: UnitRewriter, staged: str, place: str) -> str:
         staged: the folder in which the attempt made its new files.
         place: the folder's path at the time of the attempt.
     """
-    files, moved = rewriter.run.files, moved_place(place, base_location(staged), rewriter.run.target.base)
+    files, moved = rewriter.run.table.files, moved_place(place, base_location(staged), rewriter.run.table.target.base)
     return moved if moved is not None and not files.exists(place) and files.exists(moved) else place
 
 
@@ -77,8 +77,8 @@ def belongs_to_another(rewriter: UnitRewriter, unit: Unit, location: str) -> boo
         unit: the unit whose folder it was; that of a table without partitions still has the table's former name.
         location: the folder.
     """
-    own = rewriter.run.target.name if unit.partition is None else unit.name
-    return rewriter.run.in_use.look().has_other_user(location, own)
+    own = rewriter.run.table.target.name if unit.partition is None else unit.name
+    return rewriter.run.table.in_use.look().has_other_user(location, own)
 
 
 def _is_there(rewriter: UnitRewriter, unit: Unit, status: UnitStatus, location: str) -> bool:
@@ -86,9 +86,9 @@ def _is_there(rewriter: UnitRewriter, unit: Unit, status: UnitStatus, location: 
     run = rewriter.run
     if unit.partition is None:
         here = rewriter.swap.same_folder and any(
-            is_same_place(place, location) for place in run.in_use.units().values()
+            is_same_place(place, location) for place in run.table.in_use.units().values()
         )
-        return here and (not run.files.exists(unit.location) or belongs_to_another(rewriter, unit, unit.location))
+        return here and (not run.table.files.exists(unit.location) or belongs_to_another(rewriter, unit, unit.location))
     if belongs_to_another(rewriter, unit, location):
         return False
     if not is_same_place(status.outcome.old_location, unit.location):
@@ -100,7 +100,7 @@ def _holds(rewriter: UnitRewriter, unit: Unit, location: str) -> bool:
     """Tell whether a folder contains a file that the run had listed; other changes there are found by comparison."""
     listed = by_place(unit.location, unit.folders)
     try:
-        there = by_place(location, list_folders(rewriter.run.files, location))
+        there = by_place(location, list_folders(rewriter.run.table.files, location))
     except PlanError:
         return False  # the folder belongs to a table format that keeps its own list of files
     return any(place in listed and listed[place].length == file.length for place, file in there.items())
@@ -113,13 +113,13 @@ def _write_place(rewriter: UnitRewriter, unit: Unit, status: UnitStatus, locatio
         for place in (before.old_location, before.new_location)
     )
     run.continue_journal()
-    places = {"old_location": old, "new_location": new, "location": location, "base": run.target.base}
+    places = {"old_location": old, "new_location": new, "location": location, "base": run.table.target.base}
     details = {"unit": unit.name, "from": unit.location, "files": len(unit.files), **places}
     head = append_audit(run, RELOCATE, "none", details, None, [])
     outcome = replace(before, old_location=old, new_location=new)
     moved = unit.relocate(location, tuple(_place_folder(folder, unit.location, location) for folder in unit.folders))
-    run.journal.write(UnitRelocated(moved, run.target.base, outcome, head))
-    run.trust.forget_audit()
+    run.journal.write(UnitRelocated(moved, run.table.target.base, outcome, head))
+    run.table.trust.forget_audit()
     return status_of_units(run.journal.records)[unit.name]
 
 

@@ -49,7 +49,7 @@ def move_old_files(
     if not run.moves_old:
         return outcome
     run.lock.check()
-    files, old, to = run.files, outcome.old_location, old_folder(base, run.run_id, unit.partition_path)
+    files, old, to = run.table.files, outcome.old_location, old_folder(base, run.run_id, unit.partition_path)
     user = _user_of_old(run, swap, unit, staged, old) or find_foreign_in(files, old, old)
     if user is None:
         move_old(files, unit.name, old, to)
@@ -74,7 +74,7 @@ def locate_old_files(run: RunContext, swap: Swap, unit: Unit, base: str) -> str:
         base: the table's original folder when the unit was swapped.
     """
     to = old_folder(base, run.run_id, unit.partition_path)
-    return to if run.moves_old and run.files.exists(to) else swap.old_location(unit)
+    return to if run.moves_old and run.table.files.exists(to) else swap.old_location(unit)
 
 
 def _user_of_old(run: RunContext, swap: Swap, unit: Unit, staged: str, old: str) -> str | None:
@@ -87,9 +87,9 @@ def _user_of_old(run: RunContext, swap: Swap, unit: Unit, staged: str, old: str)
         return None
     here = swap.current_location(unit)
     if here is not None and comparable_path(here) == comparable_path(staged):
-        own = run.target.name if unit.partition is None else unit.name
-        return run.in_use.find_own(seconds_old=ANSWER_SECONDS).user_of(old, but=own)
-    return run.in_use.find_own(seconds_old=0.0).user_of(old)
+        own = run.table.target.name if unit.partition is None else unit.name
+        return run.table.in_use.find_own(seconds_old=ANSWER_SECONDS).user_of(old, but=own)
+    return run.table.in_use.find_own(seconds_old=0.0).user_of(old)
 
 
 def move_old(files: HadoopFiles, unit: str, old: str, to: str) -> None:

@@ -19,10 +19,8 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import Rewrapping
 from sparkcrypt.ledger.proof import Proof
 from sparkcrypt.ledger.state.mac import Mac
-from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Folder, partition_of
 from sparkcrypt.paths import trailing_partition
-from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.column_keys import ColumnKeys
 from sparkcrypt.runs.rewrite.engine import StagedWork, make_fresh_folder
 from sparkcrypt.runs.rewrite.keks import rewrapped_keks, table_keks
@@ -33,6 +31,7 @@ from sparkcrypt.runs.table.dark import refuse_dark
 from sparkcrypt.runs.table.difference import Drift, drift_by_file
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.match_columns import FileColumns
+from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.rotation import KINDS, Rotation
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.target import Target
@@ -43,7 +42,7 @@ from sparkcrypt.spark.tasks.run import rewrite_in_tasks
 from sparkcrypt.spark.tasks.task_progress import Told
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 
 _LEAVE = "--purge, which puts nulls in their place, or leave such partitions out by --where"
@@ -68,10 +67,7 @@ class NativeStager:
     A Parquet unit with a file that cannot be rewritten by pages is staged by Spark's engine, as its notes mention.
 
     Args:
-        spark: a classic session.
-        target: the target of the units.
-        policy: the policy for the tags.
-        store: the state directory, where KEKs are kept.
+        table: the table or folder of the units; its state directory has the KEKs.
         mac: returns the MAC of the table's audit, which records of KEKs have.
         discard: deletes folders that this object has made, if they are not in use; returns those that are.
         renamed_by: the run that gives files new names, since they will be in the folder of the old ones; None keeps
@@ -84,10 +80,7 @@ class NativeStager:
 
     def __init__(
         self,
-        spark: SparkSession,
-        target: Target,
-        policy: Policy,
-        store: StateStore,
+        table: OpenTable,
         *,
         mac: Callable[[], Mac],
         discard: Callable[[Sequence[str]], Mapping[str, str]],
@@ -95,21 +88,20 @@ class NativeStager:
         rewrap: bool = False,
         purge: bool = False,
     ) -> None:
-        self._spark, self._target, self._policy, self._store = spark, target, policy, store
+        self._table = table
         self._mac, self._discard, self._renamed_by, self._rewrap = mac, discard, renamed_by, rewrap
-        self._purge, self._column_keys = purge, ColumnKeys(target, policy)
-        self._files = HadoopFiles(spark)
+        self._purge, self._column_keys = purge, ColumnKeys(table.target, table.policy)
 
     def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> StagedWork:
         """Rewrite a unit's files into a folder; see `Stager`."""
-        make_fresh_folder(self._files, scanned.unit, staged)
+        make_fresh_folder(self._table.files, scanned.unit, staged)
         orders = self._orders(scanned, staged)
         keys = self._keys(orders)
         lengths = {file.path: file.length for folder in scanned.unit.folders for file in folder.files}
-        outcomes = rewrite_in_tasks(self._spark, orders, lengths, keys, progress)
+        outcomes = rewrite_in_tasks(self._table.spark, orders, lengths, keys, progress)
         refused = [outcome for outcome in outcomes if outcome.refused]
         _raise_first([outcome for outcome in outcomes if outcome.error])
-        if refused and self._target.format == "orc":
+        if refused and self._table.target.format == "orc":
             raise UnsupportedFileError(
                 f"{refused[0].refused}; this unit stays as it is, since Spark's engine rewrites no ORC"
             )
@@ -127,8 +119,8 @@ class NativeStager:
         notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
         codecs = {codec for file_codecs in scanned.codecs.values() for codec in file_codecs}
         return _NativeWork(
-            self._files,
-            self._target,
+            self._table.files,
+            self._table.target,
             scanned,
             tuple(outcomes),
             codecs.pop() if len(codecs) == 1 else None,
@@ -156,11 +148,11 @@ class NativeStager:
                     target=f"{place}/{name}",
                     dark=scanned.dark.get(file.path, {}),
                 )
-                orders.append(self._order(found, values, FileIdentity(self._target.uuid, partition_path, name)))
+                orders.append(self._order(found, values, FileIdentity(self._table.target.uuid, partition_path, name)))
         return orders
 
     def _order(self, file: _File, values: Mapping[str, str], identity: FileIdentity) -> Order:
-        plan, summary = self._target.plan, file.summary
+        plan, summary = self._table.target.plan, file.summary
         if summary.format == "orc":
             return self._order_orc(file, values, identity)
         order = FileOrder(
@@ -200,7 +192,7 @@ class NativeStager:
             file.summary,
             file.target,
             self._choose_keys(file, values, purges=purges) if file.drift else {},
-            self._target.plan.footer_key,
+            self._table.target.plan.footer_key,
             identity=identity,
             drifts=bool(file.drift),
             rewraps=rewraps,
@@ -224,13 +216,13 @@ class NativeStager:
 
     def _keys(self, orders: Sequence[Order]) -> KeySettings:
         masters = {key for order in orders for key in order.master_keys()}
-        config, bits = self._policy.key_service, self._policy.data_key_bits
+        config, bits = self._table.policy.key_service, self._table.policy.data_key_bits
         service = open_key_service(config)
-        make_bucket_keys(self._policy, service, masters)
+        make_bucket_keys(self._table.policy, service, masters)
         if not masters:
             return KeySettings(config.canonical(), bits)
         mac, rewraps = self._mac(), all(order.action in ("rewrap", "copy") for order in orders)
-        store, table_id = self._store, self._target.table_id
+        store, table_id = self._table.store, self._table.target.table_id
         keks = table_keks(
             store, table_id, service, masters, config=config, data_key_bits=bits, mac=mac, rewraps=rewraps
         )
@@ -242,12 +234,13 @@ class NativeStager:
     def _by_spark(
         self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome], progress: Told
     ) -> StagedWork:
-        if self._target.table is not None and self._target.table.bucket_columns:
+        if self._table.target.table is not None and self._table.target.table.bucket_columns:
             raise UnsupportedFileError(
-                f"{refused[0].refused}; and {self._target.name} is bucketed, so Spark's engine cannot rewrite it either"
+                f"{refused[0].refused}; and {self._table.target.name} is bucketed, so Spark's engine cannot rewrite it "
+                "either"
             )
         self._discard([staged])  # the files that were rewritten before one was refused
-        work = SparkStager(self._spark, self._target, self._policy).stage(scanned, staged, progress)
+        work = SparkStager(self._table).stage(scanned, staged, progress)
         note = f"staged by Spark's engine, since {len(refused)} of its files cannot be rewritten page by page: "
         work.notes = (*work.notes, note + str(refused[0].refused))
         return work

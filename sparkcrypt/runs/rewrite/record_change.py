@@ -36,12 +36,12 @@ def append_audit(
         changes: which new files were made from which old files.
     """
     last = run.journal.records[-1]
-    predecessor = None if run.target.table is None else run.target.table.properties.get(PREDECESSOR)
+    predecessor = None if run.table.target.table is None else run.table.target.table.properties.get(PREDECESSOR)
     entry = make_entry(
         what,
-        run.policy.digest(),
+        run.table.policy.digest(),
         run.run_id,
-        table=run.target.name,
+        table=run.table.target.name,
         journal={"number": last.number, "digest": last.digest},
         engine=engine,
         unit=dict(unit),

@@ -69,7 +69,7 @@ def recover(rewriter: UnitRewriter) -> Recovered:
     """
     settle_places(rewriter)
     done, useless = Recovered(), []
-    records, now = rewriter.run.journal.records, rewriter.run.in_use.units()
+    records, now = rewriter.run.journal.records, rewriter.run.table.in_use.units()
     attempts = attempts_of(records)
     for name, last in status_of_units(records).items():
         status = last.failed_at or last
@@ -128,7 +128,7 @@ def _is_in_use(rewriter: UnitRewriter, attempt: Attempt) -> bool:
     """
     new, swap = _follow(rewriter, attempt), rewriter.swap
     where = rewriter.locate(new)
-    if swap.copies and where is not Whereabouts.IN_USE and rewriter.run.files.data_files(attempt.staged):
+    if swap.copies and where is not Whereabouts.IN_USE and rewriter.run.table.files.data_files(attempt.staged):
         raise VerificationError(
             f"{swap.final_location(new.unit, attempt.staged)}: only a part of {attempt.staged} was moved there when "
             "the run was killed; see that nobody reads it, rename it, then run again"
@@ -153,21 +153,21 @@ def _find_unlisted(
     """
     run, swap = rewriter.run, rewriter.swap
     if swap.same_folder:
-        found = set(now) if run.files.exists(old_folder(run.target.base, run.run_id)) else set()
+        found = set(now) if run.table.files.exists(old_folder(run.table.target.base, run.run_id)) else set()
     elif swap.repoints:
         found = {name for name, place in now.items() if is_staged(place) and f"/{run.run_id}-" in place}
     else:
         found = set()
     staged = {comparable_path(attempt.staged) for attempts in attempts_by_unit.values() for attempt in attempts}
     unknown = {name for name in found - attempts_by_unit.keys() if comparable_path(now[name]) not in staged}
-    for unit in run.target.units(None) if unknown else ():
+    for unit in run.table.target.units(None) if unknown else ():
         if unit.name in unknown:
             yield _guess_attempt(rewriter, unit)
 
 
 def _guess_attempt(rewriter: UnitRewriter, unit: Unit) -> Attempt:
     """Reconstruct an attempt that the journal lacks, with the files now in the unit's old folder as its sources."""
-    run, base = rewriter.run, rewriter.run.target.base
+    run, base = rewriter.run, rewriter.run.table.target.base
     if rewriter.swap.same_folder:
         before, staged = unit, unit.staging(base, attempt_folder(run.run_id, run.lock.token))
     else:
@@ -175,7 +175,7 @@ def _guess_attempt(rewriter: UnitRewriter, unit: Unit) -> Attempt:
     old = locate_old_files(rewriter.run, rewriter.swap, before, base)
     folders = tuple(
         Folder(folder.relative, tuple(_place_file(file, old, before.location) for file in folder.files))
-        for folder in list_folders(run.files, old)
+        for folder in list_folders(run.table.files, old)
     )
     return Attempt(unit.name, UnitListed(before.relocate(before.location, folders), staged))
 

@@ -47,16 +47,16 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
     Raises:
         SparkcryptError: the content differs, or cannot be read.
     """
-    keys = own_keys(run.policy.key_service)
+    keys = own_keys(run.table.policy.key_service)
     before = _summaries(run, sources, keys)
     pairs = _pair_files(sources, targets, renamed_by)
-    if pairs is None and run.target.format == "orc":
+    if pairs is None and run.table.target.format == "orc":
         raise VerificationError(f"{targets.location}: lacks files that were made of those in {sources.location}")
     if pairs is None:
         return _compare_rows(run, sources, targets), before
     kept_folders = _keep_files(targets, pairs)
     after = _summaries(run, targets.relocate(targets.location, kept_folders), run.fresh_keys)
-    dark = {target: find_dark(after[target], run.trust.shredded.select) for target in pairs}
+    dark = {target: find_dark(after[target], run.table.trust.shredded.select) for target in pairs}
     purged = {
         target: known for target, source in pairs.items() if (known := _find_purged(run, before[source], after[target]))
     }
@@ -77,7 +77,7 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
 def _compare_rows(run: RunContext, sources: Unit, targets: Unit) -> Proof:
     after = _summaries(run, targets, run.fresh_keys)
     weak = [_verify(run, file.path).not_authenticated for file in targets.files]
-    stager = SparkStager(run.spark, run.target, run.policy)
+    stager = SparkStager(run.table)
     digests, found = stager.digest(sources), stager.digest(targets)
     if digests != found:
         counts = [{folder: digest.rows for folder, digest in some.items()} for some in (digests, found)]
@@ -108,7 +108,7 @@ def _keep_files(unit: Unit, paths: Mapping[str, str]) -> tuple[Folder, ...]:
 
 def _find_purged(run: RunContext, before: FileSummary, after: FileSummary) -> dict[Path, str]:
     """Return the columns that are under shredded keys in the old file and nulls in the new one, with those keys."""
-    dark = find_dark(before, run.trust.shredded.select)
+    dark = find_dark(before, run.table.trust.shredded.select)
     return {path: key_id for path, key_id in dark.items() if after.purged.get(path) == key_id}
 
 
@@ -117,7 +117,7 @@ def _compare_file(
 ) -> tuple[str, ...]:
     """Check that two files have the same content, except for purged columns; return what is not authenticated."""
     digest_key = os.urandom(32)  # random, since the digests are compared here only and not stored
-    with run.files.open(source) as stream:
+    with run.table.files.open(source) as stream:
         before = verify_file(stream, retrieve_key=keys, digest_key=digest_key, dark=purged)
     after = _verify(run, target, digest_key, purged)
     redacts = after.footer == "plaintext_signed"
@@ -143,10 +143,10 @@ def _compare_orc(
     compared, since a rewrite omits those that reveal encrypted columns.
     """
     digest_key = os.urandom(32)  # random, since the digests are compared here only and not stored
-    with run.files.open(source) as stream:
+    with run.table.files.open(source) as stream:
         before = verify_orc(stream, retrieve_key=keys, digest_key=digest_key, will_encrypt=(), dark=dark, purged=purged)
     equal = {part: digest for part, digest in before.digests.items() if part not in _LEFT_OUT_OF_ORC}
-    with run.files.open(target) as stream:
+    with run.table.files.open(target) as stream:
         verify_orc(stream, retrieve_key=run.fresh_keys, digest_key=digest_key, equal_to=equal, dark=dark, nulls=purged)
     return (UNAUTHENTICATED_ORC,)
 
@@ -155,18 +155,18 @@ def _compare_kept(
     run: RunContext, source: str, target: str, keys: RetrieveKey, dark: Mapping[Path, str]
 ) -> tuple[str, ...]:
     """Check that a file with dark columns equals its source except for the key metadata of its other columns."""
-    with run.files.open(source) as old, run.files.open(target) as new:
+    with run.table.files.open(source) as old, run.table.files.open(target) as new:
         prove_rewrapped(read_footer(old, retrieve_key=keys), old, target, new, run.fresh_keys, dark)
     return ("pages: only the footer and one module of each key were opened",)
 
 
 def _verify(run: RunContext, path: str, digest_key: bytes | None = None, nulls: Collection[Path] = ()) -> Verification:
-    with run.files.open(path) as stream:
+    with run.table.files.open(path) as stream:
         return verify_file(stream, retrieve_key=run.fresh_keys, digest_key=digest_key, nulls=nulls)
 
 
 def _summaries(run: RunContext, unit: Unit, keys: RetrieveKey) -> Summaries:
-    found = sort_footers(DriverFooters(run.files, keys).read(unit.files), unit.files)
+    found = sort_footers(DriverFooters(run.table.files, keys).read(unit.files), unit.files)
     for path, error in found.errors.items():
         raise VerificationError(f"{path}: cannot be read: {error}") from error
     return found.summaries

@@ -17,15 +17,14 @@ from sparkcrypt.runs.rewrite.engine import make_fresh_folder
 from sparkcrypt.runs.rewrite.staged_files import compare_rows, verify_footers
 from sparkcrypt.runs.table.dark import refuse_dark
 from sparkcrypt.runs.table.footers import RetrieveKey
+from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit
-from sparkcrypt.runs.table.target import Target
-from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session_policy import registered_policy
 from sparkcrypt.spark.tasks.digest import RowsDigest, digest_rows
 from sparkcrypt.spark.tasks.task_progress import Told
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", names.FIELD_METADATA: "drop"}
 """No ``_SUCCESS``; and the files of a run may lose what the sources' schemas say of values."""
@@ -46,9 +45,8 @@ class SparkStager:
 
     engine = "spark"
 
-    def __init__(self, spark: SparkSession, target: Target, policy: Policy) -> None:
-        self._spark, self._target, self.files = spark, target, HadoopFiles(spark)
-        self._policy, self._relaxed = policy, relax_enforcement(policy, target.plan.table)
+    def __init__(self, table: OpenTable) -> None:
+        self.table, self._relaxed = table, relax_enforcement(table.policy, table.target.plan.table)
 
     def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> SparkWork:
         """Write a unit's rows, encrypted, into a folder; see `Stager`.  ``progress`` is unused: tasks are not files."""
@@ -58,17 +56,17 @@ class SparkStager:
         before = self.digest(scanned.unit)
         self._write(scanned.unit, staged, choice.codec)
         notes = (choice.note,) if choice.note else ()
-        return SparkWork(self, self._target, scanned.unit, staged, before, choice.codec, notes)
+        return SparkWork(self, scanned.unit, staged, before, choice.codec, notes)
 
     def _write(self, unit: Unit, staged: str, codec: str | None) -> None:
         """Write a unit's rows, with the compression of the source's files if Spark can write it."""
-        make_fresh_folder(self.files, unit, staged)
+        make_fresh_folder(self.table.files, unit, staged)
         with (
-            registered_policy(self._spark, self._relaxed) as read,
-            registered_policy(self._spark, self._policy) as written,
+            registered_policy(self.table.spark, self._relaxed) as read,
+            registered_policy(self.table.spark, self.table.policy) as written,
         ):
             for folder in unit.folders:
-                options = {**self._target.options(), **written, **_OPTIONS}
+                options = {**self.table.target.options(), **written, **_OPTIONS}
                 writer = self._rows(folder, read).write.options(**options)
                 writer = writer.option(
                     names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/"))
@@ -79,11 +77,13 @@ class SparkStager:
 
     def digest(self, unit: Unit) -> dict[str, RowsDigest]:
         """Return folder -> digest of its rows."""
-        with registered_policy(self._spark, self._relaxed) as pinned:
+        with registered_policy(self.table.spark, self._relaxed) as pinned:
             return {folder.relative: digest_rows(self._rows(folder, pinned)) for folder in unit.folders}
 
     def _rows(self, folder: Folder, pinned: Mapping[str, str]) -> DataFrame:
-        reader = self._spark.read.options(**{**self._target.options(), **pinned}).schema(self._target.schema)
+        reader = self.table.spark.read.options(**{**self.table.target.options(), **pinned}).schema(
+            self.table.target.schema
+        )
         return reader.parquet(*(file.path for file in folder.files))
 
 
@@ -92,7 +92,6 @@ class SparkWork:
     """A unit whose rows were rewritten by Spark."""
 
     _stager: SparkStager = field(repr=False)
-    _target: Target = field(repr=False)
     _unit: Unit = field(repr=False)
     _staged: str
     _before: Mapping[str, RowsDigest] = field(repr=False)
@@ -102,8 +101,8 @@ class SparkWork:
 
     def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
         """Authenticate every module, and compare the rows with the source's; see `StagedWork`."""
-        files, target = self._stager.files, self._target
-        verified = verify_footers(files, self._unit, folders, target.plan, retrieve_key, target.uuid)
+        table, target = self._stager.table, self._stager.table.target
+        verified = verify_footers(table.files, self._unit, folders, target.plan, retrieve_key, target.uuid)
         after = self._stager.digest(self._unit.relocate(self._staged, folders))
         rows = compare_rows(self._unit, self._before, after)
         return Proof(verified, rows, row_digests=self._before)

@@ -114,10 +114,10 @@ class UnitRewriter:
 
     def __init__(self, run: RunContext, stager: Stager, swap: Swap) -> None:
         self.run, self.stager, self.swap = run, stager, swap
-        self._files = run.files
+        self._files = run.table.files
         self._attempts: Counter[str] = Counter()
         self._statistics: tuple[float, Any] | None = None
-        self._space = _Space(run.files)
+        self._space = _Space(run.table.files)
 
     def process(self, scanned: ScannedUnit, notes: tuple[str, ...] = ()) -> UnitOutcome:
         """Take one unit from listed to swapped.
@@ -137,9 +137,9 @@ class UnitRewriter:
         unit = scanned.unit
         self._attempts[unit.name] += 1
         attempt = attempt_folder(self.run.run_id, self.run.lock.token, self._attempts[unit.name])
-        staged = unit.staging(self.run.target.base, attempt)
+        staged = unit.staging(self.run.table.target.base, attempt)
         self.run.journal.write(UnitListed(unit, staged))
-        unit_progress = UnitProgress(self.run.progress, len(unit.files), unit.total_bytes)
+        unit_progress = UnitProgress(self.run.table.progress, len(unit.files), unit.total_bytes)
         new = NewFiles(unit, staged, {})
         try:
             refuse_unreadable(scanned)
@@ -176,7 +176,7 @@ class UnitRewriter:
         except Exception as error:  # of any class: the unit is swapped, and no record says so yet
             raise _describe_unsettled(unit, error) from error
         try:
-            outcome = move_old_files(self.run, self.swap, outcome, unit, staged, self.run.target.base)
+            outcome = move_old_files(self.run, self.swap, outcome, unit, staged, self.run.table.target.base)
         except RunConflictError:
             raise
         except (SparkcryptError, *JVM_ERRORS) as error:
@@ -190,14 +190,14 @@ class UnitRewriter:
 
     def _stage(self, scanned: ScannedUnit, staged: str, unit_progress: UnitProgress, notes: tuple[str, ...]) -> _Staged:
         run, unit = self.run, scanned.unit
-        run.progress.step(unit.name, "staging")
+        run.table.progress.step(unit.name, "staging")
         sources = files_of(self._files, unit.folders, scanned.summaries, run.secret)
         with self._space.reserved(unit, staged):
             work = self.stager.stage(scanned, staged, unit_progress.tell_rewritten)
         copy_access(self._files, unit.location, staged)
         folders = list_folders(self._files, staged)
         run.journal.write(UnitStaged(unit.name, staged, folders))
-        run.progress.step(unit.name, "verifying")
+        run.table.progress.step(unit.name, "verifying")
         proof = work.prove(folders, run.fresh_keys)
         differing = find_access_differences(self._files, unit.location, staged)
         if differing:
@@ -205,7 +205,7 @@ class UnitRewriter:
                 f"{unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped"
             )
         targets = files_of(self._files, folders, proof.unit.summaries, run.secret)
-        evidence = evidence_of(sources, targets, proof, run.secret, run.target.format)
+        evidence = evidence_of(sources, targets, proof, run.secret, run.table.target.format)
         about = {"codec": work.codec, "notes": [*notes, *work.notes], "engine": work.engine}
         run.journal.write(UnitVerified(unit.name, staged, Proven(proof.rows, evidence, about)))
         return _Staged(work, proof, evidence)
@@ -222,13 +222,13 @@ class UnitRewriter:
             VerificationError: the proven files are not in use after the swap.
         """
         run, unit = self.run, new.unit
-        run.progress.step(unit.name, "swapping")
+        run.table.progress.step(unit.name, "swapping")
         self._recheck(unit, unit.location, moves=self.swap.same_folder)
         run.journal.write(UnitSwapping(unit, new.staged))
-        table = run.target.table
+        table = run.table.target.table
         statistics = self._statistics_of(table) if table else None
         run.lock.check()
-        run.target.refuse_other_table()
+        run.table.target.refuse_other_table()
         old = self.swap.swap(new)
         try:
             run.lock.check()
@@ -273,7 +273,7 @@ class UnitRewriter:
         """
         try:
             self._recheck(new.unit, old)
-            self.run.target.refuse_other_table()
+            self.run.table.target.refuse_other_table()
         except (SourceChangedError, VerificationError) as error:
             if is_as_staged(self, new):
                 self.swap.undo(new)
@@ -285,15 +285,15 @@ class UnitRewriter:
         """Return the table's statistics, which each swap drops and restores; cached for ``ANSWER_SECONDS``."""
         now = time.monotonic()
         if self._statistics is None or now - self._statistics[0] > ANSWER_SECONDS:
-            self._statistics = now, Catalog(self.run.spark).statistics(table)
+            self._statistics = now, Catalog(self.run.table.spark).statistics(table)
         return self._statistics[1]
 
     def _restore(self, table: Table | None, statistics: Any) -> tuple[str, ...]:
         if table is None or statistics is None:
             return ()
-        encrypted = frozenset(column.leaf.logical[0] for column in self.run.target.plan.encrypted)
+        encrypted = frozenset(column.leaf.logical[0] for column in self.run.table.target.plan.encrypted)
         try:
-            Catalog(self.run.spark).restore_statistics(table, statistics, encrypted)
+            Catalog(self.run.table.spark).restore_statistics(table, statistics, encrypted)
         except JVM_ERRORS as error:
             reason = ": ".join(read_java_error(error))
             return (f"the table's statistics could not be put back ({reason}); run ANALYZE TABLE",)
@@ -356,9 +356,9 @@ def give_way(rewriter: UnitRewriter, new: NewFiles) -> None:
             rewriter.swap.undo(new)
         return
     location = unit.location
-    for run_id in Journal.runs(run.store, run.target.table_id):
+    for run_id in Journal.runs(run.table.store, run.table.target.table_id):
         try:
-            status = status_of_units(run.trust.journal(run_id).records).get(unit.name)
+            status = status_of_units(run.table.trust.journal(run_id).records).get(unit.name)
         except VerificationError:
             continue  # a journal that is not trusted must not decide where the unit points
         if run_id >= run.run_id and status is not None and status.swapped:
@@ -369,7 +369,7 @@ def give_way(rewriter: UnitRewriter, new: NewFiles) -> None:
 def is_as_staged(rewriter: UnitRewriter, new: NewFiles) -> bool:
     """Tell whether a swapped unit's new folder has what was staged and nothing else, so that it may be moved back."""
     location = rewriter.swap.final_location(new.unit, new.staged)
-    folders, beside = list_location(rewriter.run.files, location)
+    folders, beside = list_location(rewriter.run.table.files, location)
     lengths = {place: file.length for place, file in by_place(location, folders).items()}
     return lengths == dict(new.lengths) and describe_foreign(location, beside) is None
 
