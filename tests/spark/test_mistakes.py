@@ -14,7 +14,7 @@ from sparkcrypt.ledger.audit.write_key_audit import key_audit
 from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.runs.passes.unit_work import UnitWork
-from sparkcrypt.runs.rewrite.keks import table_keks
+from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.spark.jvm.failures import list_java_errors
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -73,7 +73,7 @@ def test_plan_names_the_keys_that_are_missing(lake: Lake) -> None:
     table, store = lake.name("t"), LocalStateStore(lake.root / "p" / "state")
     service.create("pii-0")
     service.create("pii-2")
-    table_keks(store, "id-1", service, ["pii-2"], config=made.key_service, data_key_bits=128)
+    TableKeks(store, "id-1", made.key_service, 128).find_or_make(service, ["pii-2"])
     with key_audit(store, made, "shred apply") as audit:
         service.create("pii-3")
         audit.begin("pii-3", "case 4711", "probe", [])

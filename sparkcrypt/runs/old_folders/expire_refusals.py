@@ -48,8 +48,8 @@ def refuse_old_in_use(runs: PastRuns, places: Places, standing: Standing) -> Non
             if user is not None:
                 raise VerificationError(
                     f"{runs.table.target.name}: {unit.name}: {old} holds old files, and {user}, which is in it, "
-                    "above it or the same; point that to where the new files are, or to a copy of its files, with ALTER "
-                    "TABLE … SET LOCATION, then expire; nothing was deleted"
+                    "above it or the same; point that to where the new files are, or to a copy of its files, with "
+                    "ALTER TABLE … SET LOCATION, then expire; nothing was deleted"
                 )
 
 

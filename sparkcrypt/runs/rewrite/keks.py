@@ -11,8 +11,6 @@ not old.  Otherwise it gets a successor.  Nothing depends on earlier records, si
 In the rotation of a master key, a key service that can (`Rewrapping`) rewraps the KEK, so that the KEK is never
 exposed, and files get a new wrapping of the KEK that they have.  A rewrapped KEK only rewraps files; it never wraps new
 data keys, since anyone who unwrapped it under the earlier version could open these as well.
-
-A record of version 2 does not name the key service that wrapped its KEK; it is derived from the wrapped KEK's form.
 """
 
 from __future__ import annotations
@@ -43,89 +41,59 @@ _PURPOSE = b"sparkcrypt table KEK\n"
 _ATTEMPTS = 20
 
 
-def table_keks(
-    store: StateStore,
-    table_id: str,
-    service: KeyService,
-    master_keys: Iterable[str],
-    *,
-    config: KeyServiceConfig,
-    data_key_bits: int,
-    mac: Mac | None = None,
-    rewraps: bool = False,
-) -> tuple[WrappedKek, ...]:
-    """Return a KEK for each master key, created if there is none that may be used.
+@dataclass(frozen=True, slots=True)
+class TableKeks:
+    """The KEKs of a table.
 
-    A new KEK is in this process's memory only until it is wrapped; to use it, the stored text is unwrapped.
-
-    Args:
+    Attributes:
         store: the state directory.
         table_id: the table's id.
-        service: wraps new KEKs, and returns the versions of master keys.
-        master_keys: the ids of the master keys.
         config: the key service; a KEK that another key service wrapped is not used.
         data_key_bits: the length of KEKs.
         mac: the MAC of the table's audit under its newest key; without it, anyone who can write to the state directory
             and may wrap can have their own KEK used.
-        rewraps: the KEKs will wrap no new data keys, so that a rewrapped KEK may be used.
-
-    Raises:
-        KeyServiceError: a KEK could not be wrapped, or a master key no longer exists.
-        ConfigError: the name of each new record was taken.
     """
-    keks = (_Keks(store, table_id, key, config, data_key_bits, mac) for key in sorted(set(master_keys)))
-    return tuple(known.find_or_make(service, rewraps=rewraps) for known in keks)
 
+    store: StateStore
+    table_id: str
+    config: KeyServiceConfig
+    data_key_bits: int
+    mac: Mac | None = None
 
-def rewrapped_keks(
-    store: StateStore,
-    table_id: str,
-    keks: Iterable[WrappedKek],
-    *,
-    config: KeyServiceConfig,
-    data_key_bits: int,
-    mac: Mac,
-) -> tuple[RewrappedKek, ...]:
-    """Return every wrapping of some KEKs in authentic records, each with the KEK's current wrapping.
+    def find_or_make(
+        self, service: KeyService, master_keys: Iterable[str], *, rewraps: bool = False
+    ) -> tuple[WrappedKek, ...]:
+        """Return a KEK for each master key, created if there is none that may be used.
 
-    Args:
-        store: the state directory.
-        table_id: the table's id.
-        keks: the KEKs that `table_keks` returned.
-        config: as `table_keks`.
-        data_key_bits: as `table_keks`.
-        mac: as `table_keks`.
-    """
-    found = []
-    for kek in keks:
-        for record in _Keks(store, table_id, kek.master_key_id, config, data_key_bits, mac).records():
-            if record.kek.kek_id == kek.kek_id:
-                found.append(RewrappedKek(record.kek, kek.wrapped_kek))
-    return tuple(found)
+        A new KEK is in this process's memory only until it is wrapped; to use it, the stored text is unwrapped.
 
+        Args:
+            service: wraps new KEKs, and returns the versions of master keys.
+            master_keys: the ids of the master keys.
+            rewraps: the KEKs will wrap no new data keys, so that a rewrapped KEK may be used.
 
-def find_kek(
-    store: StateStore,
-    table_id: str,
-    master_key: str,
-    *,
-    config: KeyServiceConfig,
-    data_key_bits: int,
-    version: int,
-    mac: Mac | None,
-) -> WrappedKek | None:
-    """Return the KEK that `table_keks` would use under a version of a master key; None if it would create one.
+        Raises:
+            KeyServiceError: a KEK could not be wrapped, or a master key no longer exists.
+            ConfigError: the name of each new record was taken.
+        """
+        keks = (self._under(key) for key in sorted(set(master_keys)))
+        return tuple(known.find_or_make(service, rewraps=rewraps) for known in keks)
 
-    Args:
-        store: the state directory.
-        table_id: the table's id.
-        master_key: the id of the master key.
-        config: as `table_keks`.
-        data_key_bits: the length of the KEK.
-        version: the newest version of the master key.
-        mac: as `table_keks`.
-    """
-    return _Keks(store, table_id, master_key, config, data_key_bits, mac).find(version, rewraps=True)
+    def list_wrappings(self, keks: Iterable[WrappedKek]) -> tuple[RewrappedKek, ...]:
+        """Return every wrapping of some KEKs in authentic records, each with the KEK's current wrapping."""
+        return tuple(
+            RewrappedKek(record.kek, kek.wrapped_kek)
+            for kek in keks
+            for record in self._under(kek.master_key_id).records()
+            if record.kek.kek_id == kek.kek_id
+        )
+
+    def find(self, master_key: str, version: int) -> WrappedKek | None:
+        """Return the KEK that a rewrap would use under the newest version of a master key; None if there is none."""
+        return self._under(master_key).find(version, rewraps=True)
+
+    def _under(self, master_key: str) -> _Keks:
+        return _Keks(self.store, self.table_id, master_key, self.config, self.data_key_bits, self.mac)
 
 
 @dataclass(frozen=True, slots=True)

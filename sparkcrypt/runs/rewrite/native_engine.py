@@ -23,7 +23,7 @@ from sparkcrypt.ledger.unit import Folder, partition_of
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.runs.rewrite.column_keys import ColumnKeys
 from sparkcrypt.runs.rewrite.engine import StagedWork, make_fresh_folder
-from sparkcrypt.runs.rewrite.keks import rewrapped_keks, table_keks
+from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.rewrite.orc_orders import find_move, order_orc_file
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
 from sparkcrypt.runs.rewrite.staged_files import verify_footers
@@ -222,14 +222,11 @@ class NativeStager:
         if not masters:
             return KeySettings(config.canonical(), bits)
         mac, rewraps = self._mac(), all(order.action in ("rewrap", "copy") for order in orders)
-        store, table_id = self._table.store, self._table.target.table_id
-        keks = table_keks(
-            store, table_id, service, masters, config=config, data_key_bits=bits, mac=mac, rewraps=rewraps
-        )
+        known = TableKeks(self._table.store, self._table.target.table_id, config, bits, mac)
+        keks = known.find_or_make(service, masters, rewraps=rewraps)
         if not rewraps or not isinstance(service, Rewrapping):
             return KeySettings(config.canonical(), bits, keks)
-        again = rewrapped_keks(store, table_id, keks, config=config, data_key_bits=bits, mac=mac)
-        return KeySettings(config.canonical(), bits, keks, again)
+        return KeySettings(config.canonical(), bits, keks, known.list_wrappings(keks))
 
     def _by_spark(
         self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome], progress: Told

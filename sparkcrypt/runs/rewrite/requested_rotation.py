@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.trust import TableTrust
-from sparkcrypt.runs.rewrite.keks import find_kek
+from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table.rotation import Rotation
 
@@ -31,14 +31,8 @@ def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
     has_audit = bool(trust.store.list(f"audit/{trust.table_id}/mac-key"))
     if not has_audit:
         return Rotation(options.rotate_key, version, None, options.rotate_from)
-    kek = find_kek(
-        trust.store,
-        trust.table_id,
-        options.rotate_key,
-        config=trust.policy.key_service,
-        data_key_bits=trust.policy.data_key_bits,
-        version=version,
-        mac=trust.mac(),
-    )
+    policy = trust.policy
+    keks = TableKeks(trust.store, trust.table_id, policy.key_service, policy.data_key_bits, trust.mac())
+    kek = keks.find(options.rotate_key, version)
     rotation = Rotation(options.rotate_key, version, None, options.rotate_from)
     return rotation if kek is None else rotation.with_keks([kek])

@@ -17,7 +17,7 @@ from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.runs.rewrite.keks import rewrapped_keks, table_keks
+from sparkcrypt.runs.rewrite.keks import TableKeks
 
 LOCAL = KeyServiceConfig.from_dict({"type": "local", "path": "/keys"})
 
@@ -47,7 +47,7 @@ def made(
     config: KeyServiceConfig = LOCAL,
 ) -> tuple[WrappedKek, ...]:
     """Return the KEKs of some master keys."""
-    return table_keks(store, table, service, keys, config=config, data_key_bits=bits, mac=mac)
+    return TableKeks(store, table, config, bits, mac).find_or_make(service, keys)
 
 
 def test_later_runs_use_the_same(store: LocalStateStore, service: KeyService) -> None:
@@ -195,7 +195,7 @@ def test_a_key_service_wraps_the_kek_anew(store: LocalStateStore, service: KeySe
     mac = mac_of()
 
     def current(table: str = "t", mac: TableMac | None = mac, **more: bool) -> WrappedKek:
-        (kek,) = table_keks(store, table, again, ["a"], config=LOCAL, data_key_bits=128, mac=mac, **more)
+        (kek,) = TableKeks(store, table, LOCAL, 128, mac).find_or_make(again, ["a"], **more)
         return kek
 
     first, other = current(), current("u", None)
@@ -204,7 +204,7 @@ def test_a_key_service_wraps_the_kek_anew(store: LocalStateStore, service: KeySe
     assert (second.kek_id, second.wrapped_kek.partition(":v")[2][0]) == (first.kek_id, "2")
     assert again.unwrap("a", second.wrapped_kek) == again.unwrap("a", first.wrapped_kek)
     assert current(rewraps=True) == second
-    told = rewrapped_keks(store, "t", [second], config=LOCAL, data_key_bits=128, mac=mac)
+    told = TableKeks(store, "t", LOCAL, 128, mac).list_wrappings([second])
     assert {(kek.before.wrapped_kek, kek.wrapped_kek) for kek in told} == {
         (first.wrapped_kek, second.wrapped_kek),
         (second.wrapped_kek, second.wrapped_kek),

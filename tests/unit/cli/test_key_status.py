@@ -22,7 +22,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.runs.passes.key_status import KeyStatus, find_overdue, tell_overdue
 from sparkcrypt.runs.passes.keys_in_use import read_key_use
-from sparkcrypt.runs.rewrite.keks import table_keks
+from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.cache import FooterCache
 
@@ -111,7 +111,7 @@ def test_a_file_counts_once(policy: Path, keys: KeyService, store: LocalStateSto
 def test_table_of_which_only_a_kek_is_known_counts_as_holding_the_key(policy: Path, keys: KeyService) -> None:
     """A table that was written by a run and never looked at again has no footers there, but a KEK."""
     store, config = LocalStateStore(policy.parent / "state"), load_policy(policy).key_service
-    table_keks(store, "id-3", keys, ["pii"], config=config, data_key_bits=128)
+    TableKeks(store, "id-3", config, 128).find_or_make(keys, ["pii"])
     found = statuses(policy)
     assert found["pii"]["tables"] == [{"table": "id-3", "reader_calls": 0}]
     assert (found["pii"]["files"], found["footer"]["tables"]) == (0, [])

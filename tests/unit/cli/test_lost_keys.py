@@ -18,7 +18,7 @@ from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import SourceFile
 from sparkcrypt.policy.load import load_policy
-from sparkcrypt.runs.rewrite.keks import table_keks
+from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.table.cache import FooterCache
 
 from .conftest import run
@@ -28,7 +28,7 @@ Know = Callable[[LocalStateStore, Path, KeyService], object]
 
 def know_kek(store: LocalStateStore, policy: Path, keys: KeyService) -> None:
     """Keep a KEK of a table under the key."""
-    table_keks(store, "id-1", keys, ["pii"], config=load_policy(policy).key_service, data_key_bits=128)
+    TableKeks(store, "id-1", load_policy(policy).key_service, 128).find_or_make(keys, ["pii"])
 
 
 def know_mac(store: LocalStateStore, policy: Path, keys: KeyService) -> None:

@@ -165,11 +165,11 @@ def test_a_missing_key_names_it_and_leaves_nothing(bench: Bench) -> None:
 def test_a_table_costs_one_unwrap_for_each_master_key(bench: Bench) -> None:
     """With the table's KEKs, many files need no wrap, and each KEK is unwrapped for writing and for the proof."""
     from sparkcrypt.ledger.state.store import LocalStateStore
-    from sparkcrypt.runs.rewrite.keks import table_keks
+    from sparkcrypt.runs.rewrite.keks import TableKeks
 
     config = KeyServiceConfig.from_dict(json.loads(bench.keys.key_service))
     store, masters = LocalStateStore(bench.folder / "state"), ["footer", "pii"]
-    keks = table_keks(store, "t", bench.service, masters, config=config, data_key_bits=128)
+    keks = TableKeks(store, "t", config, 128).find_or_make(bench.service, masters)
     settings = replace(bench.keys, keks=keks)
     bench.log.unlink(missing_ok=True)
     for number in range(5):
