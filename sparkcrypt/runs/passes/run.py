@@ -19,7 +19,7 @@ from sparkcrypt.runs.passes import unit_work
 from sparkcrypt.runs.passes.begin import Begun, SoFar, begin_run, choose_run_id, refuse_records_of_another
 from sparkcrypt.runs.passes.job import TableJob
 from sparkcrypt.runs.passes.result import RunResult, find_last_audit, result_of_failed_run
-from sparkcrypt.runs.passes.survey import refuse_swap, report_dry_run, survey_units
+from sparkcrypt.runs.passes.survey import report_dry_run, survey_units
 from sparkcrypt.runs.passes.unit_work import UnitWork
 from sparkcrypt.runs.rewrite.build_rewriter import rewriter_of
 from sparkcrypt.runs.rewrite.move_old import MOVED_NOTE, refuse_other_file_systems
@@ -27,6 +27,7 @@ from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.priority import order_units
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.schedule import Progressed, work_through
+from sparkcrypt.runs.rewrite.swap import choose_swap
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -57,7 +58,7 @@ def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: No
         SparkcryptError: an error ended the run; each unit is unchanged or swapped.
     """
     if job.options.dry_run:
-        refuse_swap(job, job.options, "dry-run")
+        choose_swap(job.table, "dry-run", job.options)  # what it refuses, before any unit is surveyed
         job.old_files.look_without_lock()
         return job.old_files.report_open_problems(report_dry_run(job)[0])
     run_id, so_far = choose_run_id(job), SoFar(job.options)
@@ -88,7 +89,7 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
     options, so_far.options = begun.options, begun.options
     job.old_files.look_after(lock, but=None if begun.journal is None else begun.run_id)
     if begun.journal is None:
-        refuse_swap(job, options, begun.run_id)
+        choose_swap(job.table, begun.run_id, options)  # what it refuses, before any unit is surveyed
     surveyed = survey_units(job, options, job.old_files.compare)
     job.old_files.settle_listed(whole=options.where is None, adopt=options.adopt)
     so_far.surveys, so_far.warnings = surveyed.units, (*so_far.warnings, *surveyed.warnings)

@@ -21,7 +21,6 @@ from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
 from sparkcrypt.runs.rewrite.run_report import WRITTEN_IN_CLEAR, Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
-from sparkcrypt.runs.rewrite.swap import choose_home_swap, choose_swap
 from sparkcrypt.runs.table.beside import find_summaries_above
 from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.difference import drift_of_summary
@@ -162,18 +161,6 @@ def rate(outcomes: Iterable[UnitOutcome]) -> float | None:
     timed = [(outcome.bytes_before, outcome.seconds) for outcome in outcomes if outcome.seconds and outcome.seconds > 0]
     seconds = sum(taken for _, taken in timed)
     return sum(total for total, _ in timed) / seconds if seconds else None
-
-
-def refuse_swap(job: TableJob, options: RunOptions, run_id: str) -> None:
-    """Check that the target can be swapped, before its units are surveyed.
-
-    Raises:
-        ConfigError: as `choose_swap`.
-    """
-    if options.home:
-        choose_home_swap(job.table.spark, job.table.target)
-    else:
-        choose_swap(job.table.spark, job.table.target, run_id, output=options.output, exclusive=options.exclusive)
 
 
 def _gives_new_names(job: TableJob, options: RunOptions) -> bool:

@@ -8,7 +8,7 @@ from sparkcrypt.runs.rewrite.engine import Stager
 from sparkcrypt.runs.rewrite.native_engine import NativeStager
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
-from sparkcrypt.runs.rewrite.swap import Swap, choose_home_swap, choose_swap
+from sparkcrypt.runs.rewrite.swap import choose_swap
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 
 
@@ -23,17 +23,9 @@ def rewriter_of(context: RunContext, options: RunOptions, *, resumed: bool = Fal
     Raises:
         ConfigError: as `choose_swap`.
     """
-    spark, target = context.table.spark, context.table.target
-    swap: Swap
-    if options.home:
-        swap = choose_home_swap(spark, target)
-    else:
-        output, exclusive = options.output, options.exclusive
-        records = context.journal.records
-        base = next((base_location(record.staged) for record in records if record.staged is not None), None)
-        swap = choose_swap(
-            spark, target, context.run_id, output=output, exclusive=exclusive, resumed=resumed, base=base
-        )
+    records = context.journal.records
+    base = next((base_location(record.staged) for record in records if record.staged is not None), None)
+    swap = choose_swap(context.table, context.run_id, options, resumed=resumed, base=base)
     stager: Stager = SparkStager(context.table)
     if options.engine == "native":
         renamed_by = context.run_id if swap.same_folder else None

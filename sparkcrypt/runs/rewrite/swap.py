@@ -18,6 +18,8 @@ from sparkcrypt.ledger.new_files import NewFiles, missing_files
 from sparkcrypt.ledger.unit import Unit, base_location, former_home, list_folders, old_folder
 from sparkcrypt.ledger.unit_record import by_place
 from sparkcrypt.paths import is_same_place
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import list_contents
@@ -383,75 +385,74 @@ class NewFolder:
 
 
 def choose_swap(
-    spark: SparkSession,
-    target: Target,
-    run_id: str,
-    *,
-    output: str | None,
-    exclusive: bool,
-    resumed: bool = False,
-    base: str | None = None,
+    table: OpenTable, run_id: str, options: RunOptions, *, resumed: bool = False, base: str | None = None
 ) -> Swap:
     """Return the swap after which all ordinary operations on the target still work.
 
     Args:
-        spark: a classic session.
-        target: a table or a folder.
+        table: a table or a folder.
         run_id: the id of the run.
-        output: the folder for the copy of a bare folder.
-        exclusive: whether the operator has stated that nothing reads or writes the bare folder.
+        options: where the new files go: by default beside the table; ``home``, ``output`` or ``exclusive``.
         resumed: whether an ``output`` that already exists may have been written by this run.
         base: the target's original folder when the run began; its present original folder by default.
 
     Raises:
         ConfigError: the options do not fit the target: a bare folder without ``output`` or ``exclusive``, a table with
-            ``output``, an output that already exists, lies inside the source or is on another file system, or a rename
-            on a file system that does not rename a folder in one step.
+            ``output``, an output that already exists, lies inside the source or is on another file system, a way home
+            for a table that leaves none, or a rename on a file system that does not rename a folder in one step.
     """
+    spark, target = table.spark, table.target
+    if options.home:
+        return _choose_home_swap(table)
     if target.table is not None:
-        if output:
+        if options.output:
             raise ConfigError("--output goes with --path; a table keeps its name, and its new files are made beside it")
         if target.table.managed and not target.table.partition_columns:
-            _refuse_slow_rename(spark, target, "make the table external, or partition it")
+            _refuse_slow_rename(table, "make the table external, or partition it")
             return FolderSwap(spark, target, old_folder(base or target.base, run_id))
         return LocationSwap(spark, target.table)
-    if output:
-        qualified = HadoopFiles(spark).qualify(output.rstrip("/"))
-        if (qualified + "/").startswith(target.base + "/"):
-            raise ConfigError(f"--output {output} lies inside --path {target.base}; name a folder beside it")
-        if urlsplit(qualified)[:2] != urlsplit(target.base)[:2]:
-            raise ConfigError(
-                f"--output {output} is on another file system than --path {target.base}, so the finished folder "
-                "cannot be renamed to it; name one on the same file system, and copy it afterwards"
-            )
-        if not resumed and HadoopFiles(spark).exists(qualified):
-            raise ConfigError(f"--output {output} is there already; name a folder that does not exist")
-        return NewFolder(spark, qualified, slow=not HadoopFiles(spark).renames_at_once(qualified))
-    if not exclusive:
+    if options.output:
+        return _choose_copy(table, options.output, resumed=resumed)
+    if not options.exclusive:
         raise ConfigError(
             "a bare folder has no catalog to swap it: give --output DIR for the encrypted copy, or --exclusive to "
-            "rename the "
-            "folder while nobody reads or writes it"
+            "rename the folder while nobody reads or writes it"
         )
-    _refuse_slow_rename(spark, target, "use --output instead")
+    _refuse_slow_rename(table, "use --output instead")
     return FolderSwap(spark, target, old_folder(base or target.base, run_id))
 
 
-def choose_home_swap(spark: SparkSession, target: Target) -> HomeSwap:
+def _choose_copy(table: OpenTable, output: str, *, resumed: bool) -> NewFolder:
+    files, base = table.files, table.target.base
+    qualified = files.qualify(output.rstrip("/"))
+    if (qualified + "/").startswith(base + "/"):
+        raise ConfigError(f"--output {output} lies inside --path {base}; name a folder beside it")
+    if urlsplit(qualified)[:2] != urlsplit(base)[:2]:
+        raise ConfigError(
+            f"--output {output} is on another file system than --path {base}, so the finished folder cannot be "
+            "renamed to it; name one on the same file system, and copy it afterwards"
+        )
+    if not resumed and files.exists(qualified):
+        raise ConfigError(f"--output {output} is there already; name a folder that does not exist")
+    return NewFolder(table.spark, qualified, slow=not files.renames_at_once(qualified))
+
+
+def _choose_home_swap(table: OpenTable) -> HomeSwap:
     """Return the swap that brings a table, or its partitions, back to where jobs look for them by path.
 
     Raises:
         ConfigError: the target is no table that leaves its folder, or its file system does not rename a folder in one
             step, so that a job could read a part by path.
     """
+    target = table.target
     if target.table is None or (target.table.managed and not target.table.partition_columns):
         raise ConfigError(f"--home: no run takes {target.name} away from its folder; leave the option out")
-    if not HadoopFiles(spark).renames_at_once(target.base):
+    if not table.files.renames_at_once(target.base):
         raise ConfigError(
             f"--home: {target.name}: its file system copies a renamed folder file by file, so whoever reads "
             f"{target.base} by path would see a part; change the jobs so that they use the table"
         )
-    return HomeSwap(spark, target.table)
+    return HomeSwap(table.spark, target.table)
 
 
 def refuse_taken_home(files: HadoopFiles, unit: str, home: str) -> None:
@@ -490,8 +491,9 @@ def _remove_empty(files: HadoopFiles, folder: str) -> None:
     files.delete_empty(folder)
 
 
-def _refuse_slow_rename(spark: SparkSession, target: Target, instead: str) -> None:
-    if not HadoopFiles(spark).renames_at_once(target.base):
+def _refuse_slow_rename(table: OpenTable, instead: str) -> None:
+    target = table.target
+    if not table.files.renames_at_once(target.base):
         raise ConfigError(
             f"{target.name}: is swapped by renaming its folder {target.base}, which this file system does file by "
             f"file, so that readers would see a part and a killed run leave one; {instead}"
