@@ -26,7 +26,7 @@ from sparkcrypt.runs.rewrite.engine import StagedWork, make_fresh_folder
 from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.rewrite.orc_orders import find_move, order_orc_file
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
-from sparkcrypt.runs.rewrite.staged_files import verify_footers
+from sparkcrypt.runs.rewrite.staged_files import ProvenByTasks, verify_footers
 from sparkcrypt.runs.table.dark import refuse_dark
 from sparkcrypt.runs.table.difference import Drift, drift_by_file
 from sparkcrypt.runs.table.footers import RetrieveKey
@@ -34,7 +34,6 @@ from sparkcrypt.runs.table.match_columns import FileColumns
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.rotation import KINDS, Rotation
 from sparkcrypt.runs.table.scan import ScannedUnit
-from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import action_of
 from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -119,8 +118,7 @@ class NativeStager:
         notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
         codecs = {codec for file_codecs in scanned.codecs.values() for codec in file_codecs}
         return _NativeWork(
-            self._table.files,
-            self._table.target,
+            self._table,
             scanned,
             tuple(outcomes),
             codecs.pop() if len(codecs) == 1 else None,
@@ -247,8 +245,7 @@ class NativeStager:
 class _NativeWork:
     """Files that were rewritten one by one, each proven equal to its source by the task that wrote it."""
 
-    _files: HadoopFiles = field(repr=False)
-    _target: Target = field(repr=False)
+    _table: OpenTable = field(repr=False)
     _scanned: ScannedUnit = field(repr=False)
     _outcomes: tuple[FileOutcome, ...] = field(repr=False)
     codec: str | None
@@ -261,7 +258,7 @@ class _NativeWork:
     def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
         """Check that exactly the rewritten files exist, with their footers and keys; see `StagedWork`."""
         found = {file.path: file.length for folder in folders for file in folder.files}
-        named = _qualify(self._files, (path for done in self._outcomes for path in (done.source, done.target)))
+        named = _qualify(self._table.files, (path for done in self._outcomes for path in (done.source, done.target)))
         pairs = {named[outcome.target]: named[outcome.source] for outcome in self._outcomes}
         lengths = {named[outcome.target]: outcome.bytes_after for outcome in self._outcomes}
         for path in sorted(found.keys() | lengths.keys()):
@@ -274,19 +271,9 @@ class _NativeWork:
             {named[target]: columns for target, columns in columns_by_target.items()}
             for columns_by_target in (self._carried, self._purged)
         )
-        unit = verify_footers(
-            self._files,
-            self._scanned.unit,
-            folders,
-            self._target.plan,
-            retrieve_key,
-            self._target.uuid,
-            pages=False,
-            file_format=self._target.format,
-            rotation=self.rotation,
-            dark=carried,
-            unopened={named[done.target]: done.unopened for done in self._outcomes if done.unopened},
-        )
+        unopened = {named[done.target]: done.unopened for done in self._outcomes if done.unopened}
+        proven = ProvenByTasks(self.rotation, carried, unopened)
+        unit = verify_footers(self._table, self._scanned.unit, folders, retrieve_key, proven)
         weak = sorted({what for outcome in self._outcomes for what in outcome.unauthenticated})
         rows = sum(outcome.rows for outcome in self._outcomes)
         if rows != unit.rows:

@@ -101,8 +101,7 @@ class SparkWork:
 
     def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
         """Authenticate every module, and compare the rows with the source's; see `StagedWork`."""
-        table, target = self._stager.table, self._stager.table.target
-        verified = verify_footers(table.files, self._unit, folders, target.plan, retrieve_key, target.uuid)
+        verified = verify_footers(self._stager.table, self._unit, folders, retrieve_key)
         after = self._stager.digest(self._unit.relocate(self._staged, folders))
         rows = compare_rows(self._unit, self._before, after)
         return Proof(verified, rows, row_digests=self._before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,66 +12,66 @@ from sparkcrypt.files.orc_footers import read_orc_footer
 from sparkcrypt.files.parquet import FileSummary, verify_file, verify_keys
 from sparkcrypt.ledger.proof import StagedUnit
 from sparkcrypt.ledger.unit import Folder, Unit, partition_of
-from sparkcrypt.names import FileFormat
-from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.runs.table.difference import Drift, drift_of_file
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.match_columns import ColumnMatcher
+from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.rotation import Rotation
 from sparkcrypt.schema import Path, join_dotted
-from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.digest import RowsDigest
 
 _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
+@dataclass(frozen=True, slots=True)
+class ProvenByTasks:
+    """What the tasks that wrote staged files have proven of them, so that the driver does not prove it again.
+
+    Attributes:
+        rotation: the rotation of a master key for which they were made, if any.
+        dark: staged file -> its columns under shredded keys, with these: they are not opened, and must be under these.
+        unopened: staged file -> columns whose data keys and KEKs are unchanged: their keys are not opened here either.
+    """
+
+    rotation: Rotation | None = None
+    dark: Mapping[str, Mapping[Path, str]] = field(default_factory=dict)
+    unopened: Mapping[str, Collection[Path]] = field(default_factory=dict)
+
+
 def verify_footers(
-    files: HadoopFiles,
+    table: OpenTable,
     unit: Unit,
     folders: tuple[Folder, ...],
-    plan: EncryptionPlan,
     retrieve_key: RetrieveKey,
-    table_uuid: str | None,
-    *,
-    pages: bool = True,
-    file_format: FileFormat = "parquet",
-    rotation: Rotation | None = None,
-    dark: Mapping[str, Mapping[Path, str]] = _NONE,
-    unopened: Mapping[str, Collection[Path]] = _NONE,
+    proven: ProvenByTasks | None = None,
 ) -> StagedUnit:
     """Verify every staged file: its footer against the plan, each of its keys, and that its modules are authentic.
 
     Args:
-        files: the file system.
+        table: the table, whose plan and identity they must match.
         unit: the unit as listed before.
         folders: the staged files.
-        plan: the plan that they must match.
         retrieve_key: retrieves keys through a new helper process, so that no cache of this process is used.
-        table_uuid: the table's identity.
-        pages: authenticate pages too; False if that was done when they were written, as always for ORC.
-        file_format: the format of every file.
-        rotation: the rotation of a master key for which they were made, if any.
-        dark: staged file -> its columns under shredded keys, with these: they are not opened, and must be under these.
-        unopened: staged file -> columns whose data keys and KEKs are unchanged, and which were proven when they were
-            written: their keys are not opened here either.
+        proven: what was proven when they were written, pages among it; None to authenticate pages too.
 
     Raises:
         VerificationError: a file differs from the plan or is not authentic; the message names file and column.
     """
+    target, pages, proven = table.target, proven is None, proven or ProvenByTasks()
     summaries: dict[str, FileSummary] = {}
     unauthenticated: list[str] = []
-    matcher = ColumnMatcher(plan)
+    matcher = ColumnMatcher(target.plan)
     for folder in folders:
         values = partition_of(unit, folder)
         for file in folder.files:
-            columns = dark.get(file.path, _NONE)
+            columns = proven.dark.get(file.path, _NONE)
             try:
-                with files.open(file.path) as stream:
-                    if file_format == "orc":
+                with table.files.open(file.path) as stream:
+                    if target.format == "orc":
                         closed = set(columns.values())
                         summary, _ = read_orc_footer(file.path, stream, retrieve_key, shredded=closed)
                     else:
-                        left_closed = {*columns, *unopened.get(file.path, ())}
+                        left_closed = {*columns, *proven.unopened.get(file.path, ())}
                         summary = replace(
                             verify_keys(stream, retrieve_key=retrieve_key, dark=left_closed), path=file.path
                         )
@@ -81,8 +81,8 @@ def verify_footers(
                 raise VerificationError(f"{file.path}: the staged file cannot be read back: {error}") from error
             _refuse_other_keys(summary, columns)
             matched = matcher.match(summary)
-            found = drift_of_file(summary, matched, plan, values, table_uuid=table_uuid, dark=columns)
-            refuse_drift(found if rotation is None else rotation.drift_of(summary, found))
+            found = drift_of_file(summary, matched, target.plan, values, table_uuid=target.uuid, dark=columns)
+            refuse_drift(found if proven.rotation is None else proven.rotation.drift_of(summary, found))
             summaries[file.path] = summary
     return StagedUnit(
         folders=folders,
