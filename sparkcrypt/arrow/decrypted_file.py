@@ -29,26 +29,23 @@ _OF_FILE = (FileMetaData.encryption_algorithm.key, FileMetaData.footer_signing_k
 
 
 def has_v2_pages(groups: Iterable[Iterable[SourceChunk]]) -> bool:
-    """Tell whether the first pages of data in encrypted chunks are of version 2; a column has pages of one version.
+    """Tell whether any page of data in encrypted chunks is of version 2.
 
     Args:
-        groups: the chunks of each row group.
+        groups: the chunks of each row group.  Those whose metadata do not count their pages are read.
 
     Raises:
         FormatError, VerificationError: a chunk is damaged.
     """
-    for chunks in groups:
-        kinds = {_first_kind(chunk) for chunk in chunks if chunk.key is not None}
-        if kinds != {None}:
-            return PageType.DATA_PAGE_V2 in kinds
-    return False
+    sealed = (chunk for chunks in groups for chunk in chunks if chunk.key is not None)
+    return any(PageType.DATA_PAGE_V2 in _list_kinds(chunk) for chunk in sealed)
 
 
-def _first_kind(chunk: SourceChunk) -> int | None:
-    """Return the type of a chunk's first page of data; None if it has no such page."""
-    counted, pages = chunk.metadata.encoding_stats, chunk.page_source().pages()
-    kinds = (page.head.type for page in pages) if counted is None else (count.page_type for count in counted)
-    return next((kind for kind in kinds if kind != PageType.DICTIONARY_PAGE), None)
+def _list_kinds(chunk: SourceChunk) -> Iterator[int]:
+    counted = chunk.metadata.encoding_stats
+    if counted is not None:
+        return (count.page_type for count in counted)
+    return (page.head.type for page in chunk.page_source().pages())
 
 
 @dataclass(frozen=True, slots=True)

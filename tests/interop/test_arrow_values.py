@@ -20,9 +20,13 @@ from sparkcrypt.arrow.shape import columns_of, leaves_of, paths_in_file
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.parquet import message_type, read_footer
+from sparkcrypt.files.parquet.thrift.compact import Struct
+from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import TableWriter
 from tests.spark.support import make_policy, with_keys, without_keys
+from tests.unit.parquet.handmade import dictionary_page
 from tests.unit.schema.writers import write_as
 
 pytestmark = pytest.mark.sparks
@@ -99,6 +103,50 @@ def test_pages_of_version_2_are_read(tmp_path: Path, mode: str, algorithm: str) 
     assert open_all(folder, poor).to_table(["id", "email"]).num_rows == 3000
     person = open_all(folder, poor, tags=TAGGED, on_denied="mask").to_table(["person"]).slice(1, 1).to_pylist()
     assert person == [{"person": {"name": "n1", "ssn": None}}]
+
+
+def joined(rows: pa.Table, lead: bytes) -> bytes:
+    """Return a file of one column whose only chunk has the rows twice: in a page of version 1, then in one of 2."""
+    metadata, found, chunks = None, None, [lead]
+    for version in ("1.0", "2.0"):
+        plain = written(rows, data_page_version=version, use_dictionary=False, compression="none")
+        metadata = read_footer(plain).metadata
+        assert metadata is not None
+        found = metadata.row_groups[0].columns[0].meta_data
+        assert found is not None
+        chunks.append(plain[found.data_page_offset :][: found.total_compressed_size])
+    assert metadata is not None and found is not None
+    struct, group = metadata.struct, metadata.row_groups[0].struct
+    size, made = sum(map(len, chunks)), Struct(found.struct)
+    for key in (ColumnMetaData.encoding_stats, ColumnMetaData.statistics, ColumnMetaData.size_statistics):
+        made.pop(key.key, None)
+    made |= dict.fromkeys((ColumnMetaData.total_compressed_size.key, ColumnMetaData.total_uncompressed_size.key), size)
+    for holder, count in (
+        (made, ColumnMetaData.num_values),
+        (group, RowGroup.num_rows),
+        (struct, FileMetaData.num_rows),
+    ):
+        holder[count.key] = 2 * len(rows)
+    made[ColumnMetaData.data_page_offset.key] = 4 + len(lead)
+    if lead:
+        made[ColumnMetaData.dictionary_page_offset.key] = 4
+    metadata.row_groups[0].columns[0].struct[ColumnChunk.meta_data.key] = Struct(sorted(made.items()))
+    group.pop(RowGroup.total_compressed_size.key, None)
+    footer = encode_struct(struct)
+    return b"".join((b"PAR1", *chunks, footer, len(footer).to_bytes(4, "little"), b"PAR1"))
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_pages_of_both_versions_in_one_chunk_are_read(tmp_path: Path, counts: bool) -> None:
+    """By each route, whether the chunk's metadata count its pages by version or not."""
+    policy, rows = make_policy(tmp_path / "p", TAGS), in_v2_pages().select(["email"])
+    lead = b"" if counts else dictionary_page(b"\1\0\0\0a\1\0\0\0b").wire  # of a dictionary that no page uses
+    file = TableWriter(tmp_path / "t", policy, None).encrypt(joined(rows, lead), "a", {"email": "pii"})
+    table = open_all(tmp_path / "t", policy)
+    assert table.to_table().equals(pa.concat_tables([rows] * 2))
+    assert table.count_rows(pc.field("email") == "mail901") == 2
+    assert table.dataset().to_table().num_rows == 2 * len(rows)
+    assert read_footer(file).mode == "encrypted"
 
 
 def test_a_damaged_page_of_version_2_is_an_error_by_name(tmp_path: Path) -> None:
