@@ -76,14 +76,7 @@ class Operations:
             "check_orc_reader": _check_orc_reader,
             "credential_variables": lambda request: {"names": list(credential_variables(_key_service_of(request)))},
             "encrypted_columns": _encrypted_columns,
-            "check_partitioning": _check_partitioning,
-            "check_format": _check_format,
-            "check_sink": _check_sink,
-            "check_written": _check_written,
-            "check_bucketing": _check_bucketing,
-            "refuse_naming": _refuse_naming,
-            "check_inherited": _check_inherited,
-            "check_lost": _check_lost,
+            "judge_write": _judge_write,
             "check_declassified": _check_declassified,
             "refuse_named": _refuse_named,
             "table_tags": _table_tags,
@@ -251,47 +244,10 @@ def _encrypted_columns(request: Request) -> Answer:
     return encrypted_columns(dict(request))
 
 
-def _check_partitioning(request: Request) -> Answer:
-    from sparkcrypt.decide.planned_writes import check_partitioning
+def _judge_write(request: Request) -> Answer:
+    from sparkcrypt.decide.judge_write import judge_write
 
-    return check_partitioning(dict(request))
-
-
-def _check_sink(request: Request) -> Answer:
-    from sparkcrypt.decide.planned_writes import check_sink
-
-    return check_sink(dict(request))
-
-
-def _check_written(request: Request) -> Answer:
-    from sparkcrypt.decide.values_in_clear import check_written
-
-    return check_written(request)
-
-
-def _check_bucketing(request: Request) -> Answer:
-    from sparkcrypt.decide.values_in_clear import check_bucketing
-
-    return check_bucketing(request)
-
-
-def _refuse_naming(request: Request) -> Answer:
-    from sparkcrypt.decide.values_in_clear import refuse_naming
-
-    return refuse_naming(request)
-
-
-def _check_inherited(request: Request) -> Answer:
-    from sparkcrypt.decide.inherited_tags import check_inherited
-
-    return check_inherited(request)
-
-
-def _check_lost(request: Request) -> Answer:
-    from sparkcrypt.decide.inherited_tags import check_lost
-
-    check_lost(request)
-    return {}
+    return judge_write(request)
 
 
 def _check_declassified(request: Request) -> Answer:
@@ -299,12 +255,6 @@ def _check_declassified(request: Request) -> Answer:
 
     check_declassified(request)
     return {}
-
-
-def _check_format(request: Request) -> Answer:
-    from sparkcrypt.decide.planned_writes import check_format
-
-    return check_format(dict(request))
 
 
 def _refuse_named(request: Request) -> Answer:

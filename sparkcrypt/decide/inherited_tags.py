@@ -87,8 +87,8 @@ def _refusal(context: TableContext, column: TaggedColumn, sources: tuple[str, ..
     )
 
 
-def check_lost(request: Mapping[str, Any]) -> None:
-    """Refuse values without lineage in an untagged column, if their own column has the name of a tagged one.
+def check_lost(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse values without lineage in an untagged column named as a tagged one of their source; return ``{}``.
 
     Only tables that require encryption are checked.  A column that carries any tag, even one that means plaintext, is
     not refused, since its owner has decided.
@@ -103,7 +103,7 @@ def check_lost(request: Mapping[str, Any]) -> None:
     """
     context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
     if not context.require_encryption:
-        return
+        return {}
     written, table = schema_from_spark(require_text(request, "schema")), optional_text(request, "table_schema")
     own = unite_tags(schemas=[written, *([schema_from_spark(table)] if table else [])], known=context.tagged)
     by_own = {column.path: _target(column) for column in _plan(context, written, own)}
@@ -114,6 +114,7 @@ def check_lost(request: Mapping[str, Any]) -> None:
         lost = TaggedColumn((name,), tags, "schema metadata")
         if any(by_own[column.path] != _target(column) for column in _plan(context, written, (*own, lost))):
             raise PlanError(_lost_refusal(context, lost, source))
+    return {}
 
 
 def _read_lost(request: Mapping[str, Any], context: TableContext) -> Iterator[tuple[str, str, tuple[str, ...]]]:

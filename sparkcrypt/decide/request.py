@@ -45,6 +45,18 @@ def require_texts(request: Mapping[str, object], name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+def require_mapping(request: Mapping[str, object], name: str) -> Mapping[str, Any]:
+    """Return a field of a request that has fields of its own.
+
+    Raises:
+        BridgeError: it is something else.
+    """
+    value = request.get(name)
+    if not isinstance(value, Mapping):
+        raise BridgeError(f"the request's {name!r} is {show(value)}; allowed: a mapping; {_HINT}")
+    return value
+
+
 def require_properties(request: Mapping[str, object]) -> dict[str, str]:
     """Return the configuration entries of a request.
 

@@ -50,13 +50,13 @@ def check_bucketing(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         request: as of ``check_written``, and ``target`` (the table), ``columns`` (those that it is bucketed by),
-            ``is_new`` (whether the table is being made).
+            ``is_new`` (whether the table is being made), ``table_schema`` (of the table).
 
     Raises:
         PlanError: a column's tag encrypts, and the table is new or the policy denies it.
     """
     context, warnings = _context_of(request), []
-    columns = _plan(context, require_text(request, "schema"))
+    columns = [*_plan(context, require_text(request, "table_schema")), *_plan(context, require_text(request, "schema"))]
     for name, tag in find_buckets(columns, require_texts(request, "columns")):
         text = bucketing_text(require_text(request, "target"), name, tag)
         if request.get("is_new") or context.policy.bucketing == "deny":

@@ -10,6 +10,7 @@ import org.apache.hadoop.mapreduce.JobContext;
 import org.apache.hadoop.mapreduce.TaskAttemptContext;
 import org.apache.spark.internal.io.FileNameSpec;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol;
 import scala.Option;
 
@@ -42,7 +43,8 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     Object known = Calls.orNull(Calls.call(write, "catalogTable")); // as of the query's start; null for a mere folder
     SessionPolicy policy = SessionPolicy.of(session);
     if (policy != null) {
-      new PartitionGuard(policy).check(partitionColumns(query, Calls.call(write, "query")), folder);
+      List<Object> columns = partitionColumns(query, Calls.call(write, "query"));
+      new WriteRequest(policy, null, Map.of(), new StructType()).addPartitions(columns, folder).ask();
     }
     if (known != null) {
       Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");

@@ -131,9 +131,15 @@ final class KnownTables {
     return real.of(folder);
   }
 
-  /** Returns the folder of a table that has no location of its own. */
-  String defaultFolder(Object identifier) {
-    return Place.textOf(Calls.call(catalog, "defaultTablePath", identifier));
+  /** Returns the folder of a table; the default one, if it has no location of its own yet. */
+  String folderOf(Object table) {
+    String folder = TableEntry.folder(table);
+    return folder == null ? Place.textOf(Calls.call(catalog, "defaultTablePath", Calls.call(table, "identifier"))) : folder;
+  }
+
+  /** Returns the name of a table that may name no database, and then is in the current one. */
+  String name(Object table) {
+    return TableEntry.name(table, (String) Calls.call(catalog, "getCurrentDatabase"));
   }
 
   /** Returns the current entry of the table that owns this folder or one above it; null if there is none. */

@@ -87,10 +87,15 @@ final class TableEntry {
     return "hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))));
   }
 
-  /** Returns those properties of a Scala map that are sparkcrypt's and that may be of a table. */
-  static Map<String, String> ofSparkcrypt(Object scalaMap) {
+  /**
+   * Returns those options or properties that are sparkcrypt's and that may be of a table; none of what is no Scala map, such as
+   * Java's options of sources of version 2, which encrypt nothing.
+   */
+  static Map<String, String> ofSparkcrypt(Object options) {
     Map<String, String> found = new TreeMap<>();
-    add(found, scalaMap);
+    if (options instanceof scala.collection.Map) {
+      add(found, options);
+    }
     return found;
   }
 

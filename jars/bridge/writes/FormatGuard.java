@@ -1,8 +1,7 @@
 package io.sparkcrypt;
 
-import com.fasterxml.jackson.databind.node.ArrayNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.LinkedHashSet;
+import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.TableIdentifier;
@@ -62,10 +61,9 @@ final class FormatGuard {
     }
     addStored(schemas, node, format);
     addConverted(schemas, node);
-    ObjectNode request = policy.request("check_format", "/").put("format", format);
-    ArrayNode told = request.putArray("schemas");
-    schemas.forEach(told::add);
-    Helper.ask(request);
+    WriteRequest request = new WriteRequest(policy, null, Map.of(), new StructType());
+    schemas.forEach(request.add("format").put("format", format).putArray("schemas")::add);
+    request.ask();
   }
 
   private static String formatOf(LogicalPlan node) {

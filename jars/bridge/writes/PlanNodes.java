@@ -1,5 +1,6 @@
 package io.sparkcrypt;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.List;
 import java.util.Locale;
@@ -39,18 +40,14 @@ final class PlanNodes {
   private final SessionPolicy policy;
   private final KnownTables tables;
   private final FormerHomes homes;
-  private final PartitionGuard partitions;
   private final FormatGuard formats;
-  private final ClearValuesGuard clear;
   private final SucceedingTables succeeding;
 
   PlanNodes(SparkSession session, SessionPolicy policy) {
     this.policy = policy;
     tables = new KnownTables(session, policy);
     homes = new FormerHomes(tables);
-    partitions = new PartitionGuard(policy);
     formats = new FormatGuard(session, policy);
-    clear = new ClearValuesGuard(policy);
     succeeding = new SucceedingTables(session, tables);
   }
 
@@ -168,7 +165,6 @@ final class PlanNodes {
     Object options = Calls.call(node, "options");
     String folder = text(Calls.call(node, "outputPath"));
     List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
-    partitions.check(partitionColumns, folder);
     Object table = Calls.orNull(Calls.call(node, "catalogTable"));
     Object judged = table == null ? options : TableEntry.dropWeakening(options, table);
     tables.checkPartitions(folder, columnNames(partitionColumns), table == null ? null : TableEntry.name(table));
@@ -176,7 +172,6 @@ final class PlanNodes {
     if (table != null) {
       CutOffSwap.refuse(table, policy.hadoopConf());
       told = tables.writerProperties(tables.fresh(Calls.call(table, "identifier")));
-      checkBuckets(table, node);
     } else if (isTold(options)) {
       checkStated(folder, options);
       homes.refuseWrite(folder, TableEntry.uuidIn(options), true);
@@ -189,6 +184,14 @@ final class PlanNodes {
     told = new TreeMap<>(told);
     addFactory(told, options, table, folder);
     StructType written = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query"));
+    WriteRequest request = new WriteRequest(policy, folder, told, written).addPartitions(partitionColumns, folder);
+    if (table != null) {
+      request.addBuckets(table, false);
+    }
+    if (!isOrc) {
+      request.addWritten(TableEntry.ofSparkcrypt(options), true);
+    }
+    JsonNode needed = request.ask().path("written").path("options");
     if (isOrc) {
       String schema = written.json();
       if (OrcWrite.isSparksOrc(format) && policy.setting(COMMIT_PROTOCOL).equals(Names.COMMIT_PROTOCOL_CLASS)) {
@@ -198,7 +201,8 @@ final class PlanNodes {
         OrcWrite.refuseClear(policy.request("resolve_orc_write", folder), schema, told);
       }
     } else {
-      told.putAll(clear.optionsOf(written, folder, told, options));
+      Map<String, String> all = told;
+      needed.properties().forEach(option -> all.put(option.getKey(), option.getValue().asText()));
     }
     Object more = Calls.with(judged, told);
     return more == options ? node : replace(node, options, more);
@@ -209,14 +213,14 @@ final class PlanNodes {
     Object sink = Calls.field(Calls.call(node, "fileFormat"), "fileSinkConf"); // Spark 3.5 has no method for it
     Properties properties = (Properties) Calls.call(Calls.call(sink, "getTableInfo"), "getProperties");
     List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
-    partitions.check(partitionColumns, TableEntry.name(table));
     policy.refuseOther(table);
     CutOffSwap.refuse(table, policy.hadoopConf());
     Map<String, String> told = tables.writerProperties(tables.fresh(Calls.call(table, "identifier")));
     if (TableEntry.folder(table) != null) {
       tables.checkPartitions(TableEntry.folder(table), columnNames(partitionColumns), TableEntry.name(table));
     }
-    checkBuckets(table, node);
+    new WriteRequest(policy, TableEntry.folder(table), told, (StructType) Calls.call(Calls.call(node, "query"), "schema"))
+        .addPartitions(partitionColumns, TableEntry.name(table)).addBuckets(table, false).ask();
     refuseHivesOrc(Calls.call(table, "storage"), told, node, partitionColumns, TableEntry.folder(table));
     addQuery(told, node, partitionColumns);
     addFactory(told, Calls.call(table, "properties"), table, TableEntry.folder(table));
@@ -264,17 +268,21 @@ final class PlanNodes {
   private LogicalPlan create(LogicalPlan node) {
     Object table = Calls.call(node, node.getClass().getName().equals(CREATE) ? "table" : "tableDesc");
     Set<String> names = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
-    partitions.check(Trees.columnsNamed(names, Calls.call(node, "query")), TableEntry.name(table));
+    WriteRequest request = new WriteRequest(policy, TableEntry.folder(table), TableEntry.writerProperties(table), WriteQueries.query(node).schema());
+    request.addPartitions(Trees.columnsNamed(names, Calls.call(node, "query")), TableEntry.name(table));
     Object identifier = Calls.call(table, "identifier");
     TableEntry.refuseUnread(table);
-    boolean isHome = homes.refuseTable(folderOf(table), TableEntry.quote(table));
+    boolean isHome = homes.refuseTable(tables.folderOf(table), TableEntry.quote(table));
     boolean makes = WriteQueries.overwrites(node) || !tables.exists(identifier);
     if (makes) {
-      clear.checkBuckets(table, (StructType) Calls.call(Calls.call(node, "query"), "schema"), true);
-      tables.checkMade(folderOf(table), TableEntry.name(table));
+      request.addBuckets(table, true);
+    }
+    request.ask();
+    if (makes) {
+      tables.checkMade(tables.folderOf(table), TableEntry.name(table));
     }
     Object identified = makes ? withUuid(table, isHome) : table;
-    KnownTables.announce(folderOf(table), TableEntry.quote(table), TableEntry.properties(identified).get(Names.TABLE_UUID));
+    KnownTables.announce(tables.folderOf(table), TableEntry.quote(table), TableEntry.properties(identified).get(Names.TABLE_UUID));
     return identified == table ? node : replace(node, table, identified);
   }
 
@@ -290,11 +298,7 @@ final class PlanNodes {
       homes.refuseTable(folder, TableEntry.quote(table));
     }
     Object complete = succeeding.complete(table, TableEntry.schema(table), false);
-    if (complete != table) {
-      SinkGuard.checkEmpty(policy, complete);
-    }
-    clear.checkEmpty(complete);
-    clear.checkBuckets(complete, TableEntry.schema(complete), true);
+    judgeEmpty(complete, complete != table);
     boolean fits =
         folder == null
             && (policy.encryptsOrc() ? "parquet,hive,orc" : "parquet,hive")
@@ -303,10 +307,15 @@ final class PlanNodes {
     return identified == table ? node : replace(node, table, identified);
   }
 
-  /** Judges the bucket columns of a table that is there, by its own tags and those of the rows that it gets. */
-  private void checkBuckets(Object table, LogicalPlan node) {
-    clear.checkBuckets(table, TableEntry.schema(table), false);
-    clear.checkBuckets(table, (StructType) Calls.call(Calls.call(node, "query"), "schema"), false);
+  private void judgeEmpty(Object table, boolean isSuccessor) {
+    Map<String, String> properties = TableEntry.writerProperties(table);
+    WriteRequest request = new WriteRequest(policy, TableEntry.folder(table), properties, TableEntry.schema(table));
+    String sink = isSuccessor && request.hasTags() ? WriteTarget.sinkOfEmpty(policy, table) : null;
+    if (sink != null) {
+      boolean requires = Boolean.parseBoolean(properties.getOrDefault(Names.REQUIRE_ENCRYPTION, "false").trim());
+      request.add("sink").put("sink", sink).put("requires_encryption", requires).putArray("sources");
+    }
+    request.addWritten(Map.of(), false).addBuckets(table, true).ask();
   }
 
   private LogicalPlan createLike(LogicalPlan node) {
@@ -326,15 +335,10 @@ final class PlanNodes {
    */
   private Object withUuid(Object table, boolean isHome) {
     boolean has = TableEntry.properties(table).containsKey(Names.TABLE_UUID);
-    if (has || !isHome && !TableEntry.isTagged(table) && !tables.isGoverned(TableEntry.name(table), folderOf(table))) {
+    if (has || !isHome && !TableEntry.isTagged(table) && !tables.isGoverned(TableEntry.name(table), tables.folderOf(table))) {
       return table;
     }
     return TableEntry.with(table, Map.of(Names.TABLE_UUID, UUID.randomUUID().toString()));
-  }
-
-  private String folderOf(Object table) {
-    String folder = TableEntry.folder(table);
-    return folder == null ? tables.defaultFolder(Calls.call(table, "identifier")) : folder;
   }
 
   private void checkStated(String folder, Object options) {

@@ -77,7 +77,7 @@ final class SucceedingTables {
     List<String> lost =
         required.tags().keySet().stream().filter(path -> !TableRequirements.isIn(schema, path)).map(LeafPaths::toText).toList();
     if (!lost.isEmpty()) {
-      LOG.warn("{} is made anew without columns that had tags: {}; they get these again when they are back", name(table), lost);
+      LOG.warn("{} is made anew without columns that had tags: {}; they get these again when they are back", tables.name(table), lost);
     }
     Object complete = TableEntry.withMarks(TableEntry.with(table, properties), required.marks());
     return TableEntry.withSchema(complete, FieldTags.with(TableEntry.schema(table), tags));
@@ -133,7 +133,7 @@ final class SucceedingTables {
     if (!wanted.isEmpty()) {
       lacks.add("had tags that it lacks");
     }
-    wanted.forEach((path, tags) -> commands.add("sparkcrypt tags set " + name(table) + " " + LeafPaths.toText(path) + " " + String.join(",", tags)));
+    wanted.forEach((path, tags) -> commands.add("sparkcrypt tags set " + tables.name(table) + " " + LeafPaths.toText(path) + " " + String.join(",", tags)));
     if (open) {
       lacks.add(isLike ? "required encryption" : "required encryption, which it does not");
       String set = "ALTER TABLE " + TableEntry.quote(table) + " SET " + (isHive ? "TBLPROPERTIES" : "SERDEPROPERTIES");
@@ -141,9 +141,9 @@ final class SucceedingTables {
     }
     throw Refusal.of(
         "PlanError",
-        name(table) + " is not " + role + " " + taken + ", since the earlier " + taken + " " + String.join(", and ", lacks) + ", and rows "
+        tables.name(table) + " is not " + role + " " + taken + ", since the earlier " + taken + " " + String.join(", and ", lacks) + ", and rows "
             + "might be in clear under that name; nothing was changed. Give it what it lacks: `" + String.join("`, `", commands)
-            + "`, and encrypt its files: `sparkcrypt encrypt --table " + name(table) + "`; then do this again");
+            + "`, and encrypt its files: `sparkcrypt encrypt --table " + tables.name(table) + "`; then do this again");
   }
 
   private static Set<String> union(Set<String> first, Set<String> more) {
@@ -155,9 +155,5 @@ final class SucceedingTables {
   private String database(Object identifier) {
     Object database = Calls.orNull(Calls.call(identifier, "database"));
     return (String) (database == null ? Calls.call(catalog, "getCurrentDatabase") : database);
-  }
-
-  private String name(Object table) {
-    return TableEntry.name(table, (String) Calls.call(catalog, "getCurrentDatabase"));
   }
 }

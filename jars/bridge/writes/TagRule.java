@@ -1,11 +1,20 @@
 package io.sparkcrypt;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.lang.StackWalker.StackFrame;
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
+import java.util.TreeMap;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.DeserializeToObject;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -21,6 +30,10 @@ import org.apache.spark.sql.types.StructType;
  * and the catalog read; and to that of every other query, so that a frame's schema shows them and a checkpoint keeps them.
  */
 final class TagRule extends Rule<LogicalPlan> {
+  private static final String EXPLAIN = "org.apache.spark.sql.execution.command.ExplainCommand";
+  /** Methods that collect values for names: the first in Spark 3.5, where the second is missing. */
+  private static final List<String> PIVOTS = List.of("pivot", "collectPivotValues");
+
   private final SparkSession session;
 
   TagRule(SparkSession session) {
@@ -80,20 +93,104 @@ final class TagRule extends Rule<LogicalPlan> {
     DeclassifyGuard.check(session, policy, tags.declassifiedValues(), query != null);
     if (query == null) {
       LogicalPlan shown = WriteQueries.showTags(plan, tags);
-      new ClearValuesGuard(policy).checkNaming(shown.schema());
+      refuseNaming(policy, shown.schema());
       return shown;
     }
-    StructType written = WriteQueries.showTags(query, tags).schema();
-    SinkGuard.check(policy, plan, written, tables);
-    InheritedTagsGuard inherited = new InheritedTagsGuard(session, policy);
-    Object table = inherited.tableOf(plan);
-    LostTagsGuard lost = new LostTagsGuard(session, policy);
-    lost.check(plan, query, tags, written, table);
-    Map<String, Set<String>> lacking = inherited.lacking(table, written, tables);
-    LostTagsGuard.Target target = lost.targetOf(plan, table);
-    Map<String, Metadata> kept =
-        new ClearValuesGuard(policy).checkWrite(plan, written, target == null ? new LostTagsGuard.Target("/", Map.of()) : target);
-    return WriteQueries.addTags(plan, query, tags, lacking, kept);
+    WriteTarget target = WriteTarget.of(policy, plan, new KnownTables(session, policy));
+    WriteRequest request = new WriteRequest(policy, target.folder(), target.properties(), WriteQueries.showTags(query, tags).schema());
+    JsonNode answer = ask(request, target, tables, findLost(query, tags), optionsOf(plan));
+    Map<String, Metadata> kept = new LinkedHashMap<>();
+    answer.path("written").path("metadata").properties().forEach(of -> kept.put(of.getKey(), Metadata.fromJson(of.getValue().asText())));
+    return WriteQueries.addTags(plan, query, tags, lacking(answer.path("inherited"), target.table()), kept);
+  }
+
+  /** Asks for all that the policy says of a write whose rows are resolved. */
+  private static JsonNode ask(WriteRequest request, WriteTarget target, TableTags read, ArrayNode lost, Map<String, String> options) {
+    ObjectNode shared = Wire.object();
+    read.names().forEach(shared.putArray("sources")::add);
+    if (target.table() != null) {
+      shared.put("table_schema", TableEntry.schema(target.table()).json());
+    }
+    if (target.sink() != null && request.hasTags()) {
+      request.add("sink").put("sink", target.sink()).put("requires_encryption", read.requiresEncryption());
+    }
+    if (!lost.isEmpty() && target.isKnown()) {
+      request.add("lost").set("lost", lost);
+    }
+    if (target.table() != null && request.hasTags()) {
+      request.add("inherited");
+    }
+    return request.addWritten(options, target.isParquet()).ask(shared);
+  }
+
+  /**
+   * Returns the columns without lineage that have the name of a tagged one: rows that leave the plan and return, by an RDD, pandas
+   * or a list, have lost their tags, and only the name is left.
+   */
+  private static ArrayNode findLost(LogicalPlan query, PlanTags tags) {
+    ArrayNode lost = Wire.array();
+    for (Attribute column : Trees.output(query)) {
+      for (Carried.Lost loss : tags.of(column).losses()) {
+        ObjectNode found = lost.addObject().put("column", column.name()).put("from", loss.of().table() + "." + loss.of().column());
+        loss.tags().forEach(found.putArray("tags")::add);
+      }
+    }
+    return lost;
+  }
+
+  private static Map<String, String> optionsOf(LogicalPlan command) {
+    Object table = WriteQueries.createdTable(command);
+    Map<String, String> found = TableEntry.ofSparkcrypt(table == null ? null : Calls.call(Calls.call(table, "storage"), "properties"));
+    for (String part : List.of("options", "writeOptions")) {
+      found.putAll(TableEntry.ofSparkcrypt(Calls.callIfPresent(command, part)));
+    }
+    return found;
+  }
+
+  /**
+   * Returns the columns of a table that do not get the tags of the values written to them, and these tags; gives the table the
+   * tags instead if the policy says so, since a later write of other rows would be in clear without them.
+   */
+  private Map<String, Set<String>> lacking(JsonNode inherited, Object table) {
+    JsonNode columns = inherited.path("columns");
+    if (!inherited.path("mode").asText().equals("add")) {
+      Map<String, Set<String>> found = new LinkedHashMap<>();
+      for (JsonNode column : columns) {
+        Set<String> tags = found.computeIfAbsent(column.path("path").path(0).asText(), unused -> new LinkedHashSet<>());
+        column.path("tags").forEach(tag -> tags.add(tag.asText()));
+      }
+      return found;
+    }
+    boolean isExplained = StackWalker.getInstance().walk(frames -> frames.anyMatch(frame -> frame.getClassName().equals(EXPLAIN)));
+    if (!isExplained && !columns.isEmpty()) {
+      Map<String, String> more = new TreeMap<>();
+      columns.forEach(column -> more.put(column.path("property").asText(), column.path("value").asText()));
+      Calls.call(Calls.call(Calls.call(session, "sessionState"), "catalog"), "alterTable", TableEntry.with(table, more));
+      KnownTables.forget();
+    }
+    return Map.of();
+  }
+
+  /** Refuses a query whose values Spark is about to take for names of columns, if they have a tag that encrypts. */
+  private static void refuseNaming(SessionPolicy policy, StructType columns) {
+    if (columns.json().contains(TableEntry.TAGS_KEY)) {
+      StackWalker.getInstance()
+          .walk(frames -> frames.map(TagRule::naming).filter(Objects::nonNull).findFirst())
+          .ifPresent(operation -> {
+            StructType naming = new StructType().add(columns.fields()[0]); // of transpose's query, the column that names the others
+            WriteRequest request = new WriteRequest(policy, null, Map.of(), naming);
+            request.add("naming").put("operation", operation);
+            request.ask();
+          });
+    }
+  }
+
+  private static String naming(StackFrame frame) {
+    String owner = frame.getClassName();
+    if (PIVOTS.contains(frame.getMethodName()) && owner.contains(".RelationalGroupedDataset")) {
+      return "pivot";
+    }
+    return owner.contains(".ResolveTranspose") ? "transpose" : null;
   }
 
   /** Adds the tags that a table which is being made of a query has by its description to the columns of the query. */

@@ -181,8 +181,10 @@ def _leaf(name: str) -> dict[str, Any]:
 
 def test_buckets() -> None:
     """A new table is refused, one that is there warned of unless the policy denies it; plain columns are allowed."""
-    asked = request(field("id"), field("Born", tags=["pii"]), target="a.b", columns=["born"], is_new=False)
+    tagged, plain = request(field("id"), field("Born", tags=["pii"])), request(field("id"), field("born"))
+    asked = {**tagged, "table_schema": plain["schema"], "target": "a.b", "columns": ["born"], "is_new": False}
     (warning,) = check_bucketing(asked)["warnings"]
+    assert check_bucketing({**asked, **plain, "table_schema": tagged["schema"]})["warnings"] == [warning]
     assert "a.b: it is bucketed by column born, which carries the tag 'pii'" in warning
     assert check_bucketing({**asked, "policy": policy(bucketing="warn")})["warnings"] == [warning]
     for changes in ({"is_new": True}, {"policy": policy(bucketing="deny")}):
