@@ -10,8 +10,9 @@ from sparkcrypt.decide.context import TableContext, table_context
 from sparkcrypt.decide.denied_text import refused_key
 from sparkcrypt.decide.request import decode_base64, optional_text, require_properties, require_text
 from sparkcrypt.errors import BridgeError, FormatError, KeyAccessDeniedError, KeyNotFoundError, PlanError, show
-from sparkcrypt.keys.access_decisions import Decision, KeyDecisions
+from sparkcrypt.keys.access_decisions import KeyDecisions
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.service import Decision
 from sparkcrypt.keys.tombstones import reason_of_absence
 from sparkcrypt.plan import ColumnPlan, build_plan
 from sparkcrypt.policy.model import ON_DENIED, Policy

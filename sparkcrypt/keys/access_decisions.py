@@ -5,35 +5,18 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, SparkcryptError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
-from sparkcrypt.keys.service import Unwrapper
+from sparkcrypt.keys.service import Decision, KeyService, Unwrapper
 from sparkcrypt.policy.former_services import kind_of
 
-Decision: TypeAlias = Literal["allowed", "denied", "shredded"]
 REFUSAL_SECONDS = 10.0
 """How long a decision or a refusal is cached: a newly granted right takes this long to be seen."""
 _MOST_REFUSALS = 10_000
-
-
-@runtime_checkable
-class AccessDecider(Protocol):
-    """A key service that can report which keys its credentials may unwrap with: an optional verb."""
-
-    def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
-        """Return what these credentials may do with each key; a key that is left out is undecided.
-
-        ``shredded`` means that the key does not exist; a tombstone shows whether it was shredded.
-
-        Raises:
-            KeyServiceUnavailableError: the service cannot decide now.
-        """
-        ...
 
 
 def decision_of(error: SparkcryptError) -> Decision:
@@ -56,7 +39,7 @@ class KeyDecisions:
         service: asked by ``may``; if it has no such verb or does not decide, by one unwrap of a given KEK.
     """
 
-    def __init__(self, service: Unwrapper) -> None:
+    def __init__(self, service: KeyService) -> None:
         self._service = service
         self._known: ExpiringCache[tuple[str, bool], Decision | None] = ExpiringCache(REFUSAL_SECONDS)
 
@@ -83,12 +66,9 @@ class KeyDecisions:
         return found
 
     def _ask(self, key_id: str, wrapped_kek: str | None) -> Decision | None:
-        if isinstance(self._service, AccessDecider):
-            decision = self._service.may((key_id,)).get(key_id)
-            if decision is not None:
-                return decision
-        if wrapped_kek is None:
-            return None
+        decision = self._service.may((key_id,)).get(key_id)
+        if decision is not None or wrapped_kek is None:
+            return decision
         try:
             self._service.unwrap(key_id, wrapped_kek)
         except SparkcryptError as error:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import TypeVar
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, SparkcryptError
-from sparkcrypt.keys.access_decisions import AccessDecider, Decision
-from sparkcrypt.keys.service import CredentialBearer, KeyDescription, KeyService
+from sparkcrypt.keys.service import Decision, DelegatingKeyService, KeyService
 
 KEY_LOG = "SPARKCRYPT_KEY_LOG"
 """Environment variable: a file to which one JSON line per call is appended: op, key_id, pid, outcome."""
 T = TypeVar("T")
 
 
-class LoggingKeyService:
+class LoggingKeyService(DelegatingKeyService):
     """A key service that passes every call to another one and logs it with its outcome; safe for many threads.
+
+    The list of keys is not logged, since that call names no key.
 
     Args:
         service: the key service that is called.
@@ -26,62 +26,33 @@ class LoggingKeyService:
     """
 
     def __init__(self, service: KeyService, *, on_refusal: Callable[[str], object] = lambda key_id: None) -> None:
-        self._service = service
+        super().__init__(service)
         self._on_refusal = on_refusal
-
-    def __repr__(self) -> str:
-        return f"LoggingKeyService({self._service!r})"
-
-    @property
-    def serve_stale_seconds(self) -> int:
-        """How long an opened key is used beyond its lifetime while the other key service does not answer."""
-        return getattr(self._service, "serve_stale_seconds", 0)
-
-    def wrap(self, key_id: str, key: bytes) -> str:
-        """Wrap a key, and log the call."""
-        return self._log_call("wrap", key_id, lambda: self._service.wrap(key_id, key))
-
-    def unwrap(self, key_id: str, wrapped: str) -> bytes:
-        """Unwrap a key, and log the call."""
-        return self._log_call("unwrap", key_id, lambda: self._service.unwrap(key_id, wrapped))
-
-    def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key, and log the call."""
-        return self._log_call("describe", key_id, lambda: self._service.describe(key_id))
-
-    def create(self, key_id: str) -> KeyDescription:
-        """Create a key, and log the call."""
-        return self._log_call("create", key_id, lambda: self._service.create(key_id))
-
-    def list_keys(self) -> tuple[KeyDescription, ...]:
-        """List the keys; this is not logged, since the call names no key."""
-        return self._service.list_keys()
 
     def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
         """Ask about one key per call, and log each; empty if the other key service has no such verb."""
-        if not isinstance(self._service, AccessDecider):
-            return {}
-        decider, found = self._service, dict[str, Decision]()
-        for key_id in key_ids:
-            decisions = self._log_call("may", key_id, partial(decider.may, (key_id,)))
+        found = dict[str, Decision]()
+        for key_id in key_ids if self.offers("may") else ():
+            decisions = self._ask(key_id)
             if decisions.get(key_id, "allowed") != "allowed":
                 self._on_refusal(key_id)
             found.update(decisions)
         return found
 
-    def credential_identity(self) -> bytes:
-        """Return the other key service's identity, or no bytes if it has none."""
-        return self._service.credential_identity() if isinstance(self._service, CredentialBearer) else b""
+    def _ask(self, key_id: str) -> Mapping[str, Decision]:
+        return self._call("may", key_id, lambda service: service.may((key_id,)))
 
-    def _log_call(self, operation: str, key_id: str, call: Callable[[], T]) -> T:
+    def _call(self, verb: str, key_id: str | None, call: Callable[[KeyService], T]) -> T:
+        if key_id is None:
+            return call(self._service)
         try:
-            result = call()
+            result = call(self._service)
         except SparkcryptError as error:
             if isinstance(error, KeyAccessDeniedError | KeyNotFoundError):
                 self._on_refusal(key_id)
-            _append(operation, key_id, type(error).__name__)
+            _append(verb, key_id, type(error).__name__)
             raise
-        _append(operation, key_id, "ok")
+        _append(verb, key_id, "ok")
         return result
 
 

@@ -19,12 +19,8 @@ from sparkcrypt.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
 )
-from sparkcrypt.keys.access_decisions import AccessDecider, Decision
-from sparkcrypt.keys.service import CredentialBearer, Deleting, KeyDeletion, KeyDescription, KeyService
+from sparkcrypt.keys.service import Decision, DelegatingKeyService, KeyDeletion, KeyService
 from sparkcrypt.policy.former_services import FormerService, is_form_of
-
-_VERBS = ("rotate", "set_aside", "bring_back", "destroy_versions", "rewrap")
-"""Optional verbs that concern the current service alone; the others involve former ones too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,7 @@ class OpenedFormer:
     service: KeyService
 
 
-class MovingKeyService:
+class MovingKeyService(DelegatingKeyService):
     """A key service that wraps with the current service and unwraps with former ones too; safe for many threads.
 
     Keys are described, created, listed, rotated and retired in the current service alone; a key is deleted everywhere.
@@ -48,26 +44,11 @@ class MovingKeyService:
     """
 
     def __init__(self, kind: str, current: KeyService, former: Sequence[OpenedFormer]) -> None:
-        self._kind, self._current, self._former = kind, current, tuple(former)
-        for verb in _VERBS:
-            if hasattr(current, verb):
-                setattr(self, verb, getattr(current, verb))
-        if isinstance(current, AccessDecider):
-            self.may = self._decide
-        if isinstance(current, Deleting):
-            self.delete_key = self._delete_key
+        super().__init__(current)
+        self._kind, self._former = kind, tuple(former)
 
     def __repr__(self) -> str:
-        return f"MovingKeyService({self._current!r}, former={[entry.service for entry in self._former]!r})"
-
-    @property
-    def serve_stale_seconds(self) -> int:
-        """How long an opened key is used beyond its lifetime while a service does not answer: the current one's."""
-        return getattr(self._current, "serve_stale_seconds", 0)
-
-    def wrap(self, key_id: str, key: bytes) -> str:
-        """Wrap with the current service."""
-        return self._current.wrap(key_id, key)
+        return f"MovingKeyService({self._service!r}, former={[entry.service for entry in self._former]!r})"
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
         """Unwrap with the service that wrapped a text.
@@ -95,24 +76,10 @@ class MovingKeyService:
         kind = KeyNotFoundError if absent else KeyRetiredError if retired else KeyServiceError
         raise kind("; ".join(map(str, refusals))) from refusals[-1]
 
-    def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key of the current service."""
-        return self._current.describe(key_id)
-
-    def create(self, key_id: str) -> KeyDescription:
-        """Create a key in the current service."""
-        return self._current.create(key_id)
-
-    def list_keys(self) -> tuple[KeyDescription, ...]:
-        """List the keys of the current service."""
-        return self._current.list_keys()
-
     def credential_identity(self) -> bytes:
         """Return bytes that differ if the credential of any of the services differs."""
-        services = (self._current, *(entry.service for entry in self._former))
-        identities = [
-            service.credential_identity() if isinstance(service, CredentialBearer) else b"" for service in services
-        ]
+        services = (self._service, *(entry.service for entry in self._former))
+        identities = [service.credential_identity() for service in services]
         return b"".join(len(identity).to_bytes(4, "big") + identity for identity in identities)
 
     def is_former(self, key_id: str, wrapped: str) -> bool:
@@ -129,7 +96,7 @@ class MovingKeyService:
         if not is_form_of(self._kind, wrapped):
             return True
         try:
-            self._current.unwrap(key_id, wrapped)
+            self._service.unwrap(key_id, wrapped)
         except (KeyAccessDeniedError, KeyServiceUnavailableError):
             raise
         except KeyServiceError:
@@ -143,24 +110,24 @@ class MovingKeyService:
             for entry in self._former
             if entry.policy.has(key_id)
         ]
-        services = [(self._kind, f"key service of type {self._kind!r}", self._current), *named]
+        services = [(self._kind, f"key service of type {self._kind!r}", self._service), *named]
         likely = [(what, service) for kind, what, service in services if is_form_of(kind, wrapped)]
         return likely or [(what, service) for _, what, service in services]
 
-    def _decide(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
+    def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
         """Return the current service's decisions; of a key that is moving, only that it is allowed.
 
         A former service may allow what the current one refuses, and the other way round, so a refusal is left to the
         unwrap.
         """
-        decided = self._current.may(key_ids) if isinstance(self._current, AccessDecider) else {}
+        decided = self._service.may(key_ids)
         moving = {key_id for key_id in decided if any(entry.policy.has(key_id) for entry in self._former)}
         return {
             key_id: decision for key_id, decision in decided.items() if decision == "allowed" or key_id not in moving
         }
 
-    def _delete_key(self, key_id: str) -> KeyDeletion:
-        """Delete a key in each service that has it, the current one last; see `Deleting`.
+    def delete_key(self, key_id: str) -> KeyDeletion:
+        """Delete a key in each service that has it, the current one last; see `KeyService.delete_key`.
 
         Raises:
             ConfigError: a former service that has the key cannot delete keys; nothing was deleted.
@@ -168,14 +135,14 @@ class MovingKeyService:
         """
         former = [entry for entry in self._former if entry.policy.has(key_id) and _has_key(entry.service, key_id)]
         for entry in former:
-            if not isinstance(entry.service, Deleting):
+            if not entry.service.offers("delete_key"):
                 raise ConfigError(
                     f"the former key service of type {entry.policy.config.type!r} has key {key_id!r} and does not "
                     "delete keys here; delete it there with the service's own tools first; nothing was deleted"
                 )
         done = [_delete_from(entry, key_id) for entry in former]
         try:
-            done.append(self._current.delete_key(key_id))  # type: ignore[attr-defined]  # offered only if it exists
+            done.append(self._service.delete_key(key_id))
         except KeyNotFoundError:
             if not done:
                 raise
@@ -201,7 +168,7 @@ def _has_key(service: KeyService, key_id: str) -> bool:
 
 
 def _delete_from(entry: OpenedFormer, key_id: str) -> KeyDeletion:
-    deletion: KeyDeletion = entry.service.delete_key(key_id)  # type: ignore[attr-defined]  # asked for before
+    deletion = entry.service.delete_key(key_id)
     if _has_key(entry.service, key_id):
         raise KeyServiceError(
             f"the former key service of type {entry.policy.config.type!r} still has key {key_id!r}, though it was told "

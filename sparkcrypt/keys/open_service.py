@@ -12,7 +12,7 @@ from typing import TypeAlias, cast
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.former_services import MovingKeyService, OpenedFormer
-from sparkcrypt.keys.service import KeyService
+from sparkcrypt.keys.service import DelegatingKeyService, KeyService
 from sparkcrypt.policy.former_services import split_former
 from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
 from sparkcrypt.policy.outage_options import endurance_of, replicas_of
@@ -38,7 +38,7 @@ def open_key_service(config: KeyServiceConfig) -> KeyService:
     Args:
         config: its type is a built-in one, or the name of an entry point of the group ``sparkcrypt.key_services``,
             which is a callable that takes the configuration and returns the service.  A provider over a network has
-            the attribute ``retries_itself``: whether it retries transient failures itself, else its guard does.  It is
+            an attribute ``retries_itself``, whether it retries transient failures itself, else its guard does.  It is
             guarded by deadline, breaker and failover (``keys/steady``), and gets the configuration without the options
             of its guard.  Former key services that it names are opened too, for unwrapping only.
 
@@ -60,20 +60,27 @@ def _open_one(config: KeyServiceConfig) -> KeyService:
             f"key service {config.type!r} needs {error.name or 'a library'}, which this interpreter does not have; "
             f"install {_EXTRAS.get(config.type, 'it')} for the interpreter that runs here"
         ) from error
-    return _open_guarded(factory, config) if hasattr(factory, "retries_itself") else factory(config)
+    if getattr(factory, "retries_itself", None) is not None:
+        return _open_guarded(factory, config)
+    return _complete(factory(config))
 
 
 def _open_guarded(factory: KeyServiceFactory, config: KeyServiceConfig) -> KeyService:
     from sparkcrypt.keys.steady.service import SteadyKeyService
 
     endurance, taken = endurance_of(config), set(ENDURANCE_OPTIONS)
-    if not getattr(factory, "retries_itself", True):
+    if getattr(factory, "retries_itself", None) is False:
         taken.add("max_retries")
     services = []
     for entry in replicas_of(config):
         left = {name: value for name, value in entry.options.items() if name not in taken}
-        services.append(factory(KeyServiceConfig.from_dict({"type": entry.type, **left})))
+        services.append(_complete(factory(KeyServiceConfig.from_dict({"type": entry.type, **left}))))
     return SteadyKeyService(services, endurance)
+
+
+def _complete(service: object) -> KeyService:
+    """Return a key service with every verb: an entry point's may be of a class that is no `KeyService`."""
+    return service if isinstance(service, KeyService) else DelegatingKeyService(cast(KeyService, service))
 
 
 def _factory(kind: str) -> KeyServiceFactory:

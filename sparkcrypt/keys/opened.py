@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from sparkcrypt.keys.access_decisions import KeyDecisions, RefusalKeeper
 from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.service import CredentialBearer, KeyService
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 if TYPE_CHECKING:
@@ -90,13 +90,13 @@ def access_token(config: KeyServiceConfig, service: KeyService) -> str:
 
     Args:
         config: the key service's configuration.
-        service: the open service; its ``credential_identity``, if it has one, tells credentials apart.
+        service: the open service; its ``credential_identity`` tells credentials apart.
 
     Returns:
         Base64 of 32 bytes, which cannot be guessed, and are the same for the same arguments for the life of this
         process.
     """
-    identity = service.credential_identity() if isinstance(service, CredentialBearer) else b""
+    identity = service.credential_identity()
     credential = hmac.new(_PROCESS_SECRET, identity, hashlib.sha256).digest()
     message = config.canonical().encode() + b"\0" + credential
     return base64.b64encode(hmac.new(_PROCESS_SECRET, message, hashlib.sha256).digest()).decode()

@@ -24,7 +24,7 @@ from sparkcrypt.errors import (
 from sparkcrypt.keys.local.backup import decrypt_backup, encrypt_backup
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.service import KeyDescription, KeyService, Rotating
+from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.ledger.audit.read_key_audit import KeyFacts, read_key_facts
 from sparkcrypt.ledger.audit.write_key_audit import key_audit
 from sparkcrypt.ledger.state.mac import MasterKeys
@@ -118,7 +118,7 @@ def rotate(key_id: str, policy: str, as_json: bool) -> None:
       sparkcrypt keys rotate pii --policy policy.yaml
     """
     service = _service(policy)
-    if not isinstance(service, Rotating):
+    if not service.offers("rotate"):
         raise ConfigError(
             f"this policy's key service ({type(service).__name__}) does not rotate keys here; rotate {key_id!r} "
             "with the service's own tools, new files then use the new version"

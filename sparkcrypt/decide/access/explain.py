@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import KeyServiceError, PlanError
-from sparkcrypt.keys.access_decisions import Decision, decision_of
+from sparkcrypt.keys.access_decisions import decision_of
+from sparkcrypt.keys.service import Decision
 from sparkcrypt.keys.tombstones import reason_of_absence
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import OnDenied, Policy

@@ -24,7 +24,7 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.cloud.aws_errors import error_code, translate_error
 from sparkcrypt.keys.cloud.aws_options import AwsOptions, KeyNames, aws_options
 from sparkcrypt.keys.ids import encode_key_id
-from sparkcrypt.keys.service import KeyDeletion, KeyDescription
+from sparkcrypt.keys.service import KeyDeletion, KeyDescription, KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
 
@@ -37,7 +37,7 @@ _UNTOLD = {"AccessDenied", "AccessDeniedException", "KMSInvalidStateException", 
 """Refusals to list rotations: no right to, no key material yet, or a kind of key that has none."""
 
 
-class AwsKeyService:
+class AwsKeyService(KeyService):
     """A key service that wraps by KMS ``Encrypt``, with the key id in the encryption context; safe for many threads.
 
     Options: ``region`` (else AWS's own chain) or ``regions``, ``endpoint``, ``profile``, ``role_arn``, ``alias_prefix``

@@ -28,7 +28,7 @@ from sparkcrypt.keys.cloud.azure_options import (
     name_key,
 )
 from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.service import KeyDeletion, KeyDescription
+from sparkcrypt.keys.service import KeyDeletion, KeyDescription, KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
 
@@ -38,7 +38,7 @@ _VERSION = re.compile("[0-9a-f]{32}", re.ASCII)
 _DIGEST_BYTES = 32
 
 
-class AzureKeyService:
+class AzureKeyService(KeyService):
     """A key service that wraps by ``wrapkey`` of an RSA key, or of a Managed HSM's AES key; safe for many threads.
 
     The newest version wraps.  Neither algorithm takes additional data, so a digest of the key id (32 bytes, SHA-256)

@@ -15,7 +15,7 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, Ke
 from sparkcrypt.keys.cloud.gcp_http import GcpHttp
 from sparkcrypt.keys.cloud.gcp_options import KeyNames, gcp_options
 from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.service import KeyDescription
+from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 _PREFIX = "gcp:v1:"
@@ -25,7 +25,7 @@ _PAGE = "1000"
 _POLYNOMIAL = 0x82F63B78  # reflected; RFC 3720, appendix B.4
 
 
-class GcpKeyService:
+class GcpKeyService(KeyService):
     """A key service that wraps by ``encrypt``, with the key id as additional authenticated data; safe for many threads.
 
     Options: ``key_ring``, ``endpoint`` (Google's) or ``endpoints``, ``auth`` (``{method: file}`` or

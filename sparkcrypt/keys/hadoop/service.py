@@ -19,7 +19,7 @@ from sparkcrypt.errors import KeyNotFoundError, KeyServiceError, KeyServiceUnava
 from sparkcrypt.keys.hadoop.http import KmsHttp
 from sparkcrypt.keys.hadoop.options import NAMES, hadoop_options, read_credential
 from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, KeyService
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -42,7 +42,7 @@ class _Eek:
         return _HEAD.pack(self.version, self.iv, len(self.material)) + self.material
 
 
-class HadoopKeyService:
+class HadoopKeyService(KeyService):
     """A key service that wraps as ``hadoop:v1:<base64 of EEK and sealed key>``; safe for many threads.
 
     A wrap costs two calls (an EEK is made, and opened), an unwrap one.

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sparkcrypt.errors import ConfigError, KeyServiceError
 from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.service import KeyDescription, check_options
+from sparkcrypt.keys.service import KeyDescription, KeyService, check_options
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
@@ -20,7 +20,7 @@ _SECRET_BYTES = 32
 _PREFIX = "ephemeral:"
 
 
-class EphemeralKeyService:
+class EphemeralKeyService(KeyService):
     """A key service that derives an AES-256 key per key id from the option ``secret`` (64 hex digits) by HKDF-SHA-256.
 
     Raises:

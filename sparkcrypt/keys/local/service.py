@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, SparkcryptError
-from sparkcrypt.keys.access_decisions import Decision, decision_of
+from sparkcrypt.keys.access_decisions import decision_of
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.local.keystore import MASTER_KEY_BYTES, KeyDirectory, KeyVersion, MasterKey, merge_versions
-from sparkcrypt.keys.service import KeyDeletion, KeyDescription, check_options, make_retired_error
+from sparkcrypt.keys.service import Decision, KeyDeletion, KeyDescription, KeyService, check_options, make_retired_error
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -44,7 +44,7 @@ class ImportedKey:
         return {**self.key.to_dict(), "added": self.added}
 
 
-class LocalKeyService:
+class LocalKeyService(KeyService):
     """A key service that wraps with AES-256-GCM, bound to the key id.
 
     A wrapped text is ``local:v<version>:<base64 of nonce(12), ciphertext, tag(16)>``.

@@ -9,20 +9,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sparkcrypt.errors import KeyServiceUnavailableError, SparkcryptError
-from sparkcrypt.keys.service import KeyDescription, KeyService
+from sparkcrypt.keys.service import DelegatingKeyService, KeyService
 from sparkcrypt.keys.steady.breaker import FAILURES, Breaker, RetryBudget
 from sparkcrypt.policy.outage_options import Endurance
 
 T = TypeVar("T")
 BACKOFF_SECONDS = 0.2
 BACKOFF_MAX_SECONDS = 5.0
-_READING_VERBS = frozenset({"may"})
-_LOCAL_VERBS = frozenset({"credential_identity"})
+_READING_VERBS = frozenset({"wrap", "unwrap", "describe", "list_keys", "may"})
+_REPEATABLE_VERBS = _READING_VERBS | {"create"}
 _chance = secrets.SystemRandom()
 
 
@@ -32,12 +31,12 @@ class _Replica:
     breaker: Breaker = field(default_factory=Breaker)
 
 
-class SteadyKeyService:
+class SteadyKeyService(DelegatingKeyService):
     """A key service that passes calls to the first of several equal ones that answers; safe for many threads.
 
     Calls that read (wrap, unwrap, describe, list, may) go to any of them; calls that change keys go to the first alone,
-    so that no two of them create a key with one id.  Refusals are answers and final.  It has the optional verbs of the
-    provider, under their own names.
+    so that no two of them create a key with one id.  Refusals are answers and final.  Calls that a repetition could
+    change are made once.
 
     Args:
         services: key services with the same master keys, in order of preference.
@@ -45,58 +44,19 @@ class SteadyKeyService:
     """
 
     def __init__(self, services: Sequence[KeyService], endurance: Endurance) -> None:
+        super().__init__(services[0])
+        self.serve_stale_seconds = endurance.serve_stale_seconds
         self._replicas = tuple(_Replica(service) for service in services)
         self._endurance = endurance
         self._budget = RetryBudget()
-        for verb in dir(services[0]):
-            if not verb.startswith("_") and not hasattr(type(self), verb):
-                self._offer(verb, getattr(services[0], verb))
 
     def __repr__(self) -> str:
         return f"SteadyKeyService({', '.join(repr(replica.service) for replica in self._replicas)})"
 
-    @property
-    def serve_stale_seconds(self) -> int:
-        """How long an opened key is used beyond its lifetime while the service does not answer."""
-        return self._endurance.serve_stale_seconds
-
-    def wrap(self, key_id: str, key: bytes) -> str:
-        """Wrap with the first service that answers."""
-        return self._read(lambda service: service.wrap(key_id, key))
-
-    def unwrap(self, key_id: str, wrapped: str) -> bytes:
-        """Unwrap with the first service that answers."""
-        return self._read(lambda service: service.unwrap(key_id, wrapped))
-
-    def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key of the first service that answers."""
-        return self._read(lambda service: service.describe(key_id))
-
-    def list_keys(self) -> tuple[KeyDescription, ...]:
-        """List the keys of the first service that answers."""
-        return self._read(lambda service: service.list_keys())
-
-    def create(self, key_id: str) -> KeyDescription:
-        """Create a key in the first service; a repeated creation changes nothing, so this is retried too."""
-        return self._ask(self._replicas[:1], lambda retry: retry.create(key_id), self._retries())
-
-    def _offer(self, verb: str, own: Any) -> None:
-        if verb in _READING_VERBS:
-            setattr(self, verb, lambda *args: self._read(lambda service: getattr(service, verb)(*args)))
-        elif verb in _LOCAL_VERBS or not callable(own):
-            setattr(self, verb, own)
-        else:
-            setattr(self, verb, partial(self._change, verb))
-
-    def _change(self, verb: str, *args: Any, **options: Any) -> Any:
-        """Call a verb that may not be repeated, in the first service and once."""
-        return self._ask(self._replicas[:1], lambda service: getattr(service, verb)(*args, **options), 0)
-
-    def _read(self, call: Callable[[KeyService], T]) -> T:
-        return self._ask(self._replicas, call, self._retries())
-
-    def _retries(self) -> int:
-        return 0 if getattr(self._replicas[0].service, "retries_itself", True) else self._endurance.max_retries
+    def _call(self, verb: str, _key_id: str | None, call: Callable[[KeyService], T]) -> T:
+        replicas = self._replicas if verb in _READING_VERBS else self._replicas[:1]
+        retries = self._endurance.max_retries if verb in _REPEATABLE_VERBS and self.retries_itself is False else 0
+        return self._ask(replicas, call, retries)
 
     def _ask(self, replicas: Sequence[_Replica], call: Callable[[KeyService], T], retries: int) -> T:
         end = time.monotonic() + self._endurance.deadline_seconds

@@ -23,9 +23,9 @@ from sparkcrypt.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
 )
-from sparkcrypt.keys.access_decisions import Decision, decision_of
+from sparkcrypt.keys.access_decisions import decision_of
 from sparkcrypt.keys.material import version_of
-from sparkcrypt.keys.service import KeyDeletion, KeyDescription, make_retired_error
+from sparkcrypt.keys.service import Decision, KeyDeletion, KeyDescription, KeyService, make_retired_error
 from sparkcrypt.keys.vault.login import HvacLogin
 from sparkcrypt.keys.vault.options import decode_key_name, encode_key_name, vault_options
 from sparkcrypt.keys.vault.refusals import translate_refusal, translate_silence
@@ -38,7 +38,7 @@ _CREATING = {"create", "sudo", "root"}
 _NO_CIPHERTEXT = "sparkcrypt asks whether it may decrypt"
 
 
-class VaultKeyService:
+class VaultKeyService(KeyService):
     """A key service that wraps and unwraps by transit; safe for many threads.
 
     Options: ``address`` (else VAULT_ADDR), ``mount_point`` (``transit``), ``namespace``, ``ca_bundle``,

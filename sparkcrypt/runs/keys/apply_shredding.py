@@ -27,7 +27,7 @@ from sparkcrypt.bridge.client import HelperClient, helper_command
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, VerificationError
 from sparkcrypt.keys.ids import encode_key_id, key_digest
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.service import Deleting, KeyDeletion, KeyService
+from sparkcrypt.keys.service import KeyDeletion, KeyService
 from sparkcrypt.keys.tombstones import tombstone_name
 from sparkcrypt.ledger.audit.read_key_audit import KeyFacts, read_key_facts
 from sparkcrypt.ledger.audit.write_key_audit import KeyAudit, key_audit
@@ -156,7 +156,7 @@ def _shred_key(
 
 
 def _delete(service: KeyService, key_id: str) -> KeyDeletion:
-    if isinstance(service, Deleting):
+    if service.offers("delete_key"):
         with contextlib.suppress(KeyNotFoundError):  # an earlier command, or an operator, deleted it
             return service.delete_key(key_id)
     return KeyDeletion(key_id, None, "the key service had the key no more")
@@ -176,7 +176,7 @@ def _refuse(plan: ShredPlan, selection: Selection, service: KeyService) -> None:
             if against:
                 raise VerificationError(f"key {key.key_id!r} is not shredded: {'; '.join(against)}")
     there = [key.key_id for key in plan.chosen if key.is_there]
-    if there and not isinstance(service, Deleting):
+    if there and not service.offers("delete_key"):
         raise ConfigError(
             f"this policy's key service ({type(service).__name__}) does not delete keys here; delete "
             f"{', '.join(map(repr, there))} with the service's own tools once `sparkcrypt shred plan` refuses none of "

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.service import KeyDescription, KeyService, Retiring
+from sparkcrypt.keys.service import KeyDescription, KeyService, OptionalVerb
 from sparkcrypt.ledger.audit.read_key_audit import Retirement, read_key_facts
 from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys, describe_refused
 from sparkcrypt.ledger.audit.write_key_audit import KeyAudit, key_audit
@@ -36,12 +36,9 @@ if TYPE_CHECKING:
 COMMAND = "keys retire"
 GRACE_SECONDS = 30 * 86_400
 _SHOWN = 10
+_VERBS: tuple[OptionalVerb, ...] = ("set_aside", "bring_back", "destroy_versions")
 
 State: TypeAlias = Literal["set aside", "destroyed", "brought back", "nothing retired"]
-
-
-class _RetiringKeyService(KeyService, Retiring, Protocol):
-    """A key service that sets versions aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +143,15 @@ def bring_versions_back(store: StateStore, policy: Policy, key_id: str) -> Retir
     return Retired(described, "brought back")
 
 
-def _open(policy: Policy) -> _RetiringKeyService:
+def _open(policy: Policy) -> KeyService:
     service = open_key_service(policy.key_service)
-    if not isinstance(service, Retiring):
+    if not all(service.offers(verb) for verb in _VERBS):
         raise ConfigError(
             f"this policy's key service ({type(service).__name__}) cannot set versions of a key aside, and sparkcrypt "
             "destroys none that it cannot bring back; keep them, or disable them with the service's own tools, in a "
             "way that can be undone, once `sparkcrypt keys status` tells of no file under them"
         )
-    return cast("_RetiringKeyService", service)
+    return service
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from sparkcrypt.errors import ConfigError, KeyServiceError
 from sparkcrypt.keys.ids import key_digest
-from sparkcrypt.keys.service import KeyService, Rotating
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.state.latest_record import LatestRecord
 from sparkcrypt.ledger.state.store import StateStore
 
@@ -95,7 +95,7 @@ def begin_version(
         return newest
     if begun is not None and begun.asked:
         raise _untold_error(key_id, begun.to, newest)
-    if not isinstance(service, Rotating):
+    if not service.offers("rotate"):
         raise ConfigError(
             f"this policy's key service ({type(service).__name__}) does not rotate keys here; rotate {key_id!r} with "
             "the service's own tools, then give --keep-version, which rewraps under the version that is newest"

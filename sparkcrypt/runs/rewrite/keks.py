@@ -8,7 +8,7 @@ more for each KEK that has a successor and still has files.  New files use a KEK
 the table's audit, the master key's current version wrapped it, the key service is the one that wrapped it, and it is
 not old.  Otherwise it gets a successor.  Nothing depends on earlier records, since files contain their wrapped KEKs.
 
-In the rotation of a master key, a key service that can (`Rewrapping`) rewraps the KEK, so that the KEK is never
+In the rotation of a master key, a key service that can (`KeyService.rewrap`) rewraps the KEK, so that the KEK is never
 exposed, and files get a new wrapping of the KEK that they have.  A rewrapped KEK only rewraps files; it never wraps new
 data keys, since anyone who unwrapped it under the earlier version could open these as well.
 """
@@ -28,7 +28,7 @@ from typing import Any
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.keys.datakeys import KEK_ID_BYTES, RewrappedKek, WrappedKek
 from sparkcrypt.keys.ids import key_digest
-from sparkcrypt.keys.service import KeyService, Rewrapping
+from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.state.mac import Mac
 from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_record
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -154,7 +154,7 @@ class _Keks:
     def _rewrap(self, service: KeyService, number: int, version: int | None) -> bool:
         """Have the key service rewrap the newest KEK; False if it cannot, or these credentials may not."""
         newest = next(self.records(), None) if self.mac is not None else None
-        if newest is None or version is None or not isinstance(service, Rewrapping):
+        if newest is None or version is None or not service.offers("rewrap"):
             return False
         try:
             wrapped = service.rewrap(self.master_key, newest.kek.wrapped_kek)

@@ -16,7 +16,6 @@ from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.files.parquet.summary import describe_purged
 from sparkcrypt.keys.bucket_keys import make_bucket_keys
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.service import Rewrapping
 from sparkcrypt.ledger.proof import Proof
 from sparkcrypt.ledger.state.mac import Mac
 from sparkcrypt.ledger.unit import Folder, partition_of
@@ -222,7 +221,7 @@ class NativeStager:
         mac, rewraps = self._mac(), all(order.action in ("rewrap", "copy") for order in orders)
         known = TableKeks(self._table.store, self._table.target.table_id, config, bits, mac)
         keks = known.find_or_make(service, masters, rewraps=rewraps)
-        if not rewraps or not isinstance(service, Rewrapping):
+        if not rewraps or not service.offers("rewrap"):
             return KeySettings(config.canonical(), bits, keks)
         return KeySettings(config.canonical(), bits, keks, known.list_wrappings(keks))
 

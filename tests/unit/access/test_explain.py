@@ -10,7 +10,7 @@ import pytest
 
 from sparkcrypt.decide.access.explain import ColumnAccess, explain_access
 from sparkcrypt.errors import KeyAccessDeniedError, KeyServiceUnavailableError
-from sparkcrypt.keys.access_decisions import Decision
+from sparkcrypt.keys.service import Decision
 from sparkcrypt.plan import build_plan
 from sparkcrypt.policy import Policy, policy_from_document
 from sparkcrypt.policy.model import OnDenied

@@ -36,7 +36,8 @@ class CountingKeyService(LoggingKeyService):
         with self._lock:
             return {key_id: count for (name, key_id), count in self._calls.items() if name == operation}
 
-    def _log_call(self, operation: str, key_id: str, call: Callable[[], T]) -> T:
-        with self._lock:
-            self._calls[operation, key_id] += 1
-        return super()._log_call(operation, key_id, call)
+    def _call(self, verb: str, key_id: str | None, call: Callable[[KeyService], T]) -> T:
+        if key_id is not None:
+            with self._lock:
+                self._calls[verb, key_id] += 1
+        return super()._call(verb, key_id, call)

@@ -16,7 +16,7 @@ from tests.unit.keys.counting import CountingKeyService
 class Denying(CountingKeyService):
     """A key service that denies one key, cannot be reached for another, and has no verb for it."""
 
-    may = None  # type: ignore[assignment]
+    may = KeyService.may
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
         """Refuse, or unwrap."""

@@ -40,7 +40,7 @@ def test_entry_point_is_opened_with_its_configuration(monkeypatch: pytest.Monkey
     points = [EntryPoint("mine", "builtins:repr", group), EntryPoint("local", "builtins:repr", group)]
     monkeypatch.setattr(opening, "entry_points", lambda group: points)
     mine = config(type="mine", option=1)
-    assert str(open_key_service(mine)) == repr(mine)
+    assert str(open_key_service(mine)) == f"DelegatingKeyService({repr(mine)!r})"
     assert isinstance(open_key_service(config(type="local", path="/keys")), LocalKeyService)
 
 

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceUnavailableError
-from sparkcrypt.keys.access_decisions import AccessDecider, Decision
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.service import CredentialBearer, KeyDescription, Rotating
+from sparkcrypt.keys.service import Decision, KeyDescription, KeyService, OptionalVerb
 from sparkcrypt.keys.steady import breaker
 from sparkcrypt.keys.steady import service as steady
 from sparkcrypt.keys.steady.breaker import FAILURES, Breaker, RetryBudget
@@ -22,10 +21,10 @@ KEY = b"k" * 16
 T = TypeVar("T")
 
 
-class _Scripted:
+class _Scripted(KeyService):
     """A key service that fails as it is told; a real one does not do so on demand."""
 
-    retries_itself: bool = False
+    retries_itself = False
 
     def __init__(self, *failures: Exception | None, name: str = "scripted", seconds: float = 0.0) -> None:
         self.failures, self.name, self.seconds = list(failures), name, seconds
@@ -175,11 +174,13 @@ def test_calls_of_many_threads_go_on_side_by_side() -> None:
 def test_optional_verbs_are_those_of_the_provider() -> None:
     """What asks whether a service has a verb gets the provider's answer, guarded or not."""
     plain, able = SteadyKeyService([_Scripted()], Endurance()), SteadyKeyService([_Able()], Endurance())
-    for verb in (AccessDecider, CredentialBearer, Rotating):
-        assert not isinstance(plain, verb)
-        assert isinstance(able, verb)
-    assert isinstance(able, CredentialBearer) and able.credential_identity() == b"me"
-    assert isinstance(able, Rotating) and able.rotate("pii").versions == 2
+    verbs: tuple[OptionalVerb, ...] = ("may", "credential_identity", "rotate")
+    assert [(plain.offers(verb), able.offers(verb)) for verb in verbs] == [(False, True)] * 3
+    assert (plain.may(["pii"]), plain.credential_identity()) == ({}, b"")
+    with pytest.raises(ConfigError, match=r"\(_Scripted\) has no 'rotate', which was asked of key 'pii'"):
+        plain.rotate("pii")
+    assert able.credential_identity() == b"me"
+    assert able.rotate("pii").versions == 2
 
 
 def test_provider_that_retries_itself_is_asked_once() -> None:

@@ -60,7 +60,7 @@ def test_rewrapped_file_is_under_the_other_key_alone(bench: Bench) -> None:
     """The master key that wrapped before is not needed any more, and the rows are those of the source."""
     order = encrypted(bench)
     assert rewrite(bench, order).error is None
-    bench.service.delete_key("pii")  # type: ignore[attr-defined]  # a local key service has it
+    bench.service.delete_key("pii")
     work._worker.cache_clear()
     assert verify_file(order.target, retrieve_key=retrieve(bench)).authenticated == "all"
     plain = rewrite(bench, FileOrder(order.target, str(bench.folder / "plain"), "decrypt", None, None, GCM))
@@ -133,7 +133,7 @@ def dark(bench: Bench) -> FileOrder:
     encrypted(bench, "theirs.parquet", id="pii", ssn="other")
     order = encrypted(bench, id="pii", ssn="other")
     assert order.encryption is not None
-    bench.service.delete_key("other")  # type: ignore[attr-defined]  # a local key service has it
+    bench.service.delete_key("other")
     work._worker.cache_clear()
     asked = replace(order.encryption, columns={("id",): "moved"})
     return replace(order, encryption=asked, dark={("ssn",): "other"})
@@ -278,7 +278,7 @@ def beside(bench: Bench) -> FileOrder:
     order = encrypted(bench, id="pii", ssn="other")
     put_beside(Path(order.source), retrieve(bench))
     assert order.encryption is not None
-    bench.service.delete_key("other")  # type: ignore[attr-defined]  # a local key service has it
+    bench.service.delete_key("other")
     work._worker.cache_clear()
     asked = replace(order.encryption, columns={("id",): "moved"})
     return replace(order, encryption=asked, dark={("ssn",): "other"})

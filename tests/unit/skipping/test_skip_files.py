@@ -14,6 +14,7 @@ from sparkcrypt.bridge.operations import Operations
 from sparkcrypt.errors import BridgeError
 from sparkcrypt.keys.access_decisions import KeyDecisions
 from sparkcrypt.keys.opened import OpenedKeyService
+from sparkcrypt.keys.service import DelegatingKeyService, KeyService
 from sparkcrypt.skipping.query.opened_stores import OpenedStores
 from sparkcrypt.skipping.query.skip_files import skip_files
 from tests.unit.skipping.keys import Keys
@@ -64,14 +65,13 @@ def test_without_a_store_nothing_is_skipped(table: Table, more: dict[str, Any], 
 def test_key_service_that_needs_a_key_is_asked_with_one(table: Table) -> None:
     """Where nothing tells a right beforehand, the key metadata of files do; until then nothing is skipped."""
     service = OpenedKeyService(policy(table).key_service)
-    wrapped = service.service
 
-    class Unwrapping:
+    class Unwrapping(DelegatingKeyService):
         """A key service that says nothing of rights."""
 
-        unwrap = wrapped.unwrap
+        may = KeyService.may
 
-    service.decisions = KeyDecisions(Unwrapping())
+    service.decisions = KeyDecisions(Unwrapping(service.service))
     stores, asked = OpenedStores(), request(table, ["=", "id", 15])
     first = skip_files(asked, service, stores)
     assert (first["skipped"], first["undecided"]) == ([], ["pii"])
