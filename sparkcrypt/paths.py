@@ -7,10 +7,14 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
 from typing import Generic, TypeAlias, TypeVar
 from urllib.parse import unquote
 
+from sparkcrypt.errors import ConfigError
+
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)?", re.DOTALL)
+_THIS_MACHINE = ("", "localhost")
 _SAME_STORE = {"s3": "s3a", "s3n": "s3a", "abfss": "abfs", "wasbs": "wasb"}
 _DEFAULT_PORTS = {"hdfs": ":8020", "webhdfs": ":9870", "swebhdfs": ":9871"}
 _NOT_NORMAL = re.compile(r"//|/\.{1,2}(?=/|$)|^\.{1,2}(?=/|$)|/$", re.DOTALL)
@@ -107,6 +111,47 @@ class PlaceIndex(Generic[T]):
                 return
             if path != outer:
                 yield from (pair for pair in self._by_path[path[:-1]] if place.is_alike(pair[0]))
+
+
+def is_uri(text: str) -> bool:
+    """Return whether a text is a URI with a path, and not a path such as ``day=10:00/file``."""
+    return split_path(text)[0] is not None and ":/" in text
+
+
+def is_local(text: str) -> bool:
+    """Return whether what people give as a path or URI can be opened without Spark."""
+    return text[:5].lower() == "file:" or not is_uri(text)
+
+
+def local_path(text: str) -> str:
+    """Return the local path of a path, or of a ``file:`` URI as people write it: percent escapes are resolved.
+
+    Raises:
+        ConfigError: the URI names another machine.
+    """
+    if text[:5].lower() != "file:":
+        return text
+    authority = text[7:].partition("/")[0] if text[5:7] == "//" else ""
+    if authority.lower() not in _THIS_MACHINE:
+        raise ConfigError(f"{text}: is on {authority!r}; allowed: a path, or file:/path, of this machine")
+    return unquote(hadoop_local_path(text) or text[5:])
+
+
+def hadoop_local_path(text: str) -> str | None:
+    """Return the local path that Hadoop's text of a path names, with nothing unescaped; None if it is not absolute.
+
+    A path on another file system or machine has none either.
+    """
+    match = _URI.fullmatch(text)
+    if match is None:
+        return text if text.startswith("/") else None
+    is_here = match[1].lower() == "file" and (match[2] or "").lower() in _THIS_MACHINE
+    return f"/{match[3].lstrip('/')}" if is_here and match[3] else None
+
+
+def full_path(text: str) -> str:
+    """Return a local path as absolute, as locations in policies are; URIs are unchanged."""
+    return text if is_uri(text) or text.startswith("file:") else str(FilePath(text).absolute())
 
 
 def comparable_path(path: str) -> str:

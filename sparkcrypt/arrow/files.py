@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path as FilePath
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.files.listing import list_files, refuse_formats_above
 from sparkcrypt.files.open_places import Settings
-from sparkcrypt.paths import Partition, partition_values, split_path, trailing_partition
+from sparkcrypt.paths import Partition, full_path, partition_values, trailing_partition
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
@@ -72,7 +71,7 @@ def find_files(folders: Sequence[str], settings: Settings) -> tuple[DataFile, ..
         VerificationError: a file is a symbolic link.
     """
     found: list[DataFile] = []
-    absolute = [_make_absolute(folder) for folder in folders]
+    absolute = [full_path(folder) for folder in folders]
     refuse_formats_above(absolute, settings)
     for folder in absolute:
         listed = list_files(folder, settings)
@@ -148,12 +147,6 @@ _TYPES: tuple[tuple[pa.DataType, Callable[[str], Any]], ...] = (
     (pa.float64(), _double),
     (pa.date32(), _date),
 )
-
-
-def _make_absolute(folder: str) -> str:
-    """Return an absolute path or URI, which can be compared with locations in policies."""
-    scheme, _, _ = split_path(folder)
-    return folder if scheme is not None else str(FilePath(folder).absolute())
 
 
 def table_folder(file: DataFile) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +22,7 @@ from sparkcrypt.files.webhdfs.name_nodes import (
     name_nodes,
     user_of,
 )
+from sparkcrypt.paths import hadoop_local_path, is_uri
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -34,7 +34,6 @@ Settings: TypeAlias = Mapping[str, str]
 S3_OPTIONS = ("access.key", "secret.key", "session.token", "endpoint", "endpoint.region", "connection.ssl.enabled")
 """Properties below ``fs.s3a.``, and below ``fs.s3a.bucket.<bucket>.``, which takes precedence, as in Hadoop."""
 S3_BUCKETS = "fs.s3a.bucket."
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _ENDS = tuple(f".{option}" for option in S3_OPTIONS)
 WEB_HDFS = {"webhdfs": "http", "swebhdfs": "https"}
 UNREACHABLE_SECONDS = 60.0
@@ -100,11 +99,14 @@ def place(path: str, settings: Settings) -> Place:
     Raises:
         ConfigError: no file system is known for its scheme, its library is not installed, or it cannot be reached.
     """
-    if _URI.match(path) is None:  # such as day=10:00/file
+    if not is_uri(path):  # such as day=10:00/file
         return path
     scheme, _, rest = path.partition(":")
-    if scheme == "file":
-        return "/" + rest.lstrip("/")
+    if scheme.lower() == "file":
+        local = hadoop_local_path(path)
+        if local is None:
+            raise ConfigError(f"{path}: is on another machine; allowed: a path, or file:/path, of this machine")
+        return local
     authority, _, below = rest.removeprefix("//").partition("/")
     opened, root = _open_file_system(scheme, authority, tuple(sorted(settings.items())))
     return opened, f"{root}/{below}"

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from sparkcrypt.errors import FormatError, show
 from sparkcrypt.keys.ids import key_digest
+from sparkcrypt.paths import hadoop_local_path
 from sparkcrypt.regular_files import read_regular
 
 Absence: TypeAlias = Literal["shredded", "missing"]
@@ -20,7 +21,6 @@ Absence: TypeAlias = Literal["shredded", "missing"]
 TOMBSTONE_VERSION = 1
 _MOST_BYTES = 65_536
 _TIME = re.compile(r"[0-9T:.+Z-]{10,40}")
-_LOCAL = re.compile(r"(?:file:(?://)?)?(/.*)", re.DOTALL)
 
 
 def tombstone_name(digest: str) -> str:
@@ -45,11 +45,11 @@ def describe_tombstone(run_state: str, key_id: str) -> str | None:
         run_state: the state directory, as the policy names it.
         key_id: the master key.
     """
-    place = _LOCAL.fullmatch(run_state)
+    place = hadoop_local_path(run_state)
     if place is None:
         return None
     try:
-        record = json.loads(read_regular(Path(place[1], tombstone_name(key_digest(key_id))), _MOST_BYTES))
+        record = json.loads(read_regular(Path(place, tombstone_name(key_digest(key_id))), _MOST_BYTES))
         time, reason = str(record["time"]), str(record["reason"])
     except (OSError, FormatError, ValueError, KeyError, TypeError):
         return None

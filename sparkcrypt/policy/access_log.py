@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from sparkcrypt.errors import show
+from sparkcrypt.errors import ConfigError, show
+from sparkcrypt.paths import is_local, local_path
 from sparkcrypt.policy.section import Section
-
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +44,19 @@ def access_log_of(root: Section, resolve: Callable[[str], str]) -> AccessLogRule
     if not text:
         return None
     located = resolve(text)
-    scheme = _SCHEME.match(located)
-    if scheme and scheme[1].lower() != "file":
+    if not is_local(located):
         section.problem(
             "location",
-            f"{show(located)} is on {scheme[1]}, and each reader appends to files of its own, which takes a file "
-            "system of the machine; allowed: a path or a file: URI, on a local disk or one that is mounted",
+            f"{show(located)} is on {located.partition(':')[0]}, and each reader appends to files of its own, which "
+            "takes a file system of the machine; allowed: a path or a file: URI, on a local disk or one that is "
+            "mounted",
         )
-    path = unquote(urlsplit(located).path) if scheme else located
+        return None
+    try:
+        path = local_path(located)
+    except ConfigError as error:
+        section.problem("location", str(error))
+        return None
     if not path.startswith("/"):
         section.problem(
             "location", f"{show(located)} is no absolute path here; allowed: a path such as /var/log/access"

@@ -8,11 +8,11 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import yaml
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.paths import is_local, is_uri, local_path
 from sparkcrypt.policy.build import policy_from_document, rules_from_document
 from sparkcrypt.policy.key_retention import shows_end
 from sparkcrypt.policy.model import Policy, TableRule
@@ -22,7 +22,6 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 20
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _DECIMAL = re.compile(r"[-+]?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?")
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def load_policy(path: str | os.PathLike[str], *, principal: str | None = None) -> Policy:
@@ -39,10 +38,9 @@ def load_policy(path: str | os.PathLike[str], *, principal: str | None = None) -
             path.
     """
     text = os.fspath(path)
-    if text.startswith("file:"):
-        text = unquote(urlsplit(text).path)
-    elif "://" in text:
+    if not is_local(text):
         raise ConfigError(f"policy {text}: this command reads local files only; allowed: a path, or a file: URI")
+    text = local_path(text)
     try:
         with Path(text).open("rb") as stream:
             content = stream.read(MAX_BYTES + 1).decode("utf-8")
@@ -122,9 +120,9 @@ def _parse_yaml(text: str, where: str) -> tuple[Any, _Reader]:
 
 def _make_absolute(relative: str, base: str) -> str:
     """Make a path of the policy absolute; URIs are unchanged, and a base that is a URI gives a URI."""
-    if _URI.match(relative) or relative.startswith("/"):
+    if is_uri(relative) or relative.startswith("/"):
         return relative
-    if "://" in base:
+    if is_uri(base):
         return f"{base.rstrip('/')}/{relative}"
     return os.path.normpath(Path(base) / relative)
 

@@ -144,7 +144,7 @@ def test_material_is_found_through_hadoop(lake: Lake, monkeypatch: pytest.Monkey
     """On file systems that only Hadoop reaches, the driver reads the material by it, and says where there is none."""
     policy, _ = beside(lake, CREATE["managed"])
     files, file = HadoopFiles(lake.spark), data_files(lake.path("t"))[0]
-    monkeypatch.setattr("sparkcrypt.spark.files.hadoop.local_path", lambda path: None)
+    monkeypatch.setattr("sparkcrypt.spark.files.hadoop.hadoop_local_path", lambda path: None)
     with files.open(file.as_uri()) as stream:
         assert inspect_file(stream, retrieve_key=retriever(policy)).external_material
     material_file(file).unlink()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
-from sparkcrypt.cli.frame.named_files import full_path, policy_keys
+from sparkcrypt.cli.frame.command_context import Workplace
+from sparkcrypt.cli.frame.named_files import policy_keys
 from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.files.open_places import WEB_HDFS
@@ -16,7 +15,7 @@ from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.state.mac import MasterKeys
-from sparkcrypt.paths import is_within, split_path
+from sparkcrypt.paths import full_path, is_local, is_within, local_path, split_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.store_generation import StoreGeneration, data_folder_id
 from sparkcrypt.skipping.keep.columns import find_uuid
@@ -172,4 +171,4 @@ def _checker(policy: Policy) -> Callable[[str, FileSummary], None]:
 
 
 def _make_absolute(uri: str) -> str:
-    return str(Path(local_path(uri)).absolute()) if is_local(uri) else uri.rstrip("/")
+    return full_path(local_path(uri)) if is_local(uri) else uri.rstrip("/")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from sparkcrypt import names
-from sparkcrypt.cli.frame.named_files import full_path, policy_keys, refuse_foreign_key
+from sparkcrypt.cli.frame.named_files import policy_keys, refuse_foreign_key
 from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity, identity_of_write
 from sparkcrypt.errors import ConfigError, PlanError
@@ -19,7 +19,7 @@ from sparkcrypt.files.source import naming
 from sparkcrypt.keys.datakeys import DataKeyMaker, WrappedKek
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.paths import partition_values, trailing_partition
+from sparkcrypt.paths import full_path, partition_values, trailing_partition
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.policy.template import KeyTemplate
 from sparkcrypt.schema import Path, join_dotted, split_dotted

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from sparkcrypt.cli.frame.options import Launch
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.ledger.state.store import StateStore, open_state_store
+from sparkcrypt.paths import is_local, local_path
 from sparkcrypt.policy.load import find_user, load_policy, policy_from_text, rules_from_text
 from sparkcrypt.policy.model import Policy, TableRule
 from sparkcrypt.schema import Schema
@@ -22,8 +21,6 @@ from sparkcrypt.tags.avro import read_avro_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class Workplace:
@@ -81,7 +78,7 @@ class Workplace:
             ConfigError: it cannot be read or is neither.
         """
         text = _local_text(uri) if is_local(uri) else self._text(uri, "rules")
-        base = str(local_path(uri).absolute().parent) if is_local(uri) else uri.rpartition("/")[0]
+        base = str(Path(local_path(uri)).absolute().parent) if is_local(uri) else uri.rpartition("/")[0]
         return rules_from_text(text, where=uri, base=base)
 
     def avro(self, uri: str) -> Schema:
@@ -91,7 +88,7 @@ class Workplace:
             PlanError: it cannot be read or is not an Avro record.
         """
         if is_local(uri):
-            return read_avro_file(local_path(uri))
+            return read_avro_file(Path(local_path(uri)))
         from sparkcrypt.spark.tables.tagging import read_avro
 
         return read_avro(self.spark, uri)
@@ -116,7 +113,7 @@ class Workplace:
             ConfigError: it cannot be written.
         """
         if is_local(uri):
-            _replace(local_path(uri), text)
+            _replace(Path(local_path(uri)), text)
             return
         from sparkcrypt.spark.files.hadoop import HadoopFiles
 
@@ -136,19 +133,9 @@ class Workplace:
             raise ConfigError(f"{what} {uri}: is not UTF-8 text") from error
 
 
-def is_local(uri: str) -> bool:
-    """Tell whether a path or URI can be opened without Spark."""
-    return uri.startswith("file:") or _URI.match(uri) is None
-
-
-def local_path(uri: str) -> Path:
-    """Return the path of a local path or ``file:`` URI."""
-    return Path(unquote(urlsplit(uri).path)) if uri.startswith("file:") else Path(uri)
-
-
 def _local_text(uri: str) -> str:
     try:
-        return local_path(uri).read_text(encoding="utf-8")
+        return Path(local_path(uri)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"{uri}: cannot be read ({reason}); name a file of rules") from error
@@ -162,7 +149,7 @@ def check_writable(uri: str | None, option: str = "--report") -> None:
     """
     if uri is None or not is_local(uri):
         return
-    folder = local_path(uri).absolute().parent
+    folder = Path(local_path(uri)).absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ConfigError(
             f"{option} {uri}: the folder {folder} is not there or may not be written to; name a folder that is"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sparkcrypt.cli.frame.command_context import Workplace, is_local, local_path
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.output import say
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, VerificationError, show
 from sparkcrypt.files.beside_data import Beside, Entry, find_beside, find_empty, tell_format, topmost_hidden
@@ -16,7 +16,7 @@ from sparkcrypt.files.listing import refused_link
 from sparkcrypt.files.parquet import KeyRequest, RetrieveKey
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.opened import open_data_keys
-from sparkcrypt.paths import is_hidden
+from sparkcrypt.paths import is_hidden, is_local, local_path
 from sparkcrypt.policy.model import Policy, allowed_key_ids
 from sparkcrypt.regular_files import open_regular
 
@@ -44,11 +44,6 @@ def named_files(workplace: Workplace, paths: tuple[str, ...]) -> list[NamedFile]
             raise ConfigError(f"{path}: holds no data files; name a data file, or a folder of them")
         found.extend(here)
     return found
-
-
-def full_path(path: str) -> str:
-    """Return a local path as absolute, since the names of its folders contain the partition; URIs are unchanged."""
-    return str(Path(path).absolute()) if is_local(path) and not path.startswith("file:") else path
 
 
 def policy_keys(policy: Policy, *, any_key: bool = False) -> RetrieveKey:
@@ -87,7 +82,7 @@ def refuse_foreign_key(policy: Policy, key_id: str) -> None:
 
 
 def _list_local(path: str) -> Iterator[NamedFile]:
-    place = local_path(path)
+    place = Path(local_path(path))
     if not place.exists():
         raise ConfigError(f"{path}: is not there; name a data file, or a folder of them")
     if not place.is_dir():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from sparkcrypt.cli.frame.command import Command
-from sparkcrypt.cli.frame.command_context import Workplace, local_path
+from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import (
     PARALLELISM,
     Launch,
@@ -26,6 +27,7 @@ from sparkcrypt.cli.frame.options import (
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.pass_text import actions_text, estimate_text, pass_text
 from sparkcrypt.errors import PlanError
+from sparkcrypt.paths import local_path
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.run_report import KEY_NOT_KNOWN, WRITTEN_IN_CLEAR, describe_missing_keys, describe_untagged
@@ -180,7 +182,7 @@ def _leave_out_columns(schema: Schema | None, names: tuple[str, ...]) -> Schema:
 
 def _read(file: str) -> str:
     try:
-        return local_path(file).read_text(encoding="utf-8")
+        return Path(local_path(file)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise PlanError(

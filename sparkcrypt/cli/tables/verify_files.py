@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.named_files import NamedFile, full_path, named_files, policy_keys
+from sparkcrypt.cli.frame.named_files import NamedFile, named_files, policy_keys
 from sparkcrypt.decide.claims import check_claims
 from sparkcrypt.decide.identity import check_orc_identity
 from sparkcrypt.errors import FormatError, KeyNotFoundError, SparkcryptError, VerificationError
@@ -17,6 +17,7 @@ from sparkcrypt.files.footers import read_facts
 from sparkcrypt.files.orc import inspect_orc, is_orc, verify_orc
 from sparkcrypt.files.parquet import RetrieveKey, read_footer, verify_file
 from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys
+from sparkcrypt.paths import full_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.dark import find_dark
 from sparkcrypt.schema import Path, join_dotted

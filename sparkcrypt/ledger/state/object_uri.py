@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.paths import Place, comparable_path
 
 Provider = Literal["s3", "gcs", "azure"]
 
@@ -97,4 +97,5 @@ def lies_inside(uri: str, folder: str) -> bool:
     inner, outer = object_place(uri), object_place(folder)
     if inner is not None and outer is not None:
         return outer.holds(inner)
-    return (comparable_path(uri) + "/").startswith(comparable_path(folder) + "/")
+    below, above = (Place.of(comparable_path(text)).without_links() for text in (uri, folder))
+    return below.is_within(above)

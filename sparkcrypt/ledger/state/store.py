@@ -11,7 +11,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,10 +18,10 @@ from typing import Any, Protocol
 
 from sparkcrypt.durable import sync_folder
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError, show
+from sparkcrypt.paths import hadoop_local_path
 from sparkcrypt.policy.key_service import canonical_json
 from sparkcrypt.regular_files import read_regular
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 MOST_BYTES = 256 * 1024 * 1024
 """The size of a record that names some hundred thousand files of one unit; larger ones are neither written nor read."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -201,14 +200,10 @@ def open_state_store(uri: str) -> StateStore:
     Raises:
         ConfigError: the scheme is another, or empty, and has no conditional create here.
     """
-    match = _SCHEME.fullmatch(uri)
-    if match is None and uri:
-        return LocalStateStore(uri)
-    scheme, rest = match.groups() if match else ("", "")
-    if scheme.lower() == "file":
-        authority, slash, below = rest[2:].partition("/") if rest.startswith("//") else ("", rest[:1], rest[1:])
-        if slash == "/" and authority in ("", "localhost"):
-            return LocalStateStore(f"/{below}")
+    local = hadoop_local_path(uri)
+    scheme, colon, _ = uri.partition(":")
+    if local is not None or (uri and not colon):
+        return LocalStateStore(local or uri)
     raise ConfigError(
         f"run_state {uri!r}: {f'scheme {scheme!r} has' if scheme else 'it has'} no conditional create that this knows, "
         "so two runs could not be kept apart; allowed: an absolute path, file:/path, and with a Spark session hdfs:, "

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.files.small_files import Beside
-from sparkcrypt.paths import is_hidden
+from sparkcrypt.paths import hadoop_local_path, is_hidden
 from sparkcrypt.regular_files import open_regular
-from sparkcrypt.spark.files.status import Access, FileStatus, local_path, read_local_access
+from sparkcrypt.spark.files.status import Access, FileStatus, read_local_access
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, hadoop_conf, jvm, read_java_error
 
 _RENAMES_AT_ONCE = frozenset({"file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss", "ofs", "o3fs"})
@@ -62,7 +62,8 @@ class HadoopFiles:
 
     def exists(self, path: str) -> bool:
         """Tell whether a file or folder exists."""
-        local = local_path(path) if path.startswith("file:") else None  # without a scheme it is on the default system
+        # A path without a scheme is on the default system.
+        local = hadoop_local_path(path) if path.startswith("file:") else None
         if local is not None:
             try:
                 return Path(local).exists()
@@ -94,7 +95,7 @@ class HadoopFiles:
 
     def names(self, path: str) -> tuple[str, ...]:
         """Return the names of the direct children of a folder, including hidden ones."""
-        local = local_path(path)
+        local = hadoop_local_path(path)
         if local is None:
             return tuple(child.name for child in self.children(path))
         try:
@@ -155,7 +156,7 @@ class HadoopFiles:
 
         On HDFS it is what the cluster has left, without regard to replication.
         """
-        local = local_path(path) if path.startswith("file:") else None
+        local = hadoop_local_path(path) if path.startswith("file:") else None
         if local is not None:
             there = next(folder for folder in (Path(local), *Path(local).parents) if folder.exists())
             try:
@@ -255,7 +256,7 @@ class HadoopFiles:
 
     def open(self, path: str) -> io.BufferedReader:
         """Open a file for reading, with seek."""
-        local = local_path(path)
+        local = hadoop_local_path(path)
         if local is not None:  # a hundred times faster without the JVM
             return open_regular(local, follow_link=True)
         system, where = self.locate(path)
@@ -273,7 +274,7 @@ class HadoopFiles:
 
     def access(self, path: str) -> Access:
         """Return the access rights of a file or folder."""
-        local = local_path(path)
+        local = hadoop_local_path(path)
         if local is not None:  # Hadoop does not read the ACLs of a local file system
             return read_local_access(local)
         system, where = self.locate(path)
@@ -320,7 +321,7 @@ class HadoopFiles:
 
 def _rename_local(source: str, target: str) -> None:
     """Rename a local file or folder by rename(2); the checksum that Hadoop keeps beside a file goes with it."""
-    before, after = Path(local_path(source) or source), Path(local_path(target) or target)
+    before, after = Path(hadoop_local_path(source) or source), Path(hadoop_local_path(target) or target)
     try:
         before.rename(after)
         checksum = before.with_name(f".{before.name}.crc")

@@ -12,8 +12,7 @@ from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.files.beside_data import Beside, Entry, find_beside, find_empty
 from sparkcrypt.files.listing import refused_link
 from sparkcrypt.names import FOLDER_LISTING_CLASS
-from sparkcrypt.paths import is_hidden
-from sparkcrypt.spark.files.status import local_path
+from sparkcrypt.paths import hadoop_local_path, is_hidden
 
 if TYPE_CHECKING:
     from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -67,7 +66,7 @@ def list_contents(files: HadoopFiles, folder: str) -> Contents:
         StorageError: it cannot be listed.
         VerificationError: a data file, or a folder of them, is a symbolic link.
     """
-    local = local_path(folder)
+    local = hadoop_local_path(folder)
     root = folder.rstrip("/") if local is None else f"file:{local}".rstrip("/")
     found = sorted(_list(files, root), key=lambda entry: entry.path)
     start = len(root) + 1
@@ -78,7 +77,7 @@ def list_contents(files: HadoopFiles, folder: str) -> Contents:
 
 def _list(files: HadoopFiles, folder: str) -> Iterator[DataFile]:
     """Yield each data file, and the topmost of each hidden file or folder."""
-    local = local_path(folder)
+    local = hadoop_local_path(folder)
     if local is not None:
         try:
             yield from _list_local(local or "/")

@@ -49,12 +49,6 @@ class Access:
                 yield f"{what} {was or 'none'} became {now or 'none'}"
 
 
-def local_path(path: str) -> str | None:
-    """Return the local path that Python opens; None for a path on another file system."""
-    local = path.removeprefix("file://").removeprefix("file:")
-    return local if local.startswith("/") else None
-
-
 def read_local_access(path: str) -> Access:
     """Return the access rights of a local file or folder, given its local path."""
     try:

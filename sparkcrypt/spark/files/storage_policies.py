@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.paths import hadoop_local_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.status import local_path
 
 _HDFS = "org.apache.hadoop.hdfs.DistributedFileSystem"
 _REPLICATION = "REPLICATION"
@@ -90,7 +90,7 @@ def _zone(storage: Storage) -> str:
 
 def _on_hdfs(files: HadoopFiles, path: str) -> tuple[Any, Any]:
     """Return HDFS's file system and the path of the nearest existing folder; None, None on other file systems."""
-    if local_path(path) is not None:
+    if hadoop_local_path(path) is not None:
         return None, None
     system, where = files.locate(path)
     while not files.call("look for", path, partial(system.exists, where)):

@@ -543,6 +543,9 @@ def test_dots_do_not_lead_out_of_the_root() -> None:
         ("az://c/t/s", "abfss://c@acc.dfs.core.windows.net/t", True),
         ("abfs://c@other.dfs.core.windows.net/t/s", "abfss://c@acc.dfs.core.windows.net/t", False),
         ("/data/t/state", "file:///data/t", True),
+        ("hdfs:///data/t/state", "hdfs://nn:8020/data/t", True),
+        ("hdfs://nn/data/t/state", "hdfs://other/data/t", False),
+        ("/data/t/state", "hdfs://nn/data/t", False),
         ("s3a://lake/t/state", "file:///lake/t", False),
     ],
 )
@@ -552,6 +555,14 @@ def test_state_inside_a_table_is_known_by_any_scheme(
     """An overwrite of the table deletes what lies in its folder, however the policy spells it."""
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     assert lies_inside(uri, folder) is inside
+
+
+def test_state_inside_a_table_is_known_behind_a_link(tmp_path: Path) -> None:
+    """A link leads into the table's folder as well."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "t")
+    assert lies_inside(f"{tmp_path}/link/state", f"file:{tmp_path}/t")
+    assert lies_inside(f"file:{tmp_path}/t/state", f"file:{tmp_path}/link")
 
 
 def test_without_the_library_the_message_names_the_extra(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

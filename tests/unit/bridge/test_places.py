@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.paths import Place, PlaceIndex, comparable_path, is_within
+from sparkcrypt.errors import ConfigError
+from sparkcrypt.paths import Place, PlaceIndex, comparable_path, hadoop_local_path, is_local, is_within, local_path
 from tests.services.installed import ROOT, java_home, spark_home
 from tests.services.quick_java import QUICK
 
@@ -37,6 +38,32 @@ def test_alias(case: list[str]) -> None:
 def test_within(case: list[object]) -> None:
     """A place is within another of the same store, and within one that does not say its store."""
     assert is_within(str(case[0]), str(case[1])) is case[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "for_hadoop", "for_people"),
+    [
+        ("/a%20b/#c", "/a%20b/#c", "/a%20b/#c"),
+        ("file:/a%20b/#c?d", "/a%20b/#c?d", "/a b/#c?d"),
+        ("file:///a", "/a", "/a"),
+        ("file://localhost/a", "/a", "/a"),
+        ("FILE:/a", "/a", "/a"),
+        ("file:a", None, "a"),
+        ("a/day=10:00", None, "a/day=10:00"),
+        ("hdfs://n/a", None, None),
+        ("hdfs:/a", None, None),
+        ("file://other/a", None, ConfigError),
+    ],
+)
+def test_local_path(text: str, for_hadoop: str | None, for_people: str | type[Exception] | None) -> None:
+    """Text of Hadoop's is taken as it is, a URI that people give is unescaped; another machine's is neither."""
+    assert hadoop_local_path(text) == for_hadoop
+    assert is_local(text) is (for_people is not None)
+    if isinstance(for_people, str):
+        assert local_path(text) == for_people
+    elif for_people is not None:
+        with pytest.raises(for_people, match="is on 'other'; allowed: a path, or file:/path"):
+            local_path(text)
 
 
 @pytest.mark.slow

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.cli.frame.command_context import Workplace, check_writable, is_local
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.options import Launch
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.paths import is_local
 from sparkcrypt.spark.setup import command_session
 from sparkcrypt.spark.setup.command_session import require_pyspark, spark_session
 

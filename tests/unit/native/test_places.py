@@ -17,10 +17,16 @@ S3 = {
 }
 
 
-@pytest.mark.parametrize("path", ["/a b/c%20", "file:/a b/c%20", "file:///a b/c%20"])
+@pytest.mark.parametrize("path", ["/a b/c%20", "file:/a b/c%20", "file:///a b/c%20", "file://localhost/a b/c%20"])
 def test_local_paths(path: str) -> None:
     """They are what the system opens, with nothing unescaped."""
     assert place(path, {}) == "/a b/c%20"
+
+
+def test_a_file_of_another_machine_is_refused() -> None:
+    """Its path names another file here."""
+    with pytest.raises(ConfigError, match=r"^file://other/lake/f: is on another machine; allowed: "):
+        place("file://other/lake/f", {})
 
 
 def opened(uri: str, settings: dict[str, str]) -> tuple[Any, str]:
