@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
-from sparkcrypt.durable import sync_folder
+from sparkcrypt.durable import name_new, sync_folder
 from sparkcrypt.errors import ConfigError, UnsupportedFileError
 from sparkcrypt.files.access_rights import FileAccess, give_access, open_private
 from sparkcrypt.files.source import Input
@@ -30,7 +30,6 @@ S3_MOST_BYTES = 5 * 1024**3
 """The largest object that S3 copies in one request; there a finished file is given its name by a copy."""
 _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 _WAITING: ContextVar[set[str] | None] = ContextVar("folders that wait to be synced", default=None)
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class Output:
@@ -171,7 +170,10 @@ def _local(path: str, access: FileAccess | None) -> Iterator[Output]:
             if access is not None:
                 give_access(file.fileno(), access)
             os.fsync(file.fileno())
-        _name(partial, path)
+        try:
+            name_new(partial, path)
+        except FileExistsError:
+            _refuse_existing(True, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(partial)  # noqa: PTH108
@@ -201,21 +203,6 @@ def folders_synced_once() -> Iterator[None]:
         for folder in sorted(waiting):
             with contextlib.suppress(FileNotFoundError):  # the folder was removed, and so its files
                 sync_folder(folder)
-
-
-def _name(partial: str, path: str) -> None:
-    """Give a finished file its name; unlike a rename, a link never replaces a file made concurrently."""
-    try:
-        os.link(partial, path)
-    except FileExistsError:
-        _refuse_existing(True, path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        _refuse_existing(os.path.lexists(path), path)
-        os.rename(partial, path)  # noqa: PTH104
-    else:
-        os.unlink(partial)  # noqa: PTH108
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sparkcrypt.cli.frame.options import Launch
+from sparkcrypt.durable import replace_file
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.ledger.state.store import StateStore, open_state_store
 from sparkcrypt.paths import is_local, local_path
@@ -158,14 +158,6 @@ def check_writable(uri: str | None, option: str = "--report") -> None:
 
 def _replace(path: Path, text: str) -> None:
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(path, text.encode(), mode=0o644)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror}); name another file") from error

@@ -14,20 +14,18 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sparkcrypt.durable import sync_folder
+from sparkcrypt.durable import TEMPORARY, replace_file, sync_folder
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.keys.service import ABSENT_ADVICE
 
 MASTER_KEY_BYTES = 32
 _SUFFIX = ".json"
-_TEMPORARY = ".tmp"
 _LOCK = ".lock"
 _NAME_MAX = 255
 _READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -113,7 +111,7 @@ class KeyDirectory:
     def write(self, key: MasterKey) -> None:
         """Store a master key, replacing an earlier file, whole or not at all.  Call it while holding ``lock``."""
         with self._translate_errors(f"write key {key.key_id!r} to"):
-            self._write(file_name(key.key_id), json.dumps(encode_key(key), indent=1).encode())
+            replace_file(self.path / file_name(key.key_id), json.dumps(encode_key(key), indent=1).encode())
 
     def remove(self, key_id: str) -> None:
         """Remove a master key's file for good.  Call it while holding ``lock``.
@@ -143,23 +141,9 @@ class KeyDirectory:
         finally:
             os.close(descriptor)
 
-    def _write(self, name: str, content: bytes) -> None:
-        # mkstemp makes the file with mode 0600.
-        descriptor, temporary = tempfile.mkstemp(suffix=_TEMPORARY, prefix=".", dir=self.path)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            Path(temporary).replace(self.path / name)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        sync_folder(self.path)
-
     def _remove_leftovers(self) -> None:
         """Remove files that a killed writer left: they may contain key bytes, and no other writer has the lock."""
-        for leftover in self.path.glob(f".*{_TEMPORARY}"):
+        for leftover in self.path.glob(f".*{TEMPORARY}"):
             leftover.unlink(missing_ok=True)
 
     def _bytes(self, name: str, key_id: str) -> bytes:

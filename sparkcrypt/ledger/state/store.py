@@ -8,15 +8,13 @@ is exclusive and atomic.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from sparkcrypt.durable import sync_folder
+from sparkcrypt.durable import NO_LINKS, hidden_file, link_new, sync_folder
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError, show
 from sparkcrypt.paths import hadoop_local_path
 from sparkcrypt.policy.key_service import canonical_json
@@ -24,7 +22,6 @@ from sparkcrypt.regular_files import read_regular
 
 MOST_BYTES = 256 * 1024 * 1024
 """The size of a record that names some hundred thousand files of one unit; larger ones are neither written nor read."""
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class StateStore(Protocol):
@@ -82,15 +79,11 @@ class LocalStateStore:
             )
         with self._translate_errors(f"create {name}"):
             self._make_folder(target.parent)
-            temporary = target.parent / f".{uuid.uuid4().hex}.tmp"
-            try:
-                _write_synced(temporary, content)
+            with hidden_file(target, content) as temporary:
                 if not self._link(temporary, target):
                     return False
                 sync_folder(target.parent)
                 return True
-            finally:
-                temporary.unlink(missing_ok=True)
 
     def read(self, name: str) -> bytes | None:
         """Return a record's content; None if there is no such record.
@@ -154,12 +147,11 @@ class LocalStateStore:
 
     def _link(self, temporary: Path, target: Path) -> bool:
         try:
-            os.link(temporary, target)
+            link_new(temporary, target)
         except FileExistsError:
-            # NFS repeats a request whose answer was lost: the link that "exists" may be the one that was just created.
-            return temporary.stat().st_nlink > 1
+            return False
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINKS:
                 raise
             raise ConfigError(
                 f"state directory {self._root}: its file system has no hard links ({error.strerror}), so two runs "
@@ -238,14 +230,6 @@ def decode_record(name: str, content: bytes) -> dict[str, Any]:
             "copy of it"
         )
     return dict(body)
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
 
 
 def _raise_unless_gone(error: OSError) -> None:

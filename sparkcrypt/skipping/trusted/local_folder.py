@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from sparkcrypt.durable import sync_folder
+from sparkcrypt.durable import replace_file
 from sparkcrypt.errors import RunConflictError
 from sparkcrypt.files.parquet import Target
 from sparkcrypt.regular_files import open_descriptor, open_regular
@@ -52,18 +51,7 @@ class LocalFolder:
 
     def replace(self, name: str, content: bytes) -> None:
         """Replace a file atomically; the new one is written and synced before it gets the name."""
-        path = self.path / name
-        partial = path.with_name(f".{name}.{uuid.uuid4().hex}.partial")
-        try:
-            with partial.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
+        replace_file(self.path / name, content, mode=None)
 
     def delete(self, name: str) -> None:
         """Delete a file; do nothing if it does not exist."""
