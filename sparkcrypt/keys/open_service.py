@@ -14,8 +14,13 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.former_services import MovingKeyService, OpenedFormer
 from sparkcrypt.keys.service import DelegatingKeyService, KeyService
 from sparkcrypt.policy.former_services import split_former
-from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
-from sparkcrypt.policy.outage_options import endurance_of, replicas_of
+from sparkcrypt.policy.key_service import (
+    ENDURANCE_OPTIONS,
+    KEY_SERVICE_OPTIONS,
+    KeyServiceConfig,
+    endurance_of,
+    replicas_of,
+)
 
 ENTRY_POINT_GROUP = "sparkcrypt.key_services"
 KeyServiceFactory: TypeAlias = Callable[[KeyServiceConfig], KeyService]

@@ -35,10 +35,9 @@ def access_log_of(root: Section, resolve: Callable[[str], str]) -> AccessLogRule
         root: the policy's document.
         resolve: makes a relative path absolute.
     """
-    if "access_log" not in root.names():
-        root.raw("access_log", None)
+    section = root.optional("access_log")
+    if section is None:
         return None
-    section = root.section("access_log")
     text, required = section.text("location"), section.boolean("required", False)
     section.close()
     if not text:

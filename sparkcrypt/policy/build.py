@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections import Counter
@@ -10,11 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, PlanError, show
-from sparkcrypt.names import ALGORITHMS, FILE_FORMATS, Algorithm, FileFormat
+from sparkcrypt.names import ALGORITHMS, FILE_FORMATS, FileFormat
 from sparkcrypt.paths import Place, is_within, split_path
 from sparkcrypt.policy.access_log import access_log_of
-from sparkcrypt.policy.bucket_section import check_late_keys, create_keys_of, late_data_of, with_dates
-from sparkcrypt.policy.duration import duration_of, grace_of
 from sparkcrypt.policy.key_service_section import key_service_of
 from sparkcrypt.policy.model import (
     BUCKETING_MODES,
@@ -33,10 +30,12 @@ from sparkcrypt.policy.model import (
     TagRule,
     normalized_table,
 )
-from sparkcrypt.policy.section import KeyPath, Problems, Section, is_text
-from sparkcrypt.policy.template import KeyTemplate
+from sparkcrypt.policy.section import REQUIRED, KeyPath, Problems, Section, is_text, near_hint
+from sparkcrypt.policy.template import WRITTEN, KeyTemplate
 from sparkcrypt.schema import split_dotted
 
+_REFUSE = "refuse"
+_A_DAY = {WRITTEN: "2026-01-31"}
 _TEMPLATE = re.compile(r"\{\w+(:[^}]*)?\}")
 _NEXT = "name the place by which the catalog knows its tables"
 _NO_URI = "is no alias; allowed: a URI and the one that counts for it, such as hdfs://nn1.example.org:8020: hdfs://prod"
@@ -114,19 +113,19 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
         run_state=resolve(root.text("run_state", "state/") or "state/"),
         tags=_tags(root, problems),
         tables=_tables(root, problems, resolve),
-        algorithm_history=_algorithms(root),
+        algorithm_history=root.choices("algorithm_history", ALGORITHMS),
         audit_key=audit_key,
         audit_key_history=audit_key_history,
-        old_files_grace_seconds=grace_of(root),
+        old_files_grace_seconds=_old_files_grace(root),
         ask_for_access=root.text("ask_for_access", None),
-        safe_aggregates=safe_aggregates_of(root),
+        safe_aggregates=_safe_aggregates(root),
         index_location=index_location_of(root, resolve),
         sinks=root.choice("sinks", SINK_MODES, None),
         inherit=root.choice("inherit", INHERIT_MODES, None),
         bucketing=root.choice("bucketing", BUCKETING_MODES, None),
         access_log=access_log_of(root, resolve),
         declassify=declassify_of(root),
-        rotate_every_seconds=duration_of(root, "rotate_every"),
+        rotate_every_seconds=root.duration("rotate_every"),
         strict_projection=root.boolean("strict_projection", False),
         formats=_formats(root),
         aliases=aliases_of(root),
@@ -136,19 +135,11 @@ def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
     _check_footer_key(policy, footer)
     _check_audit_key(policy, problems)
     _check_templates(policy, problems)
-    check_late_keys(policy, problems)
+    _check_late_keys(policy, problems)
     _check_overlays(policy, problems)
     _check_places(policy, problems)
     check_declassify(policy, problems)
     return policy
-
-
-def _algorithms(root: Section) -> tuple[Algorithm, ...]:
-    values = root.texts("algorithm_history")
-    for value in values:
-        if value not in ALGORITHMS:
-            root.problem("algorithm_history", f"{show(value)} is not known; allowed: {', '.join(ALGORITHMS)}")
-    return tuple(entry for entry in ALGORITHMS if entry in values)
 
 
 def _formats(root: Section) -> tuple[FileFormat, ...]:
@@ -171,10 +162,9 @@ def _check_footer_key(policy: Policy, footer: Section) -> None:
 
 
 def _audit(root: Section) -> tuple[str | None, tuple[str, ...]]:
-    if "audit" not in root.names():
-        root.raw("audit", None)
+    audit = root.optional("audit")
+    if audit is None:
         return None, ()
-    audit = root.section("audit")
     key, history = audit.text("key"), audit.texts("history")
     audit.close()
     return key or None, history
@@ -240,9 +230,9 @@ def _tag(name: str, rule: object, problems: Problems) -> TagRule:
     history = section.texts("history")
     on_denied = section.choice("on_denied", ON_DENIED, None)
     sinks = section.choice("sinks", SINK_MODES, None)
-    retention, rotate_every = duration_of(section, "retention"), duration_of(section, "rotate_every")
+    retention, rotate_every = section.duration("retention"), section.duration("rotate_every")
     key = _key(section, history)
-    create_keys, late_data = create_keys_of(section, key, retention), late_data_of(section, key, retention)
+    create_keys, late_data = _create_keys(section, key, retention), _late_data(section, key, retention)
     section.close()
     return TagRule(name, key, retention, history, on_denied, sinks, rotate_every, create_keys, late_data)
 
@@ -264,7 +254,69 @@ def _key(section: Section, history: tuple[str, ...]) -> KeyTemplate | None:
     except ValueError as error:
         section.problem("key", str(error))
         return None
-    return with_dates(section, key)
+    return _with_dates(section, key)
+
+
+def _with_dates(section: Section, key: KeyTemplate) -> KeyTemplate:
+    """Return the key of a tag with the formats in which its partitions' dates are written."""
+    formats = section.section("dates", {})
+    dates: list[tuple[str, tuple[tuple[str, str], ...]]] = []
+    for name in sorted(formats.names()):
+        if isinstance(formats.raw(name), str):
+            dates.append((name, ((name, formats.text(name)),)))
+        else:
+            columns = formats.section(name)
+            dates.append((name, tuple((column, columns.text(column)) for column in sorted(columns.names()))))
+    try:
+        return KeyTemplate(key.text, tuple(dates))
+    except ValueError as error:
+        section.problem(
+            "dates", f"{error}; such as {{month: '%Y%m'}}, or {{day: {{year: '%Y', month: '%m', day: '%d'}}}}"
+        )
+        return key
+
+
+def _create_keys(section: Section, key: KeyTemplate | None, retention: int | None) -> bool:
+    """Return whether the first write into a bucket of a tag creates its key."""
+    create_keys = section.boolean("create_keys", False)
+    if create_keys and not _has_ends(key, retention):
+        section.problem(
+            "create_keys",
+            "a write makes the keys of a template with a date, such as contact-{day:%Y-%m}, of a tag with retention, "
+            "so that no shredded key comes back; make other keys with `sparkcrypt keys create`",
+        )
+    return create_keys
+
+
+def _late_data(section: Section, key: KeyTemplate | None, retention: int | None) -> KeyTemplate | None:
+    """Return the key of a tag's late data; None: they are refused."""
+    text = section.text("late_data", _REFUSE) or _REFUSE
+    if text == _REFUSE:
+        return None
+    if not _has_ends(key, retention):
+        section.problem(
+            "late_data",
+            "rows are late for a bucket of a template with a date, such as contact-{day:%Y-%m}, of a tag with "
+            "retention; give the tag both, or leave late_data out",
+        )
+    try:
+        late = KeyTemplate(text)
+    except ValueError as error:
+        section.problem("late_data", str(error))
+        return None
+    if text == PLAINTEXT:
+        section.problem("late_data", "late data are encrypted like others; allowed: refuse, or a key id")
+    elif late.columns not in ((), (WRITTEN,)) or (late.columns and not late.is_dated):
+        section.problem(
+            "late_data",
+            f"{text!r}: allowed: refuse, a key id, or one with the day of writing, such as late-{{{WRITTEN}:%Y-%m}}",
+        )
+    return late
+
+
+def _has_ends(key: KeyTemplate | None, retention: int | None) -> bool:
+    """Return whether buckets of a tag end: its key has a date, and its data have a retention."""
+    return retention is not None and key is not None and key.is_dated
 
 
 def _tables(root: Section, problems: Problems, resolve: Callable[[str], str]) -> tuple[TableRule, ...]:
@@ -322,6 +374,30 @@ def _check_templates(policy: Policy, problems: Problems) -> None:
                 )
 
 
+def _check_late_keys(policy: Policy, problems: Problems) -> None:
+    """Refuse keys of late data that other parts of the policy have or could have: they end by their own dates."""
+    fixed = dict.fromkeys((policy.footer_key, *policy.footer_key_history), "of the footer")
+    fixed |= dict.fromkeys(filter(None, (policy.audit_key, *policy.audit_key_history)), "of the audit")
+    fixed |= {rule.key.text: f"of tag {rule.name!r}" for rule in policy.tags if rule.key and not rule.key.columns}
+    fixed |= {key_id: f"in the history of tag {rule.name!r}" for rule in policy.tags for key_id in rule.history}
+    for rule in policy.tags:
+        late = rule.late_data
+        if late is None or late.columns not in ((), (WRITTEN,)):
+            continue
+        taken = [whose for key_id, whose in fixed.items() if late.matches(key_id)]
+        for other in policy.tags:
+            if other.key is not None and other.key.columns and other.key.matches(late.render(_A_DAY)):
+                taken.append(f"of a bucket of tag {other.name!r}")
+            if other.name != rule.name and other.late_data is not None and other.late_data.matches(late.render(_A_DAY)):
+                taken.append(f"of late data of tag {other.name!r}")
+        for whose in taken:
+            problems.add(
+                ("tags", rule.name, "late_data"),
+                f"{late.text!r} is a key, or could give one, {whose}; name one that nothing else has, such as "
+                f"{rule.name}-late-{{{WRITTEN}:%Y-%m}}",
+            )
+
+
 def _check_overlays(policy: Policy, problems: Problems) -> None:
     tag_names = [rule.name for rule in policy.tags]
     for table in policy.tables:
@@ -335,35 +411,34 @@ def _check_overlays(policy: Policy, problems: Problems) -> None:
                 problems.add(place, f"names no tag; allowed: {', '.join(tag_names) or 'none yet'}")
             for tag in tags:
                 if tag not in tag_names:
-                    near = difflib.get_close_matches(tag, tag_names, n=1)
-                    hint = f"did you mean {near[0]!r}? " if near else ""
+                    hint = near_hint(tag, tag_names)
                     allowed = ", ".join(tag_names) or "none yet"
                     problems.add(place, f"tag {show(tag)} is not defined under 'tags'; {hint}allowed: {allowed}")
 
 
-def safe_aggregates_of(root: Section) -> tuple[str, ...] | None:
+def _safe_aggregates(root: Section) -> tuple[str, ...] | None:
     """Return the aggregates whose results carry no tags, in the order of all of them; None if the policy names none."""
-    if "safe_aggregates" not in root.names():
-        root.raw("safe_aggregates", None)
+    if "safe_aggregates" in root.names():
+        return root.choices("safe_aggregates", SAFE_AGGREGATES, "is none that hides single values")
+    root.raw("safe_aggregates", None)
+    return None
+
+
+def _old_files_grace(root: Section) -> int | None:
+    """Return how long old files stay in place, in seconds, as a policy sets it; None if it does not."""
+    section = root.optional("old_files")
+    if section is None:
         return None
-    values = root.texts("safe_aggregates")
-    for value in values:
-        if value not in SAFE_AGGREGATES:
-            near = difflib.get_close_matches(value, SAFE_AGGREGATES, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            root.problem(
-                "safe_aggregates",
-                f"{show(value)} is none that hides single values; {hint}allowed: {', '.join(SAFE_AGGREGATES)}",
-            )
-    return tuple(entry for entry in SAFE_AGGREGATES if entry in values)
+    grace = section.duration("grace", REQUIRED, zero="0s moves old files out of reach right after each swap")
+    section.close()
+    return grace
 
 
 def declassify_of(root: Section) -> DeclassifyRule | None:
     """Return the rule on who may remove tags; None if the policy has none."""
-    if "declassify" not in root.names():
-        root.raw("declassify", None)
+    section = root.optional("declassify")
+    if section is None:
         return None
-    section = root.section("declassify")
     rule = DeclassifyRule(section.texts("principals"), section.texts("tags"))
     section.close()
     for name, values in (("principals", rule.principals), ("tags", rule.tags)):
@@ -394,10 +469,9 @@ def index_location_of(root: Section, resolve: Callable[[str], str]) -> str | Non
         root: the document; a location on a file system that is not allowed for stores is a problem.
         resolve: makes a relative path absolute.
     """
-    if "index" not in root.names():
-        root.raw("index", None)
+    index = root.optional("index")
+    if index is None:
         return None
-    index = root.section("index")
     location = index.text("location")
     index.close()
     if not location:

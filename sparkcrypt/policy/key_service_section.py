@@ -7,8 +7,13 @@ from collections.abc import Callable, Mapping
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.former_services import FORMER, KEYS, read_former
-from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
-from sparkcrypt.policy.outage_options import endurance_of, replicas_of
+from sparkcrypt.policy.key_service import (
+    ENDURANCE_OPTIONS,
+    KEY_SERVICE_OPTIONS,
+    KeyServiceConfig,
+    endurance_of,
+    replicas_of,
+)
 from sparkcrypt.policy.section import Problems, Section
 
 EPHEMERAL = "ephemeral"

@@ -10,13 +10,29 @@ from typing import Any, TypeVar
 from sparkcrypt.errors import show
 
 T = TypeVar("T")
+Name = TypeVar("Name", bound=str)
 KeyPath = tuple[str, ...]
 REQUIRED: Any = object()
+MAX_SECONDS = 36_500 * 86_400
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def is_text(value: object) -> bool:
     """Return whether a value is text that is not blank and that UTF-8 can encode."""
     return isinstance(value, str) and bool(value.strip()) and not re.search("[\ud800-\udfff]", value)
+
+
+def near_hint(text: str, allowed: Sequence[str]) -> str:
+    """Return a question that names the most similar of the allowed texts; empty if none is similar."""
+    near = difflib.get_close_matches(text, allowed, n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
+
+
+def seconds_of(value: object, number: str) -> int | None:
+    """Return a duration such as ``400d`` in seconds; None if the value is none, or is longer than a hundred years."""
+    match = re.fullmatch(rf"({number})([smhdw])", value, re.ASCII) if isinstance(value, str) else None
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else None
+    return seconds if seconds is not None and seconds <= MAX_SECONDS else None
 
 
 class Problems:
@@ -100,6 +116,42 @@ class Section:
         self.problem(name, f"is {show(value)}; allowed: a list of names, such as [pii, contact]")
         return ()
 
+    def choices(self, name: str, allowed: Sequence[Name], lack: str = "is not known") -> tuple[Name, ...]:
+        """Return those of the allowed texts that a list has, in the order of the allowed ones.
+
+        Args:
+            name: the key.
+            allowed: the texts that the list may have.
+            lack: what is said of another text.
+        """
+        values = self.texts(name)
+        for value in values:
+            if value not in allowed:
+                self.problem(name, f"{show(value)} {lack}; {near_hint(value, allowed)}allowed: {', '.join(allowed)}")
+        return tuple(entry for entry in allowed if entry in values)
+
+    def duration(self, name: str, default: Any = None, *, zero: str | None = None) -> int | None:
+        """Return a duration in seconds; None if it is not set, or invalid.
+
+        Args:
+            name: the key.
+            default: ``REQUIRED`` if it must be set.
+            zero: what no time at all means, if that is allowed.
+        """
+        value = self.raw(name, default)
+        seconds = seconds_of(value, "[1-9][0-9]{0,10}" if zero is None else "0|[1-9][0-9]{0,10}")
+        if seconds is None and name in self._values and (value is not None or default is REQUIRED):
+            example = "400d, up to 36500d" if zero is None else f"24h, up to 36500d; {zero}"
+            self.problem(name, f"is {show(value)}; allowed: a number and one of s, m, h, d, w, such as {example}")
+        return seconds
+
+    def optional(self, name: str) -> Section | None:
+        """Return a mapping below this one, or None if there is none."""
+        if name in self._values:
+            return self.section(name)
+        self._asked.append(name)
+        return None
+
     def section(self, name: str, default: Any = REQUIRED) -> Section:
         """Return a mapping below this one."""
         value = self.raw(name, default)
@@ -111,6 +163,5 @@ class Section:
         """Report every key that was not read, with the most similar one that was."""
         for name in self._values:
             if name not in self._asked:
-                near = difflib.get_close_matches(str(name), self._asked, n=1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
+                hint = near_hint(str(name), self._asked)
                 self.problem(str(name), f"is not a known key; {hint}allowed: {', '.join(sorted(set(self._asked)))}")

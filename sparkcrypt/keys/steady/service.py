@@ -15,7 +15,7 @@ from typing import TypeVar
 from sparkcrypt.errors import KeyServiceUnavailableError, SparkcryptError
 from sparkcrypt.keys.service import DelegatingKeyService, KeyService
 from sparkcrypt.keys.steady.breaker import FAILURES, Breaker, RetryBudget
-from sparkcrypt.policy.outage_options import Endurance
+from sparkcrypt.policy.key_service import Endurance
 
 T = TypeVar("T")
 BACKOFF_SECONDS = 0.2

@@ -14,8 +14,7 @@ from sparkcrypt.keys.steady import breaker
 from sparkcrypt.keys.steady import service as steady
 from sparkcrypt.keys.steady.breaker import FAILURES, Breaker, RetryBudget
 from sparkcrypt.keys.steady.service import SteadyKeyService
-from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.policy.outage_options import Endurance, endurance_of, replicas_of
+from sparkcrypt.policy.key_service import Endurance, KeyServiceConfig, endurance_of, replicas_of
 
 KEY = b"k" * 16
 T = TypeVar("T")
