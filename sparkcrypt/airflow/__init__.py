@@ -10,6 +10,7 @@ try:
     from sparkcrypt.airflow.operators import (
         SparkcryptBackfillOperator,
         SparkcryptIndexOperator,
+        SparkcryptOperator,
         SparkcryptPlanOperator,
         SparkcryptRotateOperator,
         SparkcryptShredOperator,
@@ -28,6 +29,7 @@ __all__ = [
     "SparkcryptBackfillOperator",
     "SparkcryptDriftSensor",
     "SparkcryptIndexOperator",
+    "SparkcryptOperator",
     "SparkcryptPlanOperator",
     "SparkcryptRotateOperator",
     "SparkcryptShredOperator",

@@ -2,33 +2,112 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from airflow.exceptions import AirflowException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from sparkcrypt.airflow.job_arguments import JobArguments, list_indexing, list_rotation, list_shredding
-from sparkcrypt.airflow.reports import INDEX, KIND, SHRED, shorten_report
-from sparkcrypt.airflow.submission import ONE_ATTEMPT, submit_job
-from sparkcrypt.airflow.verdict import check_indexing, check_report, check_shredding, drifts, is_due
+from sparkcrypt.airflow.reports import INDEX, KIND, SHRED, find_report, new_report, shorten_report
+from sparkcrypt.airflow.verdict import judge_report
+
+ONE_ATTEMPT = {"spark.yarn.maxAppAttempts": "1"}
+"""YARN restarts a driver that ended with another exit code than 0, such as a plan's 2 for drift, but only Airflow
+should retry."""
+_OPTIONS = {"columns": "--column", "apply": "--yes", "dry_run": "--dry-run"}
 
 
-class _JobOperator(SparkSubmitOperator):
-    """An operator that submits its job once in each try; the operators below document the arguments."""
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """What an operator knows of a job.
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "policy", "options", "report_folder")
-    dry_run: bool
-    kind = KIND
+    Attributes:
+        kind: the kind of its report.
+        arguments: the arguments that it has, in the order of its command line.
+        one: the argument that must be one name.
+        reserved: options that the task sets itself, besides ``--report`` and ``--dry-run``.
+    """
+
+    kind: str
+    arguments: tuple[str, ...]
+    one: str | None = None
+    reserved: tuple[str, ...] = ()
+
+
+_COMMANDS = {
+    "backfill": _Command(KIND, ("table", "database", "path", "policy", "where", "changed", "dry_run")),
+    "rotate": _Command(KIND, ("key", "table", "database", "policy", "dry_run"), one="key"),
+    "shred": _Command(
+        SHRED,
+        ("table", "database", "key", "head", "policy", "apply", "reason"),
+        reserved=("--yes", "--reason"),
+    ),
+    "index": _Command(INDEX, ("table", "columns", "policy"), one="table", reserved=("--table", "--column", "--path")),
+}
+
+
+class SparkcryptOperator(SparkSubmitOperator):
+    """Submits a job once in each try, and succeeds or fails by its report, of which the XCom has the first entries.
+
+    A try resumes what an earlier one left unfinished, so retries are always safe.  Further arguments are those of
+    ``SparkSubmitOperator``: connection, deploy mode, memory, environment and so on.
+
+    Args:
+        command: ``backfill``, ``rotate``, ``shred`` or ``index``; the operators below set it.
+        application: path or URI of the command's job: `jobs/backfill.py`, `jobs/rotate_keys.py`, `jobs/shred_keys.py`
+            or `jobs/index_table.py`. (templated)
+        policy: path or URI of the policy, as the driver opens it. (templated)
+        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
+            its own file there. (templated)
+        table: a table, a pattern such as ``sales.cust*``, or several; to index, one ``db.table``.  To rotate, none
+            means the tables that use the key by records in the state directory, and to shred every table there.
+            (templated)
+        database: a database, or several; not to index. (templated)
+        path: to backfill a bare folder instead, with ``--output`` or ``--exclusive`` among the options. (templated)
+        where: to backfill only these partitions: a predicate over partition columns. (templated; made for ``expand``)
+        changed: to leave out of a backfill tables whose tags, policy and files have not changed since the last pass.
+        key: the master key to rotate; to shred, only this key, such as a tenant's. (templated)
+        columns: to create or re-create a store with indexes of these columns, each ``COL`` or ``COL:KIND…``; none to
+            refresh the existing store. (templated)
+        apply: delete the keys that are due; this cannot be undone.
+        reason: the reason, for readers of the audit of keys; required with ``apply``, not allowed for a plan.
+            (templated)
+        head: to shred, the head of the audit of keys, as ``NUMBER:DIGEST``; ``none`` if no key was ever held or
+            shredded. (templated)
+        dry_run: report what a backfill or rotation would do, and change nothing.
+        options: further options of the job, such as ``["--max-duration", "4h"]``. (templated)
+        allow_incomplete: succeed although units, tables or keys could not be done; ``quarantined``, ``failed`` and
+            ``refused``, or ``keys``, ``kept``, ``left`` and ``not_scanned`` in the XCom name them, for a downstream
+            task to decide.
+        report_conn_id: the connection for reading reports from object storage.
+        xcom_items: maximum number of entries of each list in the XCom; the report has all.
+    """
+
+    template_fields: Sequence[str] = (
+        *(*SparkSubmitOperator.template_fields, "policy", "options", "report_folder", "table", "database", "path"),
+        *("where", "key", "columns", "reason", "head"),
+    )
     conf: dict[str, Any] | None
 
     def __init__(
         self,
         *,
+        command: str,
         application: str,
         policy: str,
         report_folder: str,
+        table: str | Sequence[str] | None = None,
+        database: str | Sequence[str] | None = None,
+        path: str | None = None,
+        where: str | None = None,
+        changed: bool = False,
+        key: str | None = None,
+        columns: Sequence[str] = (),
+        apply: bool = False,
+        reason: str | None = None,
+        head: str | None = None,
+        dry_run: bool = False,
         options: Sequence[str] = (),
         allow_incomplete: bool = False,
         report_conn_id: str | None = None,
@@ -37,13 +116,37 @@ class _JobOperator(SparkSubmitOperator):
     ) -> None:
         if "application_args" in kwargs:
             raise AirflowException("application_args are set by this operator; give options to add to them")
+        if command not in _COMMANDS:
+            raise AirflowException(f"there is no command {command!r}; allowed: {', '.join(_COMMANDS)}")
+        if command == "shred" and apply != (reason is not None):
+            raise AirflowException("apply and reason go together: give both to shred keys, and none to plan")
         super().__init__(application=application, **kwargs)
+        self.command = command
         self.policy = policy
         self.report_folder = report_folder
+        self.table = table
+        self.database = database
+        self.path = path
+        self.where = where
+        self.changed = changed
+        self.key = key
+        self.columns = columns
+        self.apply = apply
+        self.reason = reason
+        self.head = head
+        self.dry_run = dry_run
         self.options = options
         self.allow_incomplete = allow_incomplete
         self.report_conn_id = report_conn_id
         self.xcom_items = xcom_items
+        own = _COMMANDS[command].arguments
+        every = {name for known in _COMMANDS.values() for name in known.arguments}
+        shared = kwargs.get("default_args") or {}  # of tasks with other commands too
+        foreign = sorted(
+            name for name in every - {*own} if getattr(self, name) not in (None, False, (), shared.get(name))
+        )
+        if foreign:
+            raise AirflowException(f"{command} has no {', '.join(foreign)}; allowed: {', '.join(own)}")
         # A retry that reconnected to an earlier try's application would wait for a report of another name.  A new
         # submission resumes what an earlier try left unfinished, by its run's journal.
         self.durable = False
@@ -54,295 +157,142 @@ class _JobOperator(SparkSubmitOperator):
         Raises:
             AirflowException: the job failed, was incomplete, or wrote no report.
         """
-        arguments = self.list_job_arguments()
+        arguments = self.list_arguments()
+        uri = new_report(self.report_folder, context)
+        failure = self._submit([*arguments, "--report", uri], context)
+        report = find_report(uri, self.report_conn_id, (_COMMANDS[self.command].kind,))
+        if report is None:
+            why = (
+                f": {failure}"
+                if failure is not None
+                else (
+                    "; is report_folder on a file system that the driver writes and this worker reads, and does "
+                    "spark-submit wait for the application's end?"
+                )
+            )
+            raise AirflowException(f"the job ended and wrote no report to {uri}{why}") from failure
+        if failure is not None:
+            self.log.info("spark-submit ended with an error; the report tells what it means")
+        return self.judge(report, uri)
 
-        def submit(line: list[str]) -> None:
-            self.application_args = line
-            self.conf = {**ONE_ATTEMPT, **(self.conf or {})}
-            super(_JobOperator, self).execute(context)
-
-        done = submit_job(
-            submit, arguments, context, folder=self.report_folder, conn_id=self.report_conn_id, kind=self.kind
-        )
-        verdict = self.judge_report(done.report, done.uri)
-        self.log.info("%s; the whole report: %s", done.report["outcome"], done.uri)
-        return {**shorten_report(done.report, self.xcom_items), **verdict, "report": done.uri}
-
-    def list_job_arguments(self) -> list[str]:
-        """Return the job's command line, including ``--dry-run`` for a dry run."""
-        return [*self.list_arguments(), *(["--dry-run"] if self.dry_run else [])]
-
-    def judge_report(self, report: Mapping[str, Any], uri: str) -> dict[str, Any]:
-        """Check the report, and return the XCom's entries besides it.
+    def judge(self, report: dict[str, Any], uri: str) -> dict[str, Any]:
+        """Check a report, and return the XCom: the shortened report, what it means, and its URI.
 
         Raises:
             AirflowException: the job failed, or was incomplete.
         """
-        check_report(report, uri, dry_run=self.dry_run, allow_incomplete=self.allow_incomplete)
-        return {"drift": drifts(report)}
+        dry_run = self.dry_run or (self.command == "shred" and not self.apply)
+        verdict = judge_report(report, uri, dry_run=dry_run, allow_incomplete=self.allow_incomplete)
+        self.log.info("%s; the whole report: %s", report["outcome"], uri)
+        return {**shorten_report(report, self.xcom_items), **verdict, "report": uri}
 
-    @abstractmethod
     def list_arguments(self) -> list[str]:
-        """Return the job's command line, without ``--report`` and ``--dry-run``.
+        """Return the job's command line, without ``--report``.
 
         Raises:
-            AirflowException: the arguments are invalid or contradict each other.
+            AirflowException: the arguments, after templating, are invalid or contradict each other.
         """
+        command = _COMMANDS[self.command]
+        self._check_arguments(command)
+        line = {"shred": ["apply" if self.apply else "plan"]}.get(self.command, [])
+        line = ["create" if _list_names(self.columns) else "refresh"] if self.command == "index" else line
+        for name in command.arguments:
+            value, option = getattr(self, name), _OPTIONS.get(name, f"--{name}")
+            if isinstance(value, bool):
+                line += [option] if value else []
+            else:
+                line += [part for text in _list_names(value) for part in (option, text)]
+        return [*line, *(str(option) for option in self.options)]
+
+    def _check_arguments(self, command: _Command) -> None:
+        given = {str(option).partition("=")[0] for option in self.options}
+        own = {"--report", "--dry-run", *command.reserved} & given
+        if own:
+            raise AirflowException(f"options hold {', '.join(sorted(own))}, which the task sets itself; leave it out")
+        if command.one and not (isinstance(name := getattr(self, command.one), str) and name):
+            raise AirflowException(f"{command.one} is empty or a list; name one; after templating there may be none")
+        if self.command == "shred" and self.apply and not (self.reason or "").strip():
+            raise AirflowException("reason is empty; say why keys are shredded; after templating there may be none")
+        tables = [*_list_names(self.table), *_list_names(self.database)]
+        if self.command == "backfill" and (not self.path) == (not tables):
+            raise AirflowException("give table or database, or else path; after templating there is none, or both")
+
+    def _submit(self, line: list[str], context: Any) -> Exception | None:
+        """Submit the job, and return the provider's error if it ended with another exit code than 0."""
+        self.application_args = line
+        self.conf = {**ONE_ATTEMPT, **(self.conf or {})}
+        self._hook = None  # the hook of an earlier submission has its arguments
+        try:
+            super().execute(context)
+        except FileNotFoundError as error:
+            raise AirflowException(
+                f"{error.filename} is not on this worker's PATH; install Spark's client here, or name it in the extra "
+                "spark-binary of the Spark connection"
+            ) from error
+        except (AirflowException, RuntimeError) as error:
+            return error
+        return None
 
 
-class _PassOperator(_JobOperator):
-    template_fields: Sequence[str] = (*_JobOperator.template_fields, "table", "database", "path", "where")
-
-    def __init__(
-        self,
-        *,
-        table: str | Sequence[str] | None = None,
-        database: str | Sequence[str] | None = None,
-        path: str | None = None,
-        where: str | None = None,
-        changed: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.table = table
-        self.database = database
-        self.path = path
-        self.where = where
-        self.changed = changed
-
-    def list_arguments(self) -> list[str]:
-        """Return the command line of `jobs/backfill.py`."""
-        return JobArguments(
-            policy=self.policy,
-            table=self.table,
-            database=self.database,
-            path=self.path,
-            where=self.where,
-            changed=self.changed,
-            options=self.options,
-        ).as_list()
-
-
-class SparkcryptPlanOperator(_PassOperator):
+class SparkcryptPlanOperator(SparkcryptOperator):
     """Finds the files that differ from their plan by tags and policy, and changes nothing.
 
-    The task succeeds with and without drift; the XCom's ``drift`` tells whether there is any.  Further arguments are
-    those of ``SparkSubmitOperator``: connection, deploy mode, memory, environment and so on.
-
-    Args:
-        application: path or URI of `jobs/backfill.py`. (templated)
-        policy: path or URI of the policy, as the driver opens it. (templated)
-        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
-            its own file there. (templated)
-        table: a table, a pattern such as ``sales.cust*``, or several. (templated)
-        database: a database, or several. (templated)
-        path: a bare folder instead. (templated)
-        where: a predicate over partition columns. (templated; made for ``expand``)
-        changed: leave out tables whose tags, policy and files have not changed since the last pass.
-        options: further options of the job, such as ``["--parallelism", "8"]``. (templated)
-        allow_incomplete: succeed although tables could not be planned; ``failed`` and ``refused`` in the XCom name
-            them.
-        report_conn_id: the connection for reading reports from object storage.
-        xcom_items: maximum number of entries of each list in the XCom; the report has all.
+    The task succeeds with and without drift; the XCom's ``drift`` tells whether there is any.
     """
 
-    dry_run = True
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(command="backfill", dry_run=True, **arguments)
 
 
-class SparkcryptBackfillOperator(_PassOperator):
+class SparkcryptBackfillOperator(SparkcryptOperator):
     """Rewrites the files of tables that differ from their plan by tags and policy.
 
-    A try resumes what an earlier try or task left unfinished (``--resume auto``), and files that match already are not
-    rewritten, so retries are always safe.  Units that could not be done fail the task; they stay unchanged, and the
-    rest is done.  A pass that stops at a budget succeeds, and ``outcome`` in the XCom tells that it stopped.
+    Files that match already are not rewritten.  Units that could not be done fail the task; they stay unchanged, and
+    the rest is done.  A pass that stops at a budget succeeds, and ``outcome`` in the XCom tells that it stopped.
 
     Only one run at a time can work on a table, so mapped tasks of one table must run one after another:
     ``.partial(…, max_active_tis_per_dagrun=1).expand(where=[…])``.
-
-    Args:
-        application: path or URI of `jobs/backfill.py`. (templated)
-        policy: path or URI of the policy, as the driver opens it. (templated)
-        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
-            its own file there. (templated)
-        table: a table, a pattern such as ``sales.cust*``, or several. (templated)
-        database: a database, or several. (templated)
-        path: a bare folder instead, with ``--output`` or ``--exclusive`` among the options. (templated)
-        where: a predicate over partition columns. (templated; made for ``expand``)
-        changed: leave out tables whose tags, policy and files have not changed since the last pass.
-        options: further options of the job, such as ``["--max-duration", "4h"]``. (templated)
-        allow_incomplete: succeed although units or tables could not be done; ``quarantined``, ``failed`` and
-            ``refused`` in the XCom name them, for a downstream task to decide.
-        report_conn_id: the connection for reading reports from object storage.
-        xcom_items: maximum number of entries of each list in the XCom; the report has all.
     """
 
-    dry_run = False
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(command="backfill", **arguments)
 
 
-class SparkcryptRotateOperator(_JobOperator):
+class SparkcryptRotateOperator(SparkcryptOperator):
     """Gives a master key a new version, and rewraps the data keys of every file that uses the key.
 
-    A retry resumes under the version that the failed try made, so retries are safe; the next run of the DAG makes the
-    next version.  Without table and database it works on the tables that use the key by records in the state directory.
-
-    Args:
-        application: path or URI of `jobs/rotate_keys.py`. (templated)
-        key: the master key's id. (templated)
-        policy: path or URI of the policy, as the driver opens it. (templated)
-        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
-            its own file there. (templated)
-        table: a table, a pattern such as ``sales.cust*``, or several. (templated)
-        database: a database, or several. (templated)
-        dry_run: report how much would be rewrapped, and change nothing; ``drift`` in the XCom tells if there is any.
-        options: further options of the job, such as ``["--max-duration", "4h"]`` or ``["--compromised"]``. (templated)
-        allow_incomplete: succeed although units or tables could not be done; ``quarantined``, ``failed`` and
-            ``refused`` in the XCom name them.
-        report_conn_id: the connection for reading reports from object storage.
-        xcom_items: maximum number of entries of each list in the XCom; the report has all.
+    A retry resumes under the version that the failed try made; the next run of the DAG makes the next version.  The
+    XCom's ``drift`` tells of a dry run whether anything would be rewrapped.
     """
 
-    template_fields: Sequence[str] = (*_JobOperator.template_fields, "key", "table", "database")
-
-    def __init__(
-        self,
-        *,
-        key: str,
-        table: str | Sequence[str] | None = None,
-        database: str | Sequence[str] | None = None,
-        dry_run: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.key = key
-        self.table = table
-        self.database = database
-        self.dry_run = dry_run
-
-    def list_arguments(self) -> list[str]:
-        """Return the command line of `jobs/rotate_keys.py`."""
-        return list_rotation(
-            self.key, policy=self.policy, table=self.table, database=self.database, options=self.options
-        )
+    def __init__(self, *, key: str, **arguments: Any) -> None:
+        super().__init__(command="rotate", key=key, **arguments)
 
 
-class SparkcryptShredOperator(_JobOperator):
+class SparkcryptShredOperator(SparkcryptOperator):
     """Lists the master keys that are past their retention; with ``apply`` and ``reason`` it deletes them for good.
 
     A plan succeeds with and without keys that are due; the XCom's ``due`` tells whether there are any.  A shredding
-    deletes the keys that are due when it runs, not those of an earlier plan; a retry resumes a failed try.  Keys with
-    a hold are kept and do not fail the task; a key that is due and refused fails it.  The XCom's ``head`` is the head
-    of the audit of keys: save it, and give it to the next shredding.
-
-    Args:
-        application: path or URI of `jobs/shred_keys.py`. (templated)
-        policy: path or URI of the policy, as the driver opens it. (templated)
-        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
-            its own file there. (templated)
-        apply: delete the keys; this cannot be undone.
-        reason: the reason, for readers of the audit of keys; required with ``apply``, not allowed for a plan.
-            (templated)
-        head: the head of the audit of keys, as ``NUMBER:DIGEST``; ``none`` if no key was ever held or shredded.
-            (templated)
-        key: only this key, such as a tenant's. (templated)
-        table: a table, a pattern such as ``sales.cust*``, or several; without table and database every table in the
-            state directory. (templated)
-        database: a database, or several. (templated)
-        options: further options of the job, such as ``["--leave-out", "sales.gone"]``. (templated)
-        allow_incomplete: succeed although keys were refused or tables could not be scanned; ``keys``, ``kept``,
-            ``left`` and ``not_scanned`` in the XCom name them.
-        report_conn_id: the connection for reading reports from object storage.
-        xcom_items: maximum number of entries of each list in the XCom; the report has all.
+    deletes the keys that are due when it runs, not those of an earlier plan.  Keys with a hold are kept and do not
+    fail the task; a key that is due and refused fails it.  The XCom's ``head`` is the head of the audit of keys: save
+    it, and give it to the next shredding.
     """
 
-    template_fields: Sequence[str] = (*_JobOperator.template_fields, "reason", "head", "key", "table", "database")
-    kind = SHRED
-
-    def __init__(
-        self,
-        *,
-        apply: bool = False,
-        reason: str | None = None,
-        head: str | None = None,
-        key: str | None = None,
-        table: str | Sequence[str] | None = None,
-        database: str | Sequence[str] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if apply != (reason is not None):
-            raise AirflowException("apply and reason go together: give both to shred keys, and none to plan")
-        super().__init__(**kwargs)
-        self.apply = apply
-        self.dry_run = not apply
-        self.reason = reason
-        self.head = head
-        self.key = key
-        self.table = table
-        self.database = database
-
-    def list_arguments(self) -> list[str]:
-        """Return the command line of `jobs/shred_keys.py`."""
-        return list_shredding(
-            policy=self.policy,
-            reason=self.reason,
-            applies=self.apply,
-            head=self.head,
-            key=self.key,
-            table=self.table,
-            database=self.database,
-            options=self.options,
-        )
-
-    def list_job_arguments(self) -> list[str]:
-        """Return the job's command line, whose first word is ``plan`` or ``apply``."""
-        return self.list_arguments()
-
-    def judge_report(self, report: Mapping[str, Any], uri: str) -> dict[str, Any]:
-        """Check the report, and return for a plan whether keys are due.
-
-        Raises:
-            AirflowException: the job failed, or refused a key.
-        """
-        check_shredding(report, uri, plans=self.dry_run, allow_incomplete=self.allow_incomplete)
-        return {"due": is_due(report)} if self.dry_run else {}
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(command="shred", **arguments)
 
 
-class SparkcryptIndexOperator(_JobOperator):
+class SparkcryptIndexOperator(SparkcryptOperator):
     """Refreshes a table's store for data skipping; with columns, creates or re-creates it.
 
     A refresh reads only new and changed files, so it can follow each task that writes the table.  If the store cannot
-    be written, it stays unchanged, and queries open the files that it does not cover, so retries are always safe.
-
-    Args:
-        application: path or URI of `jobs/index_table.py`. (templated)
-        table: ``db.table``. (templated)
-        columns: each ``COL`` or ``COL:KIND…``, to create the store with indexes of these columns; none to refresh the
-            existing store. (templated)
-        policy: path or URI of the policy, as the driver opens it. (templated)
-        report_folder: path or URI of a folder that the driver writes to and this worker reads; each submission writes
-            its own file there. (templated)
-        options: further options of the job, such as ``["--most-values", "5000"]``. (templated)
-        report_conn_id: the connection for reading reports from object storage.
-        xcom_items: maximum number of entries of each list in the XCom; the report has all.
+    be written, it stays unchanged, and queries open the files that it does not cover.
     """
 
-    template_fields: Sequence[str] = (*_JobOperator.template_fields, "table", "columns")
-    kind = INDEX
-    dry_run = False
+    def __init__(self, *, table: str, **arguments: Any) -> None:
+        super().__init__(command="index", table=table, **arguments)
 
-    def __init__(self, *, table: str, columns: Sequence[str] = (), **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.table = table
-        self.columns = columns
 
-    def list_arguments(self) -> list[str]:
-        """Return the command line of `jobs/index_table.py`."""
-        return list_indexing(policy=self.policy, table=self.table, columns=self.columns, options=self.options)
-
-    def judge_report(self, report: Mapping[str, Any], uri: str) -> dict[str, Any]:
-        """Check the report, and add nothing to the XCom.
-
-        Raises:
-            AirflowException: the job failed.
-        """
-        check_indexing(report, uri)
-        return {}
+def _list_names(names: str | Iterable[str] | None) -> list[str]:
+    """Return names as a list, without empty ones, to which templates may be rendered."""
+    return [name for name in ([names] if isinstance(names, str) else names or ()) if name]

@@ -7,71 +7,50 @@ from typing import Any
 
 from airflow.exceptions import AirflowException
 
+from sparkcrypt.airflow.reports import INDEX, KIND, SHRED
+
 _SHOWN = 5
+_JOBS = {KIND: "backfill", SHRED: "shredding", INDEX: "store"}
 _REST = {
     False: "what is named is as it was, the rest is done; the next try takes up what is left",
     True: "the drift of others is told, and nothing was changed",
 }
 
 
-def check_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_incomplete: bool) -> None:
-    """Check that a report belongs to the requested kind of pass, and that the pass did everything.
+def judge_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_incomplete: bool) -> dict[str, Any]:
+    """Check that a report belongs to the requested kind of job, and that the job did everything.
 
     Args:
         report: the complete report.
         uri: its URI, for messages.
-        dry_run: whether a dry run was requested.
-        allow_incomplete: accept units and tables that could not be done.
+        dry_run: whether a plan or dry run was requested.
+        allow_incomplete: accept units and tables that could not be done, and refused keys; holds are never a failure.
+
+    Returns:
+        What the report means: ``drift``, or ``due`` of a planned shredding.
 
     Raises:
         AirflowException: the job failed, or was incomplete; the message has the reasons.
     """
-    outcome = _check_outcome(report, uri, "plan" if dry_run else "backfill", dry_run=dry_run)
-    problems = list(_problems(report)) or (["it does not say what"] if outcome == "incomplete" else [])
+    kind = report["kind"]
+    outcome = _check_outcome(report, uri, "plan" if dry_run else _JOBS[kind], dry_run=dry_run)
+    if kind == INDEX:
+        return {}
+    if kind == SHRED:
+        problems, failed = list(_find_refused(report)), "refused to shred"
+        rest = "nothing was changed" if dry_run else "the other keys that were due are gone"
+    else:
+        problems = list(_problems(report)) or (["it does not say what"] if outcome == "incomplete" else [])
+        failed, rest = f"could not {'plan' if dry_run else 'do'} everything", _REST[dry_run]
     if problems and not allow_incomplete:
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise AirflowException(
-            f"sparkcrypt could not {'plan' if dry_run else 'do'} everything: {'; '.join(problems[:_SHOWN])}{more} "
-            f"(report {uri}); {_REST[dry_run]}"
-        )
+        raise AirflowException(f"sparkcrypt {failed}: {'; '.join(problems[:_SHOWN])}{more} (report {uri}); {rest}")
+    if kind == SHRED:
+        return {"due": _is_due(report)} if dry_run else {}
+    return {"drift": any(table.get("units_left") for table in report.get("tables", ()))}
 
 
-def check_shredding(report: Mapping[str, Any], uri: str, *, plans: bool, allow_incomplete: bool) -> None:
-    """Check that a report belongs to the requested kind of shredding, and that nothing was refused.
-
-    Args:
-        report: the complete report.
-        uri: its URI, for messages.
-        plans: whether only a plan was requested.
-        allow_incomplete: accept refused keys and tables that could not be scanned; holds are never a failure.
-
-    Raises:
-        AirflowException: the job failed, or refused a key; the message names it and the reason.
-    """
-    _check_outcome(report, uri, "plan" if plans else "shredding", dry_run=plans)
-    problems = list(_find_refused(report))
-    if problems and not allow_incomplete:
-        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        rest = "nothing was changed" if plans else "the other keys that were due are gone"
-        raise AirflowException(
-            f"sparkcrypt refused to shred: {'; '.join(problems[:_SHOWN])}{more} (report {uri}); {rest}"
-        )
-
-
-def check_indexing(report: Mapping[str, Any], uri: str) -> None:
-    """Check that a report belongs to a store that was created or refreshed.
-
-    Args:
-        report: the complete report.
-        uri: its URI, for messages.
-
-    Raises:
-        AirflowException: the job failed; the store is unchanged.
-    """
-    _check_outcome(report, uri, "store", dry_run=False)
-
-
-def is_due(report: Mapping[str, Any]) -> bool:
+def _is_due(report: Mapping[str, Any]) -> bool:
     """Tell whether a plan has a key that would be shredded."""
     return any(not key.get("holds") and not key.get("refused") for key in report.get("keys", ()))
 
@@ -103,11 +82,6 @@ def _find_refused(report: Mapping[str, Any]) -> Iterator[str]:
     for entry in report.get("not_scanned", ()):
         yield f"{entry['table']}: {entry['reason']}"
     yield from report.get("doubts", ())
-
-
-def drifts(report: Mapping[str, Any]) -> bool:
-    """Tell whether, by a report, files differ from their plan."""
-    return any(table.get("units_left") for table in report.get("tables", ()))
 
 
 def _problems(report: Mapping[str, Any]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from airflow.sdk import DAG
 from sparkcrypt.airflow import (
     SparkcryptBackfillOperator,
     SparkcryptIndexOperator,
+    SparkcryptOperator,
     SparkcryptPlanOperator,
     SparkcryptRotateOperator,
     SparkcryptShredOperator,
@@ -558,3 +559,48 @@ def test_stores_are_templated_and_expanded(arguments: dict[str, Any]) -> None:
     operator.render_template_fields({"params": {"t": "sales.a", "c": "id:bloom"}})
     assert (operator.table, operator.columns) == ("sales.a", ["id:bloom"])
     assert set(mapped.template_fields) >= {"table", "columns", "policy", "options", "report_folder", "conf"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "foreign", "said"),
+    [
+        (SparkcryptPlanOperator, {"key": "pii"}, "backfill has no key; allowed: table, database, path"),
+        (SparkcryptBackfillOperator, {"apply": True, "reason": "r"}, "backfill has no apply, reason"),
+        (SparkcryptIndexOperator, {"where": "day > 1"}, "index has no where"),
+        (SparkcryptShredOperator, {"columns": ["id"], "dry_run": True}, "shred has no columns, dry_run"),
+        (SparkcryptOperator, {"command": "expire"}, "no command 'expire'; allowed: backfill, rotate, shred, index"),
+    ],
+)
+def test_argument_of_another_command_is_refused(
+    operator: type, foreign: dict[str, Any], said: str, arguments: dict[str, Any]
+) -> None:
+    """What a job does not have is refused when the DAG is parsed, and never left out silently."""
+    with pytest.raises(AirflowException, match=said):
+        operator(**arguments, **foreign)
+
+
+def test_default_arguments_of_a_dag_may_be_those_of_several_commands(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Each task takes from them what its job has."""
+    with DAG("d", default_args={**arguments, "where": "day > 1", "key": "pii"}):
+        made = [
+            operator(task_id=operator.__name__) for operator in (SparkcryptBackfillOperator, SparkcryptRotateOperator)
+        ]
+    spark_submit.will(*[(report(outcome="done"), 0)] * 2)
+    for task in made:
+        task.execute(context)
+    policy = ["--policy", "policy.yaml"]
+    assert spark_submit.jobs == [
+        ["--table", "sales.orders", *policy, "--where", "day > 1"],
+        ["--key", "pii", "--table", "sales.orders", *policy],
+    ]
+
+
+def test_command_may_be_given_by_name(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """The one operator does what the operator of its command does."""
+    spark_submit.will((report(outcome="done"), 0))
+    SparkcryptOperator(command="backfill", **arguments).execute(context)
+    assert spark_submit.jobs == [["--table", "sales.orders", "--policy", "policy.yaml"]]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.exceptions import AirflowException
+from airflow.sdk import DAG
 
 from sparkcrypt.airflow import SparkcryptDriftSensor
 from tests.airflow.inside.conftest import SparkSubmit, report, table
@@ -90,3 +91,19 @@ def test_slot_is_given_back_between_pokes_unless_asked_otherwise() -> None:
     assert (sensor.mode, sensor.poke_interval) == ("reschedule", 3600.0)
     poking = SparkcryptDriftSensor(task_id="s2", plan_report="p", mode="poke", poke_interval=60)
     assert (poking.mode, poking.poke_interval) == ("poke", 60.0)
+
+
+def test_each_poke_reads_the_report_of_its_own_submission(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """A second poke of one sensor hands a new report to the job, and arguments may be those of the whole DAG."""
+    spark_submit.will((plan(drift=False), 0), (plan(drift=True), 2))
+    with DAG("d", default_args=arguments):
+        sensor = SparkcryptDriftSensor(task_id="s", deploy_mode="client")
+    assert [bool(sensor.poke(context)) for _ in range(2)] == [False, True]
+    assert len(set(spark_submit.reports)) == 2
+
+
+def test_sensor_that_reads_a_report_stops_no_application(tmp_path: Path) -> None:
+    """A task that is stopped asks no Spark connection where nothing was submitted."""
+    SparkcryptDriftSensor(task_id="s", plan_report=str(tmp_path), conn_id="no_such_connection").on_kill()
