@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from sparkcrypt.cli.files.index_frame import APP, check_names, open_table, store_options
+from sparkcrypt.cli.files.index_frame import APP, StoreOptions, open_table
 from sparkcrypt.cli.files.index_keep import create_index, refresh_index
 from sparkcrypt.cli.files.index_place import find_known_store
 from sparkcrypt.cli.files.index_text import COMPARED, describe_comparison, describe_freshness
@@ -17,7 +18,9 @@ from sparkcrypt.cli.frame.named_files import named_files, policy_keys
 from sparkcrypt.cli.frame.options import (
     Launch,
     json_option,
+    option,
     optional_policy_option,
+    options_from,
     require_either,
     spark_options,
     table_option,
@@ -181,18 +184,16 @@ def _state(part: StorePart) -> str:
     return f"{state} under {key}" if key else state
 
 
+@dataclass(frozen=True, kw_only=True)
+class DropOptions(StoreOptions):
+    """The options of `sparkcrypt index drop`."""
+
+    uuid: str | None = option("The UUID of a table that is gone, as `backfill orphans` tells it.", metavar="UUID")
+
+
 @click.command("drop", cls=Command)
-@store_options
-@click.option("--uuid", metavar="UUID", help="The UUID of a table that is gone, as `backfill orphans` tells it.")
-def drop_index(
-    table: str | None,
-    path: str | None,
-    to: str | None,
-    policy: str,
-    as_json: bool,
-    launch: Launch,
-    uuid: str | None,
-) -> None:
+@options_from(DropOptions)
+def drop_index(options: DropOptions) -> None:
     """Delete a table's store: its own files and nothing else, once nobody writes it and no table is there.
 
     With --table and --uuid the metastore is asked which tables lie at, in or above its folder, and with --path the
@@ -202,22 +203,23 @@ def drop_index(
       sparkcrypt index drop --table sales.flights --policy policy.yaml
       sparkcrypt index drop --path warehouse/flights --policy policy.yaml
     """
+    table, path, uuid = options.table, options.path, options.uuid
     if uuid is None:
-        check_names(table, path, to)
-    elif table or path or to:
+        options.check()
+    elif table or path or options.to:
         raise click.UsageError("--uuid names a store by itself; leave --table, --path and --to out")
-    with Workplace(APP, launch) as workplace:
+    with Workplace(APP, options.launch) as workplace:
         if path is not None:
-            store = find_known_store(workplace, path, to, policy)
+            store = find_known_store(workplace, path, options.to, options.policy)
             uri, record = store.folder.uri, store.record
             deleted = drop_store(
                 store.folder, store.uuid, store.desk.user_of, lambda generation: record.keep(generation + 1)
             )
         else:
-            uri, deleted = _drop_by_metastore(workplace, table, uuid, policy)
+            uri, deleted = _drop_by_metastore(workplace, table, uuid, options.policy)
     named = {name: value for name, value in (("table", table), ("path", path), ("uuid", uuid)) if value is not None}
     document = {**named, "store": uri, "deleted": list(deleted)}
-    show(document, f"{uri}: dropped, {count_of(len(deleted), 'file')}", as_json=as_json)
+    show(document, f"{uri}: dropped, {count_of(len(deleted), 'file')}", as_json=options.as_json)
 
 
 def _drop_by_metastore(
@@ -231,10 +233,8 @@ def _drop_by_metastore(
 
 
 @click.command("verify", cls=Command)
-@store_options
-def verify_index(
-    table: str | None, path: str | None, to: str | None, policy: str, as_json: bool, launch: Launch
-) -> None:
+@options_from(StoreOptions)
+def verify_index(options: StoreOptions) -> None:
     """Hold a table's store against its files: names, times, lengths and the keyed digests of their footers.
 
     Files that are new or changed are told, and are in order: queries open them.  A file with the name, time and length
@@ -244,15 +244,15 @@ def verify_index(
       sparkcrypt index verify --table sales.flights --policy policy.yaml
       sparkcrypt index verify --path warehouse/flights --policy policy.yaml
     """
-    check_names(table, path, to)
-    with Workplace(APP, launch) as workplace:
-        if table is not None:
-            index = open_table(workplace, table, policy)
+    options.check()
+    with Workplace(APP, options.launch) as workplace:
+        if options.table is not None:
+            index = open_table(workplace, options.table, options.policy)
             named, uri = {"table": index.table.full_name}, index.store.folder.uri
             generation, found = index.verify()
         else:
-            store = find_known_store(workplace, str(path), to, policy)
-            named, uri = {"path": str(path)}, store.folder.uri
+            store = find_known_store(workplace, str(options.path), options.to, options.policy)
+            named, uri = {"path": str(options.path)}, store.folder.uri
             opened = store.open(store.record.read())
             generation, found = opened.sidecar.generation, verify_store(store.desk.data, opened)
     document = {
@@ -263,7 +263,7 @@ def verify_index(
         "same": found.same,
         **{kind: list(getattr(found, kind)) for kind in COMPARED},
     }
-    show(document, describe_comparison(uri, generation, found), as_json=as_json)
+    show(document, describe_comparison(uri, generation, found), as_json=options.as_json)
     if found.altered:
         raise VerificationError(
             f"{found.altered[0]}: has the name, time and length of the file that was indexed, and another footer"

@@ -2,59 +2,50 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sparkcrypt.cli.files.index_text import describe_built, document_built
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
-from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, require_either, spark_options, table_option
+from sparkcrypt.cli.frame.options import CommandOptions, Launch, option, require_either, table_option, use
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.skipping.keep.create import Built
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.index.table_index import TableIndex
 
-F = TypeVar("F", bound=Callable[..., Any])
 APP = "sparkcrypt index"
 REPORT_KIND, REPORT_VERSION = "sparkcrypt index", 1
 
 
-def store_options(function: F) -> F:
-    """Add the options for a table, or a folder of files and its store, and for starting Spark."""
-    options = (
-        table_option,
-        click.option("--path", metavar="FOLDER", help="A folder of files instead, without Spark: a path, webhdfs://…"),
-        click.option(
-            "--to",
-            "--store",
-            "to",
-            metavar="STORE",
-            help="With --path: the store's own folder, outside of the files'; by default the table's below "
-            "index.location of the policy.",
-        ),
-        policy_option,
-        json_option,
-        spark_options,
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions(CommandOptions):
+    """The options for a table, or for a folder of files and its store."""
+
+    table: str | None = use(table_option)
+    path: str | None = option("A folder of files instead, without Spark: a path, webhdfs://…", metavar="FOLDER")
+    to: str | None = option(
+        "With --path: the store's own folder, outside of the files'; by default the table's below "
+        "index.location of the policy.",
+        "--to",
+        "--store",
+        metavar="STORE",
     )
-    for option in reversed(options):
-        function = option(function)
-    return function
 
+    def check(self) -> None:
+        """Refuse a call that does not name either a table or a folder of files, or names a store for a table.
 
-def check_names(table: str | None, path: str | None, to: str | None) -> None:
-    """Refuse a call that does not name either a table or a folder of files, or names a store for a table.
-
-    Raises:
-        click.UsageError: the message names the options.
-    """
-    require_either(table, path)
-    if table is not None and to is not None:
-        raise click.UsageError("--to goes with --path; a table's store is below index.location of the policy")
+        Raises:
+            click.UsageError: the message names the options.
+        """
+        require_either(self.table, self.path)
+        if self.table is not None and self.to is not None:
+            raise click.UsageError("--to goes with --path; a table's store is below index.location of the policy")
 
 
 def open_table(workplace: Workplace, table: str, policy: str) -> TableIndex:
@@ -91,12 +82,5 @@ def reporting(report: str | None, target: str | None, launch: Launch) -> Iterato
         failed_report(workplace, report, target, kind=REPORT_KIND, version=REPORT_VERSION),
     ):
         yield workplace, built_at
-        if report is not None:
-            document = {
-                "kind": REPORT_KIND,
-                "version": REPORT_VERSION,
-                "table": target,
-                "outcome": "done",
-                **built_at.document,
-            }
-            workplace.write(report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        head = {"kind": REPORT_KIND, "version": REPORT_VERSION, "table": target, "outcome": "done"}
+        workplace.write_report(report, {**head, **built_at.document})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import click
 
@@ -11,7 +12,7 @@ import sparkcrypt.errors
 from sparkcrypt.cli.files.rewrite_orders import Orders, shared_keks
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import any_key_option, json_option, policy_option
+from sparkcrypt.cli.frame.options import any_key_option, json_option, option, options_from, policy_option, use
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.errors import ConfigError, SparkcryptError
@@ -24,27 +25,24 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.text import count_of, size_of
 
 
+@dataclass(frozen=True, kw_only=True)
+class RewriteFilesOptions:
+    """The options of `sparkcrypt rewrite`."""
+
+    source: str = use(click.argument("source", metavar="SRC"))
+    target: str = use(click.argument("target", metavar="DST"))
+    policy: str = use(policy_option)
+    column_keys: str | None = option('Encrypt these columns: "pii:ssn,email;fin:salary".', metavar="KEY:COL,COL;…")
+    decrypt: bool = option("Write plaintext.")
+    rewrap: bool = option("Replace key material only; data keys stay, so it revokes nothing.")
+    any_key: bool = use(any_key_option)
+    workers: int | None = option("Files at once; all cores by default.", type=click.IntRange(1))
+    as_json: bool = use(json_option)
+
+
 @click.command(cls=Command)
-@click.argument("source", metavar="SRC")
-@click.argument("target", metavar="DST")
-@policy_option
-@click.option("--column-keys", metavar="KEY:COL,COL;…", help='Encrypt these columns: "pii:ssn,email;fin:salary".')
-@click.option("--decrypt", is_flag=True, help="Write plaintext.")
-@click.option("--rewrap", is_flag=True, help="Replace key material only; data keys stay, so it revokes nothing.")
-@any_key_option
-@click.option("--workers", type=click.IntRange(1), help="Files at once; all cores by default.")
-@json_option
-def rewrite(
-    source: str,
-    target: str,
-    policy: str,
-    column_keys: str | None,
-    decrypt: bool,
-    rewrap: bool,
-    any_key: bool,
-    workers: int | None,
-    as_json: bool,
-) -> None:
+@options_from(RewriteFilesOptions)
+def rewrite(options: RewriteFilesOptions) -> None:
     """Rewrite Parquet and ORC files, decoding nothing, and prove each equal to its source.
 
     SRC is a file or a folder, DST where nothing is yet.  A folder in which another format keeps its own list of files
@@ -63,17 +61,18 @@ def rewrite(
       sparkcrypt rewrite warehouse/t plain/t --policy policy.yaml --decrypt
       sparkcrypt rewrite warehouse/t rewrapped/t --policy policy.yaml --rewrap
     """
-    if (column_keys is not None) + decrypt + rewrap != 1:
+    source, target, column_keys = options.source, options.target, options.column_keys
+    if (column_keys is not None) + options.decrypt + options.rewrap != 1:
         raise click.UsageError("give one of --column-keys, --decrypt and --rewrap")
     settings: Settings = {}
     with Workplace("sparkcrypt rewrite") as workplace:
-        loaded = workplace.policy(policy)
+        loaded = workplace.policy(options.policy)
     files = data_files(source, settings)
     _refuse_taken(target, settings)
-    making = Orders.of(loaded, column_keys, decrypt=decrypt, settings=settings, any_key=any_key)
+    making = Orders.of(loaded, column_keys, decrypt=options.decrypt, settings=settings, any_key=options.any_key)
     orders = [making.order(_join_below(source, file), _join_below(target, file)) for file in files]
-    outcomes = _run(source, orders, loaded, settings, workers)
-    _report(outcomes, as_json=as_json)
+    outcomes = _run(source, orders, loaded, settings, options.workers)
+    _report(outcomes, as_json=options.as_json)
 
 
 def _run(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.cli.frame.options import Launch
 from sparkcrypt.durable import replace_file
@@ -120,6 +121,15 @@ class Workplace:
         files = HadoopFiles(self.spark)
         files.delete_tree(uri)
         files.write_new(uri, text.encode())
+
+    def write_report(self, uri: str | None, document: dict[str, Any]) -> None:
+        """Write a report as JSON if a place is given for it.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        if uri is not None:
+            self.write(uri, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
     def _text(self, uri: str, what: str) -> str:
         from sparkcrypt.spark.files.hadoop import HadoopFiles

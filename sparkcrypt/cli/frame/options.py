@@ -1,19 +1,21 @@
-"""Options that several commands share."""
+"""Options that several commands share, and how a dataclass states the options of one."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import click
 
-from sparkcrypt.runs.rewrite.engine_names import ENGINES
+from sparkcrypt.runs.rewrite.engine_names import ENGINES, Engine
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 PARALLELISM = 4
 """Default number of units that a pass works on concurrently."""
 
@@ -71,6 +73,12 @@ any_key_option = click.option(
     "--any-key", is_flag=True, help="Also ask the key service for keys that only files name, not the policy."
 )
 table_option = click.option("--table", metavar="DB.TABLE", help="A table of the session catalog.")
+leave_out_option = click.option(
+    "--leave-out", multiple=True, metavar="TABLE", help="Skip this table; use it for tables that were dropped."
+)
+required_table_option = click.option(
+    "--table", required=True, metavar="DB.TABLE", help="A table of the session catalog."
+)
 databases_option = click.option(
     "--database",
     "databases",
@@ -83,51 +91,17 @@ avro_option = click.option(
     "--avro-schema", "avro_schema", metavar="FILE", help="An .avsc file whose tags (confluent:tags) are used as well."
 )
 where_option = click.option("--where", metavar="PREDICATE", help="Only these partitions; partition columns only.")
-allow_decrypt_option = click.option(
-    "--allow-decrypt",
-    is_flag=True,
-    help="Decrypt columns whose tags were taken off or mean plaintext now; else their units stay as they are.",
-)
-adopt_option = click.option(
-    "--adopt", is_flag=True, help="Rewrite files too that a table which requires encryption would not believe."
-)
-output_option = click.option(
-    "--output", metavar="DIR", help="With --path: write the encrypted copy there; the source stays."
-)
-exclusive_option = click.option(
-    "--exclusive", is_flag=True, help="With --path: rename the folder while nobody reads or writes it."
-)
 accept_option = click.option(
     "--accept-path-readers", is_flag=True, help="Rewrite tables that share a folder with another one too."
 )
-purge_option = click.option(
-    "--purge",
+move_old_option = click.option(
+    "--move-old",
     is_flag=True,
-    help="Put nulls in the place of columns whose keys were shredded; only an authentic tombstone counts.",
-)
-home_option = click.option(
-    "--home",
-    is_flag=True,
-    help="Bring what runs have taken away from the table's folder back there, for jobs that use the folder by path.",
+    help="Move the old files out of the table's folder at once; readers in flight fail, and nothing brings them back.",
 )
 report_option = click.option(
     "--report", metavar="FILE", help="Also write the report there as JSON, a failed run's too: a path or a URI."
 )
-
-
-def engine_option(help_text: str) -> Callable[[F], F]:
-    """Return ``--engine`` with a command's help text."""
-    return click.option("--engine", type=click.Choice(ENGINES), default="native", show_default=True, help=help_text)
-
-
-def move_old_option(help_text: str) -> Callable[[F], F]:
-    """Return ``--move-old`` with a command's help text."""
-    return click.option("--move-old", is_flag=True, help=help_text)
-
-
-def resume_option(help_text: str) -> Callable[[F], F]:
-    """Return ``--resume`` with a command's help text."""
-    return click.option("--resume", default="auto", show_default=True, metavar="auto|RUN|never", help=help_text)
 
 
 def spark_options(function: F) -> F:
@@ -173,20 +147,118 @@ DURATION = _Amount("duration", _SECONDS)
 AGE = _Amount("duration", _SECONDS, zero=True)
 
 
-def budget_options(function: F) -> F:
-    """Add ``--max-bytes``, ``--max-duration`` and ``--parallelism``."""
-    return _MAX_BYTES(_MAX_DURATION(_PARALLELISM(function)))
+def option(help_text: str, *flags: str, **settings: Any) -> Any:
+    """Return a field of a dataclass of options; its name and type give the rest, such as ``--dry-run`` of a bool.
+
+    Args:
+        help_text: the help.
+        *flags: the option as it is typed, if not as the field is named.
+        **settings: as for ``click.option``.
+    """
+    return field(metadata={"flags": flags, "help": help_text, **settings})
 
 
-_MAX_BYTES = click.option(
-    "--max-bytes", type=SIZE, metavar="SIZE", help="Begin no unit beyond this, such as 500GB; run again to go on."
-)
-_MAX_DURATION = click.option(
-    "--max-duration", type=DURATION, metavar="TIME", help="Begin no unit after this, such as 4h; run again to go on."
-)
-_PARALLELISM = click.option(
-    "--parallelism", type=click.IntRange(1), default=PARALLELISM, show_default=True, help="Units at the same time."
-)
+def use(decorator: Callable[[Any], Any]) -> Any:
+    """Return a field of a dataclass of options whose option or argument is declared elsewhere."""
+    return field(metadata={"decorator": decorator})
+
+
+def options_from(options: type[Any]) -> Callable[[F], F]:
+    """Add an option for each field of a dataclass; the function gets its value.
+
+    The help shows the fields of the class itself before those of its bases.
+    """
+    hints, declared = get_type_hints(options), {known.name: known.metadata for known in fields(options)}
+    names = dict.fromkeys(name for base in options.__mro__ for name in inspect.get_annotations(base))
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def collect(*args: Any, **values: Any) -> Any:
+            return function(*args, options(**values))
+
+        for name in reversed(names):
+            collect = _declare(name, hints[name], declared[name])(collect)
+        return collect  # type: ignore[return-value]  # click's decorators keep the callable, and so does this one
+
+    return decorate
+
+
+def _declare(name: str, kind: Any, metadata: Mapping[str, Any]) -> Callable[[Any], Any]:
+    settings = dict(metadata)
+    if "decorator" in settings:
+        return settings["decorator"]  # type: ignore[no-any-return]  # `use` is given a decorator
+    flags = settings.pop("flags") or ("--" + name.replace("_", "-"),)
+    shape: dict[str, Any] = (
+        {"is_flag": True} if kind is bool else {"multiple": True} if get_origin(kind) is tuple else {}
+    )
+    return click.option(*flags, name, **shape, **settings)
+
+
+def select_options(kind: type[T], options: Any, **more: Any) -> T:
+    """Return a value of another dataclass, from the fields that a command's options have too, and others."""
+    names = {known.name for known in fields(kind)}  # type: ignore[arg-type]  # only dataclasses are given
+    return kind(**{name: value for name, value in vars(options).items() if name in names}, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandOptions:
+    """The options of a command that reads a policy and may start Spark."""
+
+    policy: str = use(policy_option)
+    as_json: bool = use(json_option)
+    launch: Launch = use(spark_options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablesOptions:
+    """The options that choose tables of the catalog."""
+
+    tables: tuple[str, ...] = option(
+        "A table, or a pattern such as 'sales.cust*'; may be repeated.", "--table", metavar="PATTERN"
+    )
+    databases: tuple[str, ...] = use(databases_option)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteOptions(CommandOptions):
+    """The options of a command that rewrites the files of tables or of a folder."""
+
+    path: str | None = use(path_option)
+    output: str | None = option("With --path: write the encrypted copy there; the source stays.", metavar="DIR")
+    exclusive: bool = option("With --path: rename the folder while nobody reads or writes it.")
+    engine: Engine = option(
+        "native rewrites files page by page; spark reads and writes their rows anew.",
+        type=click.Choice(ENGINES),
+        default="native",
+        show_default=True,
+    )
+    where: str | None = use(where_option)
+    adopt: bool = option("Rewrite files too that a table which requires encryption would not believe.")
+    allow_decrypt: bool = option(
+        "Decrypt columns whose tags were taken off or mean plaintext now; else their units stay as they are."
+    )
+    purge: bool = option(
+        "Put nulls in the place of columns whose keys were shredded; only an authentic tombstone counts."
+    )
+    move_old: bool = use(move_old_option)
+    resume: str = option(
+        "Continue an unfinished run of the table.", default="auto", show_default=True, metavar="auto|RUN|never"
+    )
+    report: str | None = use(report_option)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassCommandOptions(TablesOptions):
+    """The options of a command that rewrites files of many tables."""
+
+    accept_path_readers: bool = use(accept_option)
+    max_bytes: int | None = option(
+        "Begin no unit beyond this, such as 500GB; run again to go on.", type=SIZE, metavar="SIZE"
+    )
+    max_seconds: float | None = option(
+        "Begin no unit after this, such as 4h; run again to go on.", "--max-duration", type=DURATION, metavar="TIME"
+    )
+    parallelism: int = option("Units at the same time.", type=click.IntRange(1), default=PARALLELISM, show_default=True)
 
 
 def require_either(table: str | None, path: str | None) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import AGE, Launch, json_option, path_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import AGE, CommandOptions, databases_option, option, options_from, path_option, use
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.cli.runs.orphans import orphan_fate
@@ -22,35 +23,26 @@ if TYPE_CHECKING:
 _APP = "sparkcrypt backfill"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExpireOptions(CommandOptions):
+    """The options of `sparkcrypt backfill expire`."""
+
+    tables: tuple[str, ...] = option("A table, a pattern, or a dropped one's UUID.", "--table", metavar="TABLE")
+    databases: tuple[str, ...] = use(databases_option)
+    path: str | None = use(path_option)
+    run_id: str | None = option("Which run of a table, whatever its age; all by default.", "--run", metavar="RUN")
+    older_than: float | None = option(
+        "Runs that put new files into use later keep their old ones; the policy's grace by default, 0s for none.",
+        type=AGE,
+        metavar="TIME",
+    )
+    dry_run: bool = option("Tell what would be deleted, and delete nothing.")
+
+
 @click.command(cls=Command)
-@policy_option
-@click.option("--table", "tables", multiple=True, metavar="TABLE", help="A table, a pattern, or a dropped one's UUID.")
-@click.option("--database", "databases", multiple=True, metavar="NAME", help="Every table of a database.")
-@path_option
-@click.option("--run", "run_id", metavar="RUN", help="Which run of a table, whatever its age; all by default.")
-@click.option(
-    "--older-than",
-    type=AGE,
-    metavar="TIME",
-    help="Runs that put new files into use later keep their old ones; the policy's grace by default, 0s for none.",
-)
-@click.option("--dry-run", is_flag=True, help="Tell what would be deleted, and delete nothing.")
-@json_option
-@spark_options
+@options_from(ExpireOptions)
 @click.pass_context
-def expire(
-    context: click.Context,
-    /,
-    policy: str,
-    tables: tuple[str, ...],
-    databases: tuple[str, ...],
-    path: str | None,
-    run_id: str | None,
-    older_than: float | None,
-    dry_run: bool,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+def expire(context: click.Context, options: ExpireOptions) -> None:
     """Delete the old files of runs, when no reader needs them any more.
 
     They are listed again first.  What late commits left among them is reconciled with the table; where that cannot
@@ -61,30 +53,37 @@ def expire(
       sparkcrypt backfill expire --table sales.customers --policy policy.yaml --dry-run
       sparkcrypt backfill expire --database sales --policy policy.yaml --older-than 7d
     """
+    tables, databases, path, run_id = options.tables, options.databases, options.path, options.run_id
     text = tables[0] if len(tables) == 1 and not databases and path is None and not _names_many(tables[0]) else None
     if not (tables or databases or path):
         raise click.UsageError("give --table, --database or --path", context)
     if run_id is not None and text is None:
         raise click.UsageError("--run goes with one --table, by its name", context)
-    with Workplace(_APP, launch) as workplace:
-        loaded, spark = workplace.policy(policy), workplace.spark
+    with Workplace(_APP, options.launch) as workplace:
+        loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.old_folders.expire import expire_run
         from sparkcrypt.runs.passes.chosen_tables import Choice
         from sparkcrypt.runs.passes.expire_tables import expire_many
 
-        age = older_than if older_than is not None else 0.0 if run_id is not None else float(loaded.grace_seconds)
+        age = (
+            options.older_than
+            if options.older_than is not None
+            else 0.0
+            if run_id is not None
+            else float(loaded.grace_seconds)
+        )
         progress = progress_on_stderr()
         if text is not None:
             done = expire_run(
-                spark, text, loaded, run_id=run_id, older_than_seconds=age, dry_run=dry_run, progress=progress
+                spark, text, loaded, run_id=run_id, older_than_seconds=age, dry_run=options.dry_run, progress=progress
             )
-            show(done.to_dict(), _text(done), as_json=as_json)
+            show(done.to_dict(), _text(done), as_json=options.as_json)
             context.exit(VerificationError.exit_code if done.unread or done.refused else 0)
         choice = Choice(tables, databases)
         found = expire_many(
-            spark, loaded, choice, path=path, older_than_seconds=age, dry_run=dry_run, progress=progress
+            spark, loaded, choice, path=path, older_than_seconds=age, dry_run=options.dry_run, progress=progress
         )
-    show(found.to_dict(), _text_of_many(found), as_json=as_json)
+    show(found.to_dict(), _text_of_many(found), as_json=options.as_json)
     stays = any(table.unread or table.refused for table in found.tables)
     context.exit(VerificationError.exit_code if found.failed or stays else 0)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import DURATION, Launch, json_option, path_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import DURATION, CommandOptions, option, options_from, path_option, use
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.text import count_of, size_of
 
@@ -19,30 +20,25 @@ _APP = "sparkcrypt backfill"
 _HEAD = ("folder", "kind", "files", "bytes", "what")
 
 
+@dataclass(frozen=True, kw_only=True)
+class OrphansOptions(CommandOptions):
+    """The options of `sparkcrypt backfill orphans`."""
+
+    databases: tuple[str, ...] = option("Only beside the tables of a database.", "--database", metavar="NAME")
+    path: str | None = use(path_option)
+    delete: bool = option("Delete old files; new ones, staged or once in use, never.")
+    older_than: float = option(
+        "Nothing in them changed for so long; 24h or more.",
+        type=DURATION,
+        default="7d",
+        show_default=True,
+        metavar="TIME",
+    )
+
+
 @click.command(cls=Command)
-@policy_option
-@click.option("--database", "databases", multiple=True, metavar="NAME", help="Only beside the tables of a database.")
-@path_option
-@click.option("--delete", is_flag=True, help="Delete old files; new ones, staged or once in use, never.")
-@click.option(
-    "--older-than",
-    type=DURATION,
-    default="7d",
-    show_default=True,
-    metavar="TIME",
-    help="Nothing in them changed for so long; 24h or more.",
-)
-@json_option
-@spark_options
-def orphans(
-    policy: str,
-    databases: tuple[str, ...],
-    path: str | None,
-    delete: bool,
-    older_than: float,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+@options_from(OrphansOptions)
+def orphans(options: OrphansOptions) -> None:
     """Find folders of runs that nobody knows: of dropped tables, or where a state directory was lost.
 
     All databases are looked through, unless one is named.  Old files of a run of which the state directory has nothing
@@ -53,16 +49,21 @@ def orphans(
       sparkcrypt backfill orphans --policy policy.yaml
       sparkcrypt backfill orphans --database sales --policy policy.yaml --older-than 30d --delete
     """
-    if databases and path is not None:
+    if options.databases and options.path is not None:
         raise click.UsageError("give --database or --path, not both")
-    with Workplace(_APP, launch) as workplace:
-        loaded, spark = workplace.policy(policy), workplace.spark
+    with Workplace(_APP, options.launch) as workplace:
+        loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.old_folders.orphans import find_orphans
 
         found = find_orphans(
-            spark, loaded, databases=databases, path=path, older_than_seconds=older_than, delete=delete
+            spark,
+            loaded,
+            databases=options.databases,
+            path=options.path,
+            older_than_seconds=options.older_than,
+            delete=options.delete,
         )
-    show({"orphans": [orphan.to_dict() for orphan in found]}, _text(found), as_json=as_json)
+    show({"orphans": [orphan.to_dict() for orphan in found]}, _text(found), as_json=options.as_json)
 
 
 def _text(found: list[Orphan]) -> str:

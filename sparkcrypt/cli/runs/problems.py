@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import CommandOptions, option, options_from, required_table_option, use
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 
@@ -20,32 +21,24 @@ if TYPE_CHECKING:
 _APP = "sparkcrypt backfill"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ResolveOptions(CommandOptions):
+    """The options of `sparkcrypt backfill resolve`."""
+
+    problem: str = use(click.argument("problem", metavar="PROBLEM"))
+    table: str = use(required_table_option)
+    keep: Literal["new", "old"] = option(
+        "new: the table is right as it is; old: what is in the old folder now is.",
+        required=True,
+        type=click.Choice(("new", "old")),
+    )
+    reason: str = option("Why; it stands in the audit.", required=True, metavar="TEXT")
+    adopt: bool = option("With --keep old: believe files that a table which requires encryption would not.")
+
+
 @click.command(cls=Command)
-@click.argument("problem", metavar="PROBLEM")
-@policy_option
-@click.option("--table", required=True, metavar="DB.TABLE", help="A table of the session catalog.")
-@click.option(
-    "--keep",
-    required=True,
-    type=click.Choice(("new", "old")),
-    help="new: the table is right as it is; old: what is in the old folder now is.",
-)
-@click.option("--reason", required=True, metavar="TEXT", help="Why; it stands in the audit.")
-@click.option(
-    "--adopt", is_flag=True, help="With --keep old: believe files that a table which requires encryption would not."
-)
-@json_option
-@spark_options
-def resolve(
-    problem: str,
-    policy: str,
-    table: str,
-    keep: Literal["new", "old"],
-    reason: str,
-    adopt: bool,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+@options_from(ResolveOptions)
+def resolve(options: ResolveOptions) -> None:
     """Decide an open problem of a table: what happened to a unit's old folder after its swap.
 
     --keep old puts what is in the old folder now into use, and encrypts it; it is refused where rows were written
@@ -54,15 +47,24 @@ def resolve(
     Examples:
       sparkcrypt backfill resolve 3f9a2c1d04b7 --table sales.customers --policy policy.yaml --keep new --reason "ours"
     """
-    with Workplace(_APP, launch) as workplace:
-        loaded, spark = workplace.policy(policy), workplace.spark
+    problem, table, keep = options.problem, options.table, options.keep
+    with Workplace(_APP, options.launch) as workplace:
+        loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 
         done = resolve_problem(
-            spark, table, loaded, problem, keep=keep, reason=reason, adopt=adopt, progress=progress_on_stderr()
+            spark,
+            table,
+            loaded,
+            problem,
+            keep=keep,
+            reason=options.reason,
+            adopt=options.adopt,
+            progress=progress_on_stderr(),
         )
     outcome = f"; run {done.run.run_id}: {done.run.outcome}" if done.run else ""
-    show(done.to_dict(), f"{table}: problem {problem} is resolved: {keep} files are kept{outcome}", as_json=as_json)
+    text = f"{table}: problem {problem} is resolved: {keep} files are kept{outcome}"
+    show(done.to_dict(), text, as_json=options.as_json)
 
 
 def open_problems(store: StateStore, table_id: str, authenticity: Authenticity) -> tuple[list[Problem], bool]:

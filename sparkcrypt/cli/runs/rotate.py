@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -11,15 +11,14 @@ from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
-    Launch,
-    accept_option,
-    budget_options,
-    databases_option,
-    json_option,
+    CommandOptions,
+    PassCommandOptions,
     move_old_option,
-    policy_option,
+    option,
+    options_from,
     report_option,
-    spark_options,
+    select_options,
+    use,
     where_option,
 )
 from sparkcrypt.cli.frame.output import align_table, show
@@ -30,45 +29,24 @@ if TYPE_CHECKING:
     from sparkcrypt.runs.passes.report import PassReport
 
 
+@dataclass(frozen=True, kw_only=True)
+class RotateOptions(PassCommandOptions, CommandOptions):
+    """The options of `sparkcrypt rotate`."""
+
+    key_id: str = option("The master key.", "--key", required=True, metavar="KEY_ID")
+    successor: str | None = option("Another key, which the policy names in its place.", "--to", metavar="KEY_ID")
+    where: str | None = use(where_option)
+    keep_version: bool = option("Make no version; rewrap under the one that is newest.")
+    compromised: bool = option("Somebody else may have used the key: give every file under it new data keys.")
+    dry_run: bool = option("Say how much would be rewrapped; exits with 2 if anything would.")
+    move_old: bool = use(move_old_option)
+    report: str | None = use(report_option)
+
+
 @click.command(cls=Command)
-@click.option("--key", "key_id", required=True, metavar="KEY_ID", help="The master key.")
-@click.option("--to", "successor", metavar="KEY_ID", help="Another key, which the policy names in its place.")
-@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern of their names.")
-@databases_option
-@policy_option
-@where_option
-@click.option("--keep-version", is_flag=True, help="Make no version; rewrap under the one that is newest.")
-@click.option(
-    "--compromised", is_flag=True, help="Somebody else may have used the key: give every file under it new data keys."
-)
-@click.option("--dry-run", is_flag=True, help="Say how much would be rewrapped; exits with 2 if anything would.")
-@budget_options
-@accept_option
-@move_old_option("Move old files out of the table's folder at once; see `sparkcrypt encrypt`.")
-@report_option
-@json_option
-@spark_options
+@options_from(RotateOptions)
 @click.pass_context
-def rotate(
-    context: click.Context,
-    key_id: str,
-    successor: str | None,
-    tables: tuple[str, ...],
-    databases: tuple[str, ...],
-    policy: str,
-    where: str | None,
-    keep_version: bool,
-    compromised: bool,
-    dry_run: bool,
-    max_bytes: int | None,
-    max_duration: float | None,
-    parallelism: int,
-    accept_path_readers: bool,
-    move_old: bool,
-    report: str | None,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+def rotate(context: click.Context, options: RotateOptions) -> None:
     """Add a version to a master key, and rewrap under it the data keys of every file that holds the key.
 
     Without --table and --database, of every table of the catalog that holds the key, whoever wrote it; exits with 74
@@ -89,38 +67,32 @@ def rotate(
       sparkcrypt rotate --key pii --to contact --policy policy.yaml
       sparkcrypt rotate --key pii --compromised --policy policy.yaml --dry-run
     """
-    check_writable(report)
+    check_writable(options.report)
     with (
-        Workplace("sparkcrypt rotate", launch) as workplace,
-        failed_report(workplace, report, key_id, kind="sparkcrypt backfill", version=1) as failure,
+        Workplace("sparkcrypt rotate", options.launch) as workplace,
+        failed_report(workplace, options.report, options.key_id, kind="sparkcrypt backfill", version=1) as failure,
     ):
-        loaded, spark = workplace.policy(policy), workplace.spark
+        policy, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.keys.rotate import rotate_key
         from sparkcrypt.runs.passes.passes import PassOptions
         from sparkcrypt.runs.rewrite.options import RunOptions
 
-        run = RunOptions(where=where, dry_run=dry_run, move_old=move_old, parallelism=parallelism)
         done = rotate_key(
             spark,
-            loaded,
-            key_id,
-            successor=successor,
-            tables=tables,
-            databases=databases,
-            keep_version=keep_version,
-            compromised=compromised,
-            options=PassOptions(
-                run=run,
-                accept_path_readers=accept_path_readers,
-                max_bytes=max_bytes,
-                max_seconds=max_duration,
-            ),
+            policy,
+            options.key_id,
+            successor=options.successor,
+            tables=options.tables,
+            databases=options.databases,
+            keep_version=options.keep_version,
+            compromised=options.compromised,
+            options=select_options(PassOptions, options, run=select_options(RunOptions, options)),
             progress=progress_on_stderr(),
             on_failure=lambda left: failure.update(left.to_dict()),
         )
-        if report is not None:
-            workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")
-    show(done.to_dict(), f"{_describe(done)}\n{pass_text(done)}{_calls(done)}{_coverage(done)}", as_json=as_json)
+        workplace.write_report(options.report, done.to_dict())
+    text = f"{_describe(done)}\n{pass_text(done)}{_calls(done)}{_coverage(done)}"
+    show(done.to_dict(), text, as_json=options.as_json)
     context.exit(done.exit_code)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,12 +14,14 @@ from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
-    Launch,
-    databases_option,
-    json_option,
-    policy_option,
+    CommandOptions,
+    TablesOptions,
+    leave_out_option,
+    option,
+    options_from,
     report_option,
-    spark_options,
+    select_options,
+    use,
 )
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.ledger.journal.entries import AuditHead
@@ -30,7 +31,6 @@ from sparkcrypt.runs.keys.shredding_report import ShreddedKey
 if TYPE_CHECKING:
     from sparkcrypt.runs.keys.shredding_plan import ShredPlan
 
-F = TypeVar("F", bound=Callable[..., Any])
 _NO_HEAD = "none"
 
 
@@ -41,33 +41,6 @@ def shred() -> None:
     A key of a template (`contact-{ingest_date:%Y-%m}`) of a tag with `retention` is due when the last day of its bucket
     is longer ago than that, in UTC.
     """
-
-
-def _choice_options(function: F) -> F:
-    """Add the options that choose keys, and the common options of both commands."""
-    options = (
-        click.option("--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern of names."),
-        databases_option,
-        click.option("--key", "key_id", metavar="KEY_ID", help="This key alone, such as a tenant's."),
-        click.option(
-            "--leave-out",
-            multiple=True,
-            metavar="TABLE",
-            help="Do not ask of this table: it was dropped.",
-        ),
-        click.option(
-            "--head",
-            metavar="NUMBER:DIGEST|none",
-            callback=_head,
-            help="A head of the audit of keys that was kept elsewhere; `none`: no key was ever held or shredded.",
-        ),
-        policy_option,
-        json_option,
-        spark_options,
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
 
 
 def _head(context: click.Context, option: click.Parameter, value: str | None) -> AuditHead | None:
@@ -92,24 +65,39 @@ def _date(context: click.Context, option: click.Parameter, value: str | None) ->
         raise click.BadParameter(f"{value!r} is not a date such as 2026-01-31", context, option) from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShredCommandOptions(TablesOptions, CommandOptions):
+    """The options that choose keys, and the common options of both commands."""
+
+    key_id: str | None = option("This key alone, such as a tenant's.", "--key", metavar="KEY_ID")
+    leave_out: tuple[str, ...] = use(leave_out_option)
+    head: AuditHead | None = option(
+        "A head of the audit of keys that was kept elsewhere; `none`: no key was ever held or shredded.",
+        metavar="NUMBER:DIGEST|none",
+        callback=_head,
+    )
+    report: str | None = use(report_option)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(ShredCommandOptions):
+    """The options of `sparkcrypt shred plan`."""
+
+    as_of: datetime | None = option("What is due at the beginning of this day, in UTC.", metavar="DATE", callback=_date)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyOptions(ShredCommandOptions):
+    """The options of `sparkcrypt shred apply`."""
+
+    reason: str | None = option("Why; the audit of keys keeps it.  Needed with --yes.", metavar="TEXT")
+    yes: bool = option("Do not ask for confirmation (for jobs).")
+
+
 @shred.command(cls=Command)
-@_choice_options
-@click.option("--as-of", metavar="DATE", callback=_date, help="What is due at the beginning of this day, in UTC.")
-@report_option
+@options_from(PlanOptions)
 @click.pass_context
-def plan(
-    context: click.Context,
-    tables: tuple[str, ...],
-    databases: tuple[str, ...],
-    key_id: str | None,
-    leave_out: tuple[str, ...],
-    head: AuditHead | None,
-    as_of: datetime | None,
-    report: str | None,
-    policy: str,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+def plan(context: click.Context, options: PlanOptions) -> None:
     """Show which keys are due, what goes dark with each, what stands against it, and where values stay readable.
 
     Every table of the catalog is looked at, by the footers of its files; --table and --database choose whose keys are
@@ -120,45 +108,28 @@ def plan(
       sparkcrypt shred plan --policy policy.yaml
       sparkcrypt shred plan --table sales.customers --as-of 2027-01-01 --policy policy.yaml --json
     """
-    check_writable(report)
+    check_writable(options.report)
     with (
-        Workplace("sparkcrypt shred", launch) as workplace,
-        failed_report(workplace, report, None, kind=REPORT_KIND, version=REPORT_VERSION),
+        Workplace("sparkcrypt shred", options.launch) as workplace,
+        failed_report(workplace, options.report, None, kind=REPORT_KIND, version=REPORT_VERSION),
     ):
-        loaded, spark = workplace.policy(policy), workplace.spark
+        loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.cli.runs.shred_text import shred_plan_text
         from sparkcrypt.keys.open_service import open_key_service
         from sparkcrypt.runs.keys.find_shreddable import Selection, Survey
 
         store, service = workplace.state_directory(loaded.run_state), open_key_service(loaded.key_service)
-        selection = Selection(tables, databases, key_id, leave_out)
-        found = Survey(spark, loaded, store, service, selection).plan(as_of=as_of, expected=head)
-        if report is not None:
-            workplace.write(report, json.dumps(found.to_report(), indent=2, ensure_ascii=False) + "\n")
-    show(found.to_dict(), shred_plan_text(found), as_json=as_json)
+        selection = select_options(Selection, options)
+        found = Survey(spark, loaded, store, service, selection).plan(as_of=options.as_of, expected=options.head)
+        workplace.write_report(options.report, found.to_report())
+    show(found.to_dict(), shred_plan_text(found), as_json=options.as_json)
     context.exit(found.exit_code)
 
 
 @shred.command("apply", cls=Command)
-@_choice_options
-@click.option("--reason", metavar="TEXT", help="Why; the audit of keys keeps it.  Needed with --yes.")
-@click.option("--yes", is_flag=True, help="Ask nobody: for jobs.")
-@report_option
+@options_from(ApplyOptions)
 @click.pass_context
-def apply_plan(
-    context: click.Context,
-    tables: tuple[str, ...],
-    databases: tuple[str, ...],
-    key_id: str | None,
-    leave_out: tuple[str, ...],
-    head: AuditHead | None,
-    reason: str | None,
-    yes: bool,
-    report: str | None,
-    policy: str,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+def apply_plan(context: click.Context, options: ApplyOptions) -> None:
     """Delete the keys that `shred plan` would: what is under them can never be read again, by anybody.
 
     It shows the plan and asks for the number of keys, or for the key's id where there is one; nothing is deleted before
@@ -172,19 +143,21 @@ def apply_plan(
       sparkcrypt shred apply --key tenant-acme --reason "contract ended, case 4711" --policy policy.yaml
       sparkcrypt shred apply --yes --reason "retention of contacts" --policy policy.yaml --json
     """
-    if yes and not reason:
+    if options.yes and not options.reason:
         raise click.UsageError("--yes needs --reason, for those who read the audit of keys", context)
-    check_writable(report)
+    check_writable(options.report)
     with (
-        Workplace("sparkcrypt shred", launch) as workplace,
-        failed_report(workplace, report, None, kind=REPORT_KIND, version=REPORT_VERSION, shredded=[]) as failure,
+        Workplace("sparkcrypt shred", options.launch) as workplace,
+        failed_report(
+            workplace, options.report, None, kind=REPORT_KIND, version=REPORT_VERSION, shredded=[]
+        ) as failure,
     ):
 
         def tell(key: ShreddedKey) -> None:
             failure["shredded"].append(key.to_dict())
             say(f"key {key.key_id!r} is gone, effective {key.effective_at}")
 
-        loaded, spark = workplace.policy(policy), workplace.spark
+        loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.cli.runs.shred_text import shred_report_text
         from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
         from sparkcrypt.runs.keys.find_shreddable import Selection
@@ -192,14 +165,13 @@ def apply_plan(
         done = shred_keys(
             spark,
             loaded,
-            Selection(tables, databases, key_id, leave_out),
-            ShredOptions(reason, head, attended=not yes),
-            confirm=_ask_nobody if yes else _ask,
+            select_options(Selection, options),
+            ShredOptions(options.reason, options.head, attended=not options.yes),
+            confirm=_ask_nobody if options.yes else _ask,
             progress=tell,
         )
-        if report is not None:
-            workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")
-    show(done.to_dict(), shred_report_text(done), as_json=as_json)
+        workplace.write_report(options.report, done.to_dict())
+    show(done.to_dict(), shred_report_text(done), as_json=options.as_json)
     context.exit(done.exit_code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -9,7 +10,16 @@ import click
 
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import Launch, databases_option, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import (
+    CommandOptions,
+    Launch,
+    TablesOptions,
+    json_option,
+    option,
+    options_from,
+    policy_option,
+    spark_options,
+)
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.read_key_audit import Hold, Retirement
@@ -59,25 +69,17 @@ def key_status(key_ids: tuple[str, ...], recorded: bool, policy: str, as_json: b
     show(document, "\n".join(lines), as_json=as_json)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(TablesOptions, CommandOptions):
+    """The options of `sparkcrypt keys check`."""
+
+    without_former: bool = option("Open with the key service alone, and not with former ones of the policy.")
+
+
 @click.command("check", cls=Command)
-@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="A table, or a pattern of their names.")
-@databases_option
-@policy_option
-@click.option(
-    "--without-former", is_flag=True, help="Open with the key service alone, and not with former ones of the policy."
-)
-@json_option
-@spark_options
+@options_from(CheckOptions)
 @click.pass_context
-def check_keys(
-    context: click.Context,
-    tables: tuple[str, ...],
-    databases: tuple[str, ...],
-    policy: str,
-    without_former: bool,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+def check_keys(context: click.Context, options: CheckOptions) -> None:
     """Prove that every file of some tables can be opened with the keys at hand; exits with 74 if one cannot.
 
     Footers are read anew, by tasks where there are many, and each key that a file names is opened and tried on what it
@@ -89,13 +91,14 @@ def check_keys(
       sparkcrypt keys check --database sales --policy policy.yaml --json
       sparkcrypt keys check --database sales --policy policy.yaml --without-former
     """
+    tables, databases = options.tables, options.databases
     if not tables and not databases:
         raise click.UsageError("give --table or --database", context)
-    with Workplace("sparkcrypt keys", launch) as workplace:
-        loaded, spark = workplace.policy(policy), workplace.spark
+    with Workplace("sparkcrypt keys", options.launch) as workplace:
+        loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.keys.check_keys import check_keys as check
 
-        found = check(spark, loaded, tables=tables, databases=databases, without_former=without_former)
+        found = check(spark, loaded, tables=tables, databases=databases, without_former=options.without_former)
     rows = [
         (table.table, f"{table.files:,}", f"{table.encrypted:,}", f"{table.plaintext:,}", f"{len(table.unopened):,}")
         for table in found.tables
@@ -111,7 +114,7 @@ def check_keys(
         for key_id, files in sorted(table.dark.items())
     ]
     lines += [f"skipped: {table}: {reason}" for table, reason in found.passed_over.items()]
-    show(found.to_dict(), "\n".join(lines), as_json=as_json)
+    show(found.to_dict(), "\n".join(lines), as_json=options.as_json)
     context.exit(found.exit_code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -9,7 +10,18 @@ import click
 
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import AGE, Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import (
+    AGE,
+    CommandOptions,
+    Launch,
+    json_option,
+    leave_out_option,
+    option,
+    options_from,
+    policy_option,
+    spark_options,
+    use,
+)
 from sparkcrypt.cli.frame.output import align_table, say, show
 from sparkcrypt.cli.setup.checks import key_checks
 from sparkcrypt.cli.setup.key_status import check_keys, key_status
@@ -167,23 +179,19 @@ def export_keys(file: Path, key_ids: tuple[str, ...], recipients: tuple[str, ...
     show(document, f"{file}: {len(rows)} keys, {', '.join(key.key_id for key in exported)}", as_json=as_json)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(CommandOptions):
+    """The options of `sparkcrypt keys import`."""
+
+    file: Path = use(click.argument("file", type=click.Path(path_type=Path)))
+    key_ids: tuple[str, ...] = use(click.argument("key_ids", nargs=-1, metavar="[KEY_ID…]"))
+    identity: TextIO = option("The recovery key's file; - reads standard input.", required=True, type=click.File())
+    dry_run: bool = option("Open the backup, say what would be added, and add nothing.")
+
+
 @keys.command("import", cls=Command)
-@click.argument("file", type=click.Path(path_type=Path))
-@click.argument("key_ids", nargs=-1, metavar="[KEY_ID…]")
-@click.option("--identity", required=True, type=click.File(), help="The recovery key's file; - reads standard input.")
-@click.option("--dry-run", is_flag=True, help="Open the backup, say what would be added, and add nothing.")
-@policy_option
-@json_option
-@spark_options
-def import_keys(
-    file: Path,
-    key_ids: tuple[str, ...],
-    identity: TextIO,
-    dry_run: bool,
-    policy: str,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+@options_from(ImportOptions)
+def import_keys(options: ImportOptions) -> None:
     """Add the master keys of a backup to a local key service; what is there stays as it is.
 
     A key that was shredded is not added: where the backup holds one, name the others.
@@ -192,18 +200,19 @@ def import_keys(
     Examples:
       sparkcrypt keys import /backup/keys-2026-11-22.age --identity recovery.txt --dry-run --policy policy.yaml
     """
-    service = _require_local_service(_service(policy))
+    file, key_ids, dry_run = options.file, options.key_ids, options.dry_run
+    service = _require_local_service(_service(options.policy))
     try:
         content = file.read_bytes()
     except OSError as error:
         raise StorageError(f"{file} cannot be read: {error.strerror}") from error
-    found = {key.key_id: key for key in decrypt_backup(content, identity.read())}
+    found = {key.key_id: key for key in decrypt_backup(content, options.identity.read())}
     absent = sorted(set(key_ids) - set(found))
     if absent:
         raise KeyNotFoundError(f"{file} holds no key {', '.join(map(repr, absent))}; its keys: {', '.join(found)}")
     if not dry_run:
-        with Workplace("sparkcrypt keys", launch) as workplace:
-            facts = _read_facts(workplace, workplace.policy(policy))
+        with Workplace("sparkcrypt keys", options.launch) as workplace:
+            facts = _read_facts(workplace, workplace.policy(options.policy))
         for key_id in key_ids or found:
             facts.refuse_shredded(key_id, "imported")
     imported = service.import_keys([found[key_id] for key_id in key_ids or found], dry_run=dry_run)
@@ -211,7 +220,7 @@ def import_keys(
         [(entry.key.key_id, entry.key.versions, entry.added) for entry in imported],
         head=("key", "versions", "would be added" if dry_run else "added"),
     )
-    show([entry.to_dict() for entry in imported], text, as_json=as_json)
+    show([entry.to_dict() for entry in imported], text, as_json=options.as_json)
 
 
 def _require_local_service(service: KeyService) -> LocalKeyService:
@@ -370,32 +379,21 @@ def release_key(key_id: str, reason: str, number: int | None, policy: str, as_js
     show(document, "\n".join([*lines, f"head {facts.head_text}"]), as_json=as_json)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RetireOptions(CommandOptions):
+    """The options of `sparkcrypt keys retire`."""
+
+    key_id: str = use(click.argument("key_id"))
+    below: int | None = option("The first version that stays.", type=click.IntRange(2), metavar="N")
+    grace: float = option("How long they can be brought back; 30d by default.", type=AGE, default="30d", metavar="TIME")
+    undo: bool = option("Bring back the versions that are set aside.")
+    leave_out: tuple[str, ...] = use(leave_out_option)
+
+
 @click.command("retire", cls=Command)
-@click.argument("key_id")
-@click.option("--below", type=click.IntRange(2), metavar="N", help="The first version that stays.")
-@click.option(
-    "--grace", type=AGE, default="30d", metavar="TIME", help="How long they can be brought back; 30d by default."
-)
-@click.option("--undo", is_flag=True, help="Bring back the versions that are set aside.")
-@click.option(
-    "--leave-out", multiple=True, metavar="TABLE", help="Do not ask of this table, such as one that was dropped."
-)
-@policy_option
-@json_option
-@spark_options
+@options_from(RetireOptions)
 @click.pass_context
-def retire_key(
-    context: click.Context,
-    /,
-    key_id: str,
-    below: int | None,
-    grace: float,
-    undo: bool,
-    leave_out: tuple[str, ...],
-    policy: str,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+def retire_key(context: click.Context, options: RetireOptions) -> None:
     """End the use of a master key's versions below N; refused (74) while something that is known needs one.
 
     At first they are set aside: they unwrap nothing, a read that needs one is refused with this command's --undo, and
@@ -410,17 +408,20 @@ def retire_key(
       sparkcrypt keys retire pii --below 3 --grace 90d --policy policy.yaml
       sparkcrypt keys retire pii --undo --policy policy.yaml
     """
-    if undo == (below is not None):
+    key_id, below = options.key_id, options.below
+    if options.undo == (below is not None):
         raise click.UsageError("give --below, or else --undo", context)
-    with Workplace("sparkcrypt keys", launch) as workplace:
-        loaded = workplace.policy(policy)
+    with Workplace("sparkcrypt keys", options.launch) as workplace:
+        loaded = workplace.policy(options.policy)
         from sparkcrypt.runs.keys.retire import bring_versions_back, retire_versions
 
         if below is None:
             done = bring_versions_back(workplace.state_directory(loaded.run_state), loaded, key_id)
         else:
-            done = retire_versions(workplace.spark, loaded, key_id, below, grace_seconds=grace, leave_out=leave_out)
-    show(done.to_dict(), "\n".join(_describe(done)), as_json=as_json)
+            done = retire_versions(
+                workplace.spark, loaded, key_id, below, grace_seconds=options.grace, leave_out=options.leave_out
+            )
+    show(done.to_dict(), "\n".join(_describe(done)), as_json=options.as_json)
 
 
 def _describe(done: Retired) -> list[str]:

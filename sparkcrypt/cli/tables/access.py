@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import CommandOptions, option, options_from, required_table_option, use
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.decide.access.explain import ColumnAccess, explain_access
 from sparkcrypt.errors import ConfigError
@@ -33,33 +33,23 @@ def access() -> None:
     """Look at who may read what."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(CommandOptions):
+    """The options of `sparkcrypt access explain`."""
+
+    principal: str = option("Who would read.", required=True, metavar="NAME")
+    table: str = use(required_table_option)
+    principal_policy: str | None = option(
+        "A policy whose key service has the principal's own credential; needed for anybody but yourself.",
+        metavar="FILE",
+    )
+    on_denied: OnDenied | None = option("What the principal's session asks for.", type=click.Choice(ON_DENIED))
+    strict_projection: bool = option("The principal's session makes it an error to name a column that would be null.")
+
+
 @access.command(cls=Command)
-@click.option("--principal", required=True, metavar="NAME", help="Who would read.")
-@click.option("--table", required=True, metavar="DB.TABLE", help="A table of the session catalog.")
-@policy_option
-@click.option(
-    "--principal-policy",
-    metavar="FILE",
-    help="A policy whose key service has the principal's own credential; needed for anybody but yourself.",
-)
-@click.option("--on-denied", type=click.Choice(ON_DENIED), help="What the principal's session asks for.")
-@click.option(
-    "--strict-projection",
-    is_flag=True,
-    help="The principal's session makes it an error to name a column that would be null.",
-)
-@json_option
-@spark_options
-def explain(
-    principal: str,
-    table: str,
-    policy: str,
-    principal_policy: str | None,
-    on_denied: OnDenied | None,
-    strict_projection: bool,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+@options_from(ExplainOptions)
+def explain(options: ExplainOptions) -> None:
     """Show what a principal would get of each column: values, nulls or an error, and why.
 
     The key service answers for the credential that it is asked with. For yourself that is the policy's. For anybody
@@ -70,23 +60,22 @@ def explain(
       sparkcrypt access explain --principal ann --table sales.customers --policy ann.yaml
       sparkcrypt access explain --principal bob --table sales.customers --policy policy.yaml --principal-policy bob.yaml
     """
-    with Workplace("sparkcrypt access", launch) as workplace:
-        loaded = workplace.policy(policy)
+    principal, principal_policy = options.principal, options.principal_policy
+    with Workplace("sparkcrypt access", options.launch) as workplace:
+        loaded = workplace.policy(options.policy)
         reader_policy = workplace.policy(principal_policy) if principal_policy else loaded
         spark = workplace.spark
         if principal_policy is None:
             _refuse_another(spark, principal)
-        columns = _explain(
-            spark, replace(loaded, key_service=reader_policy.key_service), table, on_denied, strict_projection
-        )
+        columns = _explain(spark, replace(loaded, key_service=reader_policy.key_service), options)
     document = {
         "principal": principal,
-        "table": table,
-        "credential_of": principal_policy or policy,
+        "table": options.table,
+        "credential_of": principal_policy or options.policy,
         "columns": [column.to_dict() for column in columns],
         "limits": list(_LIMITS),
     }
-    show(document, _text(document, columns), as_json=as_json)
+    show(document, _text(document, columns), as_json=options.as_json)
 
 
 def _refuse_another(spark: SparkSession, principal: str) -> None:
@@ -106,13 +95,11 @@ def _refuse_another(spark: SparkSession, principal: str) -> None:
         )
 
 
-def _explain(
-    spark: SparkSession, policy: Policy, table: str, on_denied: OnDenied | None, strict_projection: bool
-) -> tuple[ColumnAccess, ...]:
+def _explain(spark: SparkSession, policy: Policy, options: ExplainOptions) -> tuple[ColumnAccess, ...]:
     from sparkcrypt.spark.tables.catalog import Catalog
     from sparkcrypt.spark.tables.planning import plan_of
 
-    found = Catalog(spark).table(table)
+    found = Catalog(spark).table(options.table)
     partitions = Catalog(spark).partitions(found) if found.partition_columns else ()
     decisions = KeyDecisions(LoggingKeyService(open_key_service(policy.key_service)))
     return explain_access(
@@ -120,8 +107,8 @@ def _explain(
         policy,
         lambda key_id: decisions.decide((key_id,), {}).get(key_id),
         partitions=[dict(partition.values) for partition in partitions],
-        on_denied=on_denied,
-        strict_projection=strict_projection,
+        on_denied=options.on_denied,
+        strict_projection=options.strict_projection,
     )
 
 

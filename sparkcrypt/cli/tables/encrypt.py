@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 
 import click
 
@@ -10,72 +10,35 @@ from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
-    Launch,
-    adopt_option,
-    allow_decrypt_option,
+    RewriteOptions,
     avro_option,
-    engine_option,
-    exclusive_option,
-    home_option,
-    json_option,
-    move_old_option,
-    output_option,
-    path_option,
-    policy_option,
-    purge_option,
-    report_option,
+    option,
+    options_from,
     require_either,
-    resume_option,
-    spark_options,
+    select_options,
     table_option,
-    where_option,
+    use,
 )
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.plan import EncryptionPlan
 
 
+@dataclass(frozen=True, kw_only=True)
+class EncryptOptions(RewriteOptions):
+    """The options of `sparkcrypt encrypt`."""
+
+    table: str | None = use(table_option)
+    avro_schema: str | None = use(avro_option)
+    home: bool = option(
+        "Bring what runs have taken away from the table's folder back there, for jobs that use the folder by path."
+    )
+    dry_run: bool = option("Show the plan and what would be done, and change nothing.")
+
+
 @click.command(cls=Command)
-@table_option
-@path_option
-@output_option
-@exclusive_option
-@policy_option
-@avro_option
-@engine_option("native rewrites files page by page; spark reads and writes their rows anew.")
-@where_option
-@adopt_option
-@allow_decrypt_option
-@purge_option
-@home_option
-@move_old_option(
-    "Move the old files out of the table's folder at once; readers in flight fail, and nothing brings them back."
-)
-@resume_option("Continue an unfinished run of this table.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and what would be done, and change nothing.")
-@report_option
-@json_option
-@spark_options
-def encrypt(
-    table: str | None,
-    path: str | None,
-    output: str | None,
-    exclusive: bool,
-    policy: str,
-    avro_schema: str | None,
-    engine: str,
-    where: str | None,
-    adopt: bool,
-    allow_decrypt: bool,
-    purge: bool,
-    home: bool,
-    move_old: bool,
-    resume: str,
-    dry_run: bool,
-    report: str | None,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+@options_from(EncryptOptions)
+def encrypt(options: EncryptOptions) -> None:
     """Encrypt what a table or folder holds, by its tags; files that match the plan already are left alone.
 
     A failure at any step leaves the table as it was, and a run that was killed is continued by the same command.
@@ -86,13 +49,15 @@ def encrypt(
       spark-submit jobs/encrypt_table.py --table sales.customers --policy policy.yaml --report report.json
       sparkcrypt encrypt --path /data/customers --output /data/customers_encrypted --policy policy.yaml
     """
+    table, path = options.table, options.path
     require_either(table, path)
-    check_writable(report)
+    check_writable(options.report)
     with (
-        Workplace("sparkcrypt encrypt", launch) as workplace,
-        failed_report(workplace, report, table or path, engine=engine) as failure,
+        Workplace("sparkcrypt encrypt", options.launch) as workplace,
+        failed_report(workplace, options.report, table or path, engine=options.engine) as failure,
     ):
-        loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
+        policy = workplace.policy(options.policy)
+        avro = workplace.avro(options.avro_schema) if options.avro_schema else None
         spark = workplace.spark
         from sparkcrypt.runs.old_folders.former_homes import describe_move
         from sparkcrypt.runs.passes.encrypt import encrypt_table
@@ -101,35 +66,21 @@ def encrypt(
 
         def show_plan(plan: EncryptionPlan) -> None:
             say(plan.table_text())
-            moves = table is not None and not dry_run and not home
+            moves = table is not None and not options.dry_run and not options.home
             move = describe_move(Catalog(spark).table(table or "")) if moves else None
             if move is not None:
                 say(f"\nwarning: {move}")
 
-        options = RunOptions(
-            engine=engine,  # type: ignore[arg-type]  # encrypt_table refuses unknown engines
-            where=where,
-            output=output,
-            exclusive=exclusive,
-            dry_run=dry_run,
-            adopt=adopt,
-            allow_decrypt=allow_decrypt,
-            purge=purge,
-            home=home,
-            move_old=move_old,
-            resume=resume,
-        )
         done = encrypt_table(
             spark,
             table,
-            loaded,
+            policy,
             path=path,
             avro=avro,
-            options=options,
+            options=select_options(RunOptions, options),
             progress=progress_on_stderr(),
             on_plan=show_plan,
             on_failure=lambda made: failure.update(made.to_dict()),
         )
-        if report is not None:
-            workplace.write(report, json.dumps(done.to_dict(), indent=2, ensure_ascii=False) + "\n")
-    show(done.to_dict(), done.to_text(), as_json=as_json)
+        workplace.write_report(options.report, done.to_dict())
+    show(done.to_dict(), done.to_text(), as_json=options.as_json)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
-from sparkcrypt.cli.frame.options import Launch, databases_option, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.options import CommandOptions, TablesOptions, option, options_from
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.text import count_of
 
@@ -19,23 +20,17 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
+@dataclass(frozen=True, kw_only=True)
+class LineageOptions(TablesOptions, CommandOptions):
+    """The options of `sparkcrypt lineage`."""
+
+    svg: str | None = option("Also draw it as a picture there: a path or a URI.", metavar="FILE")
+
+
 @click.command(cls=Command)
-@click.option("--table", "tables", multiple=True, metavar="NAME", help="A table, or a pattern; repeatable.")
-@databases_option
-@policy_option
-@click.option("--svg", metavar="FILE", help="Also draw it as a picture there: a path or a URI.")
-@json_option
-@spark_options
+@options_from(LineageOptions)
 @click.pass_context
-def lineage(
-    context: click.Context,
-    tables: tuple[str, ...],
-    databases: tuple[str, ...],
-    policy: str,
-    svg: str | None,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+def lineage(context: click.Context, options: LineageOptions) -> None:
     """Show where the columns of tables came from, as the writers of their files noted it.
 
     Every table that a chosen table came from is asked as well.  What was made of a table is shown for those tables that
@@ -48,11 +43,12 @@ def lineage(
       sparkcrypt lineage --database sales --policy policy.yaml --svg lineage.svg
       sparkcrypt lineage --database sales --policy policy.yaml --json
     """
+    tables, databases, svg = options.tables, options.databases, options.svg
     if not tables and not databases:
         raise click.UsageError("give --table or --database")
     check_writable(svg, "--svg")
-    with Workplace("sparkcrypt lineage", launch) as workplace:
-        loaded, spark = workplace.policy(policy), workplace.spark
+    with Workplace("sparkcrypt lineage", options.launch) as workplace:
+        loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.passes.lineage import trace_lineage
 
         traced = trace_lineage(spark, loaded, tables=tables, databases=databases)
@@ -60,7 +56,7 @@ def lineage(
             from sparkcrypt.runs.passes.html.lineage import draw_lineage
 
             workplace.write(svg, draw_lineage(traced))
-    show(traced.to_dict(), lineage_text(traced), as_json=as_json)
+    show(traced.to_dict(), lineage_text(traced), as_json=options.as_json)
     context.exit(traced.exit_code)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,16 +13,16 @@ from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import (
     PARALLELISM,
-    Launch,
+    CommandOptions,
     accept_option,
     avro_option,
     databases_option,
-    json_option,
+    option,
+    options_from,
     path_option,
-    policy_option,
     require_either,
-    spark_options,
     table_option,
+    use,
     where_option,
 )
 from sparkcrypt.cli.frame.output import show
@@ -42,41 +43,28 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(CommandOptions):
+    """The options of `sparkcrypt plan`."""
+
+    table: str | None = use(table_option)
+    databases: tuple[str, ...] = use(databases_option)
+    path: str | None = use(path_option)
+    avro_schema: str | None = use(avro_option)
+    where: str | None = use(where_option)
+    schema_file: str | None = option(
+        "A Spark schema as JSON instead of a table; needs no Spark.", "--schema", metavar="FILE"
+    )
+    partition_columns: tuple[str, ...] = option(
+        "With --schema or --avro-schema alone.", "--partition-column", metavar="NAME"
+    )
+    accept_path_readers: bool = use(accept_option)
+
+
 @click.command(cls=Command)
-@table_option
-@databases_option
-@path_option
-@policy_option
-@avro_option
-@where_option
-@click.option(
-    "--schema", "schema_file", metavar="FILE", help="A Spark schema as JSON instead of a table; needs no Spark."
-)
-@click.option(
-    "--partition-column",
-    "partition_columns",
-    multiple=True,
-    metavar="NAME",
-    help="With --schema or --avro-schema alone.",
-)
-@accept_option
-@json_option
-@spark_options
+@options_from(PlanOptions)
 @click.pass_context
-def plan(
-    context: click.Context,
-    table: str | None,
-    databases: tuple[str, ...],
-    path: str | None,
-    policy: str,
-    avro_schema: str | None,
-    where: str | None,
-    schema_file: str | None,
-    partition_columns: tuple[str, ...],
-    accept_path_readers: bool,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+def plan(context: click.Context, options: PlanOptions) -> None:
     """Show the plan of a table or folder, the drift of its files from it, and what a run would do.
 
     Exits with 0 when every file matches, with 2 on drift, with 69 when the key service lacks a key that a run would
@@ -92,79 +80,73 @@ def plan(
       sparkcrypt plan --path s3a://lake/customers --policy policy.yaml --json
       sparkcrypt plan --avro-schema customer.avsc --policy policy.yaml
     """
-    if databases or (table is not None and any(sign in table for sign in "*?[")):
-        if path or schema_file or avro_schema or partition_columns:
+    table, path = options.table, options.path
+    if options.databases or (table is not None and any(sign in table for sign in "*?[")):
+        if path or options.schema_file or options.avro_schema or options.partition_columns:
             raise click.UsageError("--database and patterns go with --policy, --where and --accept-path-readers alone")
-        _plan_of_many(context, policy, table, databases, where, accept_path_readers, as_json, launch)
+        _plan_of_many(context, options)
         return
-    files = schema_file is None and (table is not None or path is not None)
+    files = options.schema_file is None and (table is not None or path is not None)
     if files:
         require_either(table, path)
-    elif schema_file is None and avro_schema is None:
+    elif options.schema_file is None and options.avro_schema is None:
         raise click.UsageError("give --table, --path, --schema or --avro-schema")
-    if files and partition_columns:
+    if files and options.partition_columns:
         raise click.UsageError("--partition-column goes with --schema or --avro-schema alone; a table knows its own")
-    with Workplace("sparkcrypt plan", launch) as workplace:
-        loaded, avro = workplace.policy(policy), workplace.avro(avro_schema) if avro_schema else None
+    with Workplace("sparkcrypt plan", options.launch) as workplace:
+        policy = workplace.policy(options.policy)
+        avro = workplace.avro(options.avro_schema) if options.avro_schema else None
         if not files:
-            target_plan = _plan_of_schema(loaded, schema_file, avro, table, partition_columns)
-            show(target_plan.to_dict(), target_plan.table_text(), as_json=as_json)
+            target_plan = _plan_of_schema(policy, avro, options)
+            show(target_plan.to_dict(), target_plan.table_text(), as_json=options.as_json)
             return
-        found = _plan_of_one(workplace, loaded, table, path, avro, where, accept_path_readers)
-    show(found.to_dict(), plan_text(found), as_json=as_json)
+        found = _plan_of_one(workplace, policy, avro, options)
+    show(found.to_dict(), plan_text(found), as_json=options.as_json)
     context.exit(found.exit_code)
 
 
-def _plan_of_many(
-    context: click.Context,
-    policy: str,
-    table: str | None,
-    databases: tuple[str, ...],
-    where: str | None,
-    accept_path_readers: bool,
-    as_json: bool,
-    launch: Launch,
-) -> None:
-    with Workplace("sparkcrypt plan", launch) as workplace:
-        loaded, spark = workplace.policy(policy), workplace.spark
+def _plan_of_many(context: click.Context, options: PlanOptions) -> None:
+    with Workplace("sparkcrypt plan", options.launch) as workplace:
+        policy, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.passes.passes import PassOptions, backfill
         from sparkcrypt.runs.rewrite.options import RunOptions
 
-        run = RunOptions(keep_going=True, dry_run=True, where=where, parallelism=PARALLELISM)
-        options = PassOptions(run=run, accept_path_readers=accept_path_readers)
-        done = backfill(spark, loaded, tables=[table] if table else [], databases=databases, options=options)
-    show(done.to_dict(), pass_text(done), as_json=as_json)
+        run = RunOptions(keep_going=True, dry_run=True, where=options.where, parallelism=PARALLELISM)
+        done = backfill(
+            spark,
+            policy,
+            tables=[options.table] if options.table else [],
+            databases=options.databases,
+            options=PassOptions(run=run, accept_path_readers=options.accept_path_readers),
+        )
+    show(done.to_dict(), pass_text(done), as_json=options.as_json)
     context.exit(done.exit_code)
 
 
-def _plan_of_one(
-    workplace: Workplace,
-    policy: Policy,
-    table: str | None,
-    path: str | None,
-    avro: Schema | None,
-    where: str | None,
-    accept_path_readers: bool,
-) -> TargetPlan:
+def _plan_of_one(workplace: Workplace, policy: Policy, avro: Schema | None, options: PlanOptions) -> TargetPlan:
     spark = workplace.spark
     from sparkcrypt.runs.passes.plan import plan_target
     from sparkcrypt.runs.table.target import Target, catalog_target, path_target
     from sparkcrypt.spark.setup.session import configure
     from sparkcrypt.spark.tables.catalog import Catalog
 
-    if table is not None:
-        target: Target = catalog_target(spark, Catalog(spark).table(table), policy, avro)
+    if options.table is not None:
+        target: Target = catalog_target(spark, Catalog(spark).table(options.table), policy, avro)
     else:
         configure(spark, policy)  # the schema of a bare folder is in its files, which may be encrypted
-        target = path_target(spark, path or "", policy, avro)
+        target = path_target(spark, options.path or "", policy, avro)
     return plan_target(
-        spark, target, policy, where=where, parallelism=PARALLELISM, accept_path_readers=accept_path_readers
+        spark,
+        target,
+        policy,
+        where=options.where,
+        parallelism=PARALLELISM,
+        accept_path_readers=options.accept_path_readers,
     )
 
 
-def _plan_of_schema(
-    policy: Policy, schema_file: str | None, avro: Schema | None, table: str | None, partition_columns: tuple[str, ...]
-) -> EncryptionPlan:
+def _plan_of_schema(policy: Policy, avro: Schema | None, options: PlanOptions) -> EncryptionPlan:
+    table, schema_file, partition_columns = options.table, options.schema_file, options.partition_columns
     overlay = policy.table(table).tags if table else ()
     if schema_file is not None:
         text = _read(schema_file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,15 +11,15 @@ from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import (
-    Launch,
+    CommandOptions,
     any_key_option,
-    json_option,
+    option,
+    options_from,
     path_option,
-    policy_option,
     report_option,
     require_either,
-    spark_options,
     table_option,
+    use,
     where_option,
 )
 from sparkcrypt.cli.frame.output import say, show
@@ -38,35 +38,24 @@ _AFTER_WRITERS = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(CommandOptions):
+    """The options of `sparkcrypt verify`."""
+
+    paths: tuple[str, ...] = use(click.argument("paths", nargs=-1, metavar="[PATH…]"))
+    table: str | None = use(table_option)
+    path: str | None = use(path_option)
+    where: str | None = use(where_option)
+    manifest: bool = option("Also hold files against the audit's list: finds deleted, replayed, altered ones.")
+    complete: bool = option("With --manifest: files that it does not list are differences too.")
+    any_key: bool = use(any_key_option)
+    report: str | None = use(report_option)
+
+
 @click.command(cls=Command)
-@click.argument("paths", nargs=-1, metavar="[PATH…]")
-@table_option
-@path_option
-@policy_option
-@where_option
-@click.option(
-    "--manifest", is_flag=True, help="Also hold files against the audit's list: finds deleted, replayed, altered ones."
-)
-@click.option("--complete", is_flag=True, help="With --manifest: files that it does not list are differences too.")
-@any_key_option
-@report_option
-@json_option
-@spark_options
+@options_from(VerifyOptions)
 @click.pass_context
-def verify(
-    context: click.Context,
-    paths: tuple[str, ...],
-    table: str | None,
-    path: str | None,
-    policy: str,
-    where: str | None,
-    manifest: bool,
-    complete: bool,
-    any_key: bool,
-    report: str | None,
-    as_json: bool,
-    launch: Launch,
-) -> None:
+def verify(context: click.Context, options: VerifyOptions) -> None:
     """Verify a table or folder against its plan, or single files for themselves.
 
     With --table or --path every footer is compared with the plan, every key is opened by a helper of its own, and every
@@ -89,51 +78,45 @@ def verify(
       sparkcrypt verify --table sales.customers --policy policy.yaml --manifest
       sparkcrypt verify --policy policy.yaml part-00000.snappy.parquet
     """
-    if (paths and (table or path or where or manifest)) or (any_key and not paths):
+    paths, table, path, manifest = options.paths, options.table, options.path, options.manifest
+    if (paths and (table or path or options.where or manifest)) or (options.any_key and not paths):
         raise click.UsageError(
             "give either files, or --table, or --path; --where and --manifest go with --table, --any-key with files"
         )
     if not paths:
         require_either(table, path)
-    if complete and not manifest:
+    if options.complete and not manifest:
         raise click.UsageError("--complete goes with --manifest")
-    check_writable(report)
-    with Workplace("sparkcrypt verify", launch) as workplace, failed_report(workplace, report, table or path):
-        loaded = workplace.policy(policy)
+    check_writable(options.report)
+    with (
+        Workplace("sparkcrypt verify", options.launch) as workplace,
+        failed_report(workplace, options.report, table or path),
+    ):
+        loaded = workplace.policy(options.policy)
         if paths:
-            document, problems, text = verify_files(workplace, paths, loaded, any_key=any_key)
+            document, problems, text = verify_files(workplace, paths, loaded, any_key=options.any_key)
         else:
-            document, problems, text = _verify_target(
-                workplace, table, path, loaded, where, manifest=manifest, complete=complete
-            )
-        if report is not None:
-            workplace.write(report, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    show(document, text, as_json=as_json)
+            document, problems, text = _verify_target(workplace, loaded, options)
+        workplace.write_report(options.report, document)
+    show(document, text, as_json=options.as_json)
     if problems:
         say(f"error: {count_of(problems, 'difference')} found")
         context.exit(VerificationError.exit_code)
 
 
-def _verify_target(
-    workplace: Workplace,
-    table: str | None,
-    path: str | None,
-    policy: Policy,
-    where: str | None,
-    *,
-    manifest: bool,
-    complete: bool,
-) -> tuple[dict[str, Any], int, str]:
+def _verify_target(workplace: Workplace, policy: Policy, options: VerifyOptions) -> tuple[dict[str, Any], int, str]:
     spark = workplace.spark
     from sparkcrypt.runs.table.verify import verify_table
     from sparkcrypt.spark.setup.session import configure
 
-    if path is not None:
+    if options.path is not None:
         configure(spark, policy)  # the schema of a bare folder is in its files
-    found = verify_table(spark, table, policy, path=path, where=where, manifest=manifest)
+    found = verify_table(
+        spark, options.table, policy, path=options.path, where=options.where, manifest=options.manifest
+    )
     listed = found.to_dict()["manifest"] or {}
     unlisted = listed.get("unlisted", [])
-    by_list = [*listed.get("missing", []), *listed.get("changed", []), *(unlisted if complete else [])]
+    by_list = [*listed.get("missing", []), *listed.get("changed", []), *(unlisted if options.complete else [])]
     problems = len(found.drift) + len(by_list) + len(found.suspicious)
     lines = [
         f"{found.table}: {count_of(found.files, 'file')}, {count_of(found.rows, 'row')}: "
@@ -145,10 +128,14 @@ def _verify_target(
         *(f"  {file}: missing: the manifest lists it" for file in listed.get("missing", [])),
         *(f"  {file}: changed: it is not the file that the manifest lists" for file in listed.get("changed", [])),
         *([f"  note: {_AFTER_WRITERS}"] if listed.get("missing") or listed.get("changed") else []),
-        *(f"  {file}: unlisted: the manifest does not list it" for file in (unlisted if complete else [])),
+        *(f"  {file}: unlisted: the manifest does not list it" for file in (unlisted if options.complete else [])),
         *(f"  {_describe_lacking(column, column in found.suspicious)}" for column in found.lacks_tagged_columns),
         *(f"  note: {note}" for note in found.notes),
-        *([f"  note: {count_of(len(unlisted), 'file')} not in the manifest"] if unlisted and not complete else []),
+        *(
+            [f"  note: {count_of(len(unlisted), 'file')} not in the manifest"]
+            if unlisted and not options.complete
+            else []
+        ),
         f"  authenticated: {found.authenticated}",
     ]
     outcome = "drift" if problems else "untagged" if found.untagged else "verified"
