@@ -132,7 +132,9 @@ def run_tutorial(tmp_path: Path, python: Path, environment: dict[str, str]) -> N
 @pytest.mark.timeout(1200)
 def test_an_installed_wheel_encrypts_a_table(wheel: Path, java: dict[str, str], tmp_path: Path) -> None:
     """A wheel that was built in isolation and installed with ``[spark]`` into a new environment runs the README."""
-    assert "sparkcrypt/_jar/sparkcrypt.jar" in zipfile.ZipFile(wheel).namelist()
+    names = set(zipfile.ZipFile(wheel).namelist())
+    jobs = {f"sparkcrypt/jobs/{job.name}" for job in (ROOT / "jobs").glob("*.py")}
+    assert jobs and jobs | {"sparkcrypt/_jar/sparkcrypt.jar"} <= names
     environment = clean(java)
     home = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", home], env=environment, check=True)
@@ -149,6 +151,20 @@ def test_an_installed_wheel_encrypts_a_table(wheel: Path, java: dict[str, str], 
     loopback = {"SPARK_LOCAL_IP": "127.0.0.1", "PATH": environment.get("PATH", os.defpath)}
     run_tutorial(work, python, {**environment, **loopback})
     activated = {**environment, **loopback, "PATH": f"{home / 'bin'}{os.pathsep}{loopback['PATH']}"}
+    job = subprocess.run(
+        [
+            "bash",
+            "-c",
+            'spark-submit "$(sparkcrypt jobs)/verify_table.py" --table customers --policy policy.yaml --json',
+        ],
+        cwd=work,
+        env={**activated, "SPARK_CONF_DIR": str(work / "conf")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert job.returncode == 0, job.stdout + job.stderr[-2000:]
+    assert '"outcome": "verified"' in job.stdout
     answer = subprocess.run(
         ["sparkcrypt", "doctor", "--policy", "policy.yaml"],
         cwd=work,

@@ -19,8 +19,8 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 HEAD = """# Commands
 
 This page lists every command of `sparkcrypt` with its arguments and options, as `--help` does. It is written by
-`tools/write_commands_page.py`. Jobs for `spark-submit` (`jobs/`) take the options of the commands that they are
-named for.
+`tools/write_commands_page.py`. Jobs for `spark-submit` (`jobs/`, in
+the folder that `sparkcrypt jobs` prints) take the options of the commands that they are named for.
 """
 
 

@@ -12,7 +12,7 @@ from sparkcrypt.cli.frame.command import Group
 from sparkcrypt.cli.runs.backfill import backfill
 from sparkcrypt.cli.runs.rotate import rotate
 from sparkcrypt.cli.runs.shred import shred
-from sparkcrypt.cli.setup.conf import conf
+from sparkcrypt.cli.setup.conf import conf, jobs
 from sparkcrypt.cli.setup.doctor import doctor
 from sparkcrypt.cli.setup.keys import keys
 from sparkcrypt.cli.tables.access import access
@@ -49,6 +49,7 @@ _COMMANDS = (
     encrypt,
     index,
     inspect,
+    jobs,
     keys,
     lineage,
     plan,

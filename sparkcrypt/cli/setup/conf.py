@@ -1,13 +1,17 @@
-"""`sparkcrypt conf`: prints the launch configuration for sessions that do not use this Python package."""
+"""`sparkcrypt conf | jobs`: prints the launch configuration of other sessions, and where the jobs are."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+import sparkcrypt
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import json_option, policy_option
 from sparkcrypt.cli.frame.output import say, show
+from sparkcrypt.errors import ConfigError
 from sparkcrypt.names import HELPER_ENVIRONMENT
 from sparkcrypt.policy.key_service import PRINCIPAL, credential_variables
 from sparkcrypt.spark.jvm.jar import jar_path
@@ -47,3 +51,21 @@ def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> Non
     found = launch_conf(loaded, jar or str(jar_path()), python)
     say(_ADVICE)
     show(found, defaults_lines(found), as_json=as_json)
+
+
+@click.command(cls=Command)
+@json_option
+def jobs(as_json: bool) -> None:
+    """Print the folder of the jobs for spark-submit, each of which takes the options of its command.
+
+    Examples:
+      spark-submit "$(sparkcrypt jobs)/encrypt_table.py" --table sales.customers --policy policy.yaml
+    """
+    package = Path(sparkcrypt.__file__).parent
+    found = [folder for folder in (package / "jobs", package.parent / "jobs") if (folder / "encrypt_table.py").exists()]
+    if not found:
+        raise ConfigError(
+            f"there are no jobs in {package}, as in a wheel, nor beside it, as in a checkout; install anew"
+        )
+    names = sorted(job.name for job in found[0].glob("*.py"))
+    show({"folder": str(found[0]), "jobs": names}, str(found[0]), as_json=as_json)

@@ -4,6 +4,9 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
+import sparkcrypt
 from sparkcrypt.policy.load import load_policy
 
 from .conftest import run
@@ -31,8 +34,6 @@ def test_json_holds_the_same(policy: Path) -> None:
 
 def test_a_jar_that_was_not_built_is_70(policy: Path, monkeypatch: object, tmp_path: Path) -> None:
     """Without a jar there is nothing to configure, and the message says how to get one."""
-    import pytest
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARKCRYPT_JAR", str(tmp_path / "nosuch.jar"))
         done = run("conf", "--policy", policy)
@@ -51,3 +52,20 @@ def test_a_credential_of_a_server_of_many_users_is_named(policy: Path) -> None:
     assert all(line.startswith("spark.") for line in done.output.splitlines())
     policy.write_text(text)
     assert "VAULT_TOKEN" not in run("conf", "--policy", policy, "--jar", "/lib/s.jar").errors
+
+
+def test_jobs_are_where_the_command_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The folder is the checkout's, or that of an installed wheel, where there are jobs for spark-submit."""
+    folder = Path(run("jobs").output.strip())
+    assert {"encrypt_table.py", "backfill.py", "rotate_keys.py"} <= {job.name for job in folder.glob("*.py")}
+    assert run("jobs", "--json").document == {
+        "folder": str(folder),
+        "jobs": sorted(p.name for p in folder.glob("*.py")),
+    }
+    (tmp_path / "sparkcrypt").mkdir()
+    monkeypatch.setattr(sparkcrypt, "__file__", str(tmp_path / "sparkcrypt" / "__init__.py"))
+    lacking = run("jobs")
+    assert (lacking.code, "install anew" in lacking.errors) == (78, True)
+    (tmp_path / "sparkcrypt" / "jobs").mkdir()
+    (tmp_path / "sparkcrypt" / "jobs" / "encrypt_table.py").touch()
+    assert run("jobs").output.strip() == str(tmp_path / "sparkcrypt" / "jobs")
