@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.files.parquet.rewrite.encryption import FooterMode
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.datakeys import RewrappedKek, WrappedKek
 from sparkcrypt.names import Algorithm
 from sparkcrypt.schema import Path
@@ -20,7 +20,7 @@ _NONE: Mapping[Path, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class EncryptionOrder:
+class EncryptionOrder(JsonObject):
     """How to encrypt a file.
 
     Attributes:
@@ -34,29 +34,6 @@ class EncryptionOrder:
     columns: Mapping[Path, str | None]
     aad_prefix: bytes
     key_values: Mapping[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the order as JSON values."""
-        return {
-            "footer_key": self.footer_key,
-            "footer_mode": self.footer_mode,
-            "algorithm": self.algorithm,
-            "columns": [[list(path), key] for path, key in self.columns.items()],
-            "aad_prefix": base64.b64encode(self.aad_prefix).decode(),
-            "key_values": dict(self.key_values),
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> EncryptionOrder:
-        """Return the order that `to_dict` gave."""
-        return cls(
-            values["footer_key"],
-            values["footer_mode"],
-            values["algorithm"],
-            {tuple(path): key for path, key in values["columns"]},
-            base64.b64decode(values["aad_prefix"]),
-            values["key_values"],
-        )
 
     def describe_difference(self, found: FileSummary, dark: Mapping[Path, str] = _NONE) -> str | None:
         """Return a description of how a file differs from the order, or None.
@@ -84,7 +61,7 @@ _ORC = "orc"
 
 
 @dataclass(frozen=True, slots=True)
-class FileOrder:
+class FileOrder(JsonObject):
     """An order to write one file: encrypted under new data keys, decrypted, rewrapped, or copied byte for byte.
 
     Attributes:
@@ -130,35 +107,6 @@ class FileOrder:
                 "was listed; someone replaced the file"
             )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the order as JSON values."""
-        prefix = self.source_prefix
-        return {
-            "source": self.source,
-            "target": self.target,
-            "action": self.action,
-            "encryption": None if self.encryption is None else self.encryption.to_dict(),
-            "source_prefix": None if prefix is None else base64.b64encode(prefix).decode(),
-            "source_algorithm": self.source_algorithm,
-            "replace": self.replace,
-            "dark": [[list(path), key] for path, key in self.dark.items()],
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> FileOrder:
-        """Return the order that `to_dict` gave."""
-        encryption, prefix = values["encryption"], values["source_prefix"]
-        return cls(
-            values["source"],
-            values["target"],
-            values["action"],
-            None if encryption is None else EncryptionOrder.from_dict(encryption),
-            None if prefix is None else base64.b64decode(prefix),
-            values["source_algorithm"],
-            values["replace"],
-            {tuple(path): key for path, key in values["dark"]},
-        )
-
     def master_keys(self) -> set[str]:
         """Return the master keys that keys of the target will be wrapped by."""
         encryption = self.encryption
@@ -168,7 +116,7 @@ class FileOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class OrcOrder:
+class OrcOrder(JsonObject):
     """An order to write one ORC file: encrypted under new local keys, decrypted, rewrapped, or copied byte for byte.
 
     Attributes:
@@ -201,35 +149,7 @@ class OrcOrder:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the order as JSON values."""
-        before = self.source_identity
-        return {
-            "format": _ORC,
-            "source": self.source,
-            "target": self.target,
-            "action": self.action,
-            "columns": [[list(path), key] for path, key in self.columns.items()],
-            "identity": base64.b64encode(self.identity).decode(),
-            "source_identity": None if before is None else base64.b64encode(before).decode(),
-            "replace": self.replace,
-            "carried": [[list(path), key] for path, key in self.carried.items()],
-            "purged": [[list(path), key] for path, key in self.purged.items()],
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> OrcOrder:
-        """Return the order that `to_dict` gave."""
-        columns, before = {tuple(path): key for path, key in values["columns"]}, values["source_identity"]
-        return cls(
-            values["source"],
-            values["target"],
-            values["action"],
-            columns,
-            base64.b64decode(values["identity"]),
-            None if before is None else base64.b64decode(before),
-            values["replace"],
-            {tuple(path): key for path, key in values["carried"]},
-            {tuple(path): key for path, key in values["purged"]},
-        )
+        return {"format": _ORC, **JsonObject.to_dict(self)}
 
 
 Order: TypeAlias = FileOrder | OrcOrder
@@ -276,7 +196,7 @@ def _list_kek(kek: WrappedKek) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class FileOutcome:
+class FileOutcome(JsonObject):
     """The outcome of one order: a target proven equal page by page, or the reason why there is none.
 
     Attributes:
@@ -296,21 +216,6 @@ class FileOutcome:
     refused: str | None = None
     error: tuple[str, str] | None = None
     unopened: tuple[Path, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the outcome as JSON values."""
-        return {
-            "source": self.source,
-            "target": self.target,
-            "rows": self.rows,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "unauthenticated": list(self.unauthenticated),
-            "notes": list(self.notes),
-            "refused": self.refused,
-            "error": None if self.error is None else list(self.error),
-            "unopened": [list(path) for path in self.unopened],
-        }
 
     def to_json(self) -> str:
         """Return the outcome as JSON."""

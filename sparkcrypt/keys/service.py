@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from sparkcrypt.errors import ConfigError, KeyRetiredError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ ABSENT_ADVICE = "restore it, or correct the policy's key id (docs/keys.md, 'Miss
 
 
 @dataclass(frozen=True, slots=True)
-class KeyDescription:
+class KeyDescription(JsonObject, json_names={"rotated": None, "first_usable": None}):
     """A key service's description of a master key; it contains no secret.
 
     Attributes:
@@ -37,10 +38,6 @@ class KeyDescription:
     created: str | None
     rotated: str | None = field(default=None, compare=False)
     first_usable: int = field(default=1, compare=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return ``{"key_id", "versions", "created"}``."""
-        return {"key_id": self.key_id, "versions": self.versions, "created": self.created}
 
 
 @dataclass(frozen=True, slots=True)

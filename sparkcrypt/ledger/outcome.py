@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.json_objects import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
-class UnitOutcome:
+class UnitOutcome(JsonObject, json_names={"name": "unit"}):
     """The outcome of a unit that was swapped.
 
     Attributes:
@@ -50,27 +51,6 @@ class UnitOutcome:
     finished: str | None = None
     dark_columns: tuple[Mapping[str, Any], ...] = ()
     purged_columns: tuple[Mapping[str, Any], ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the outcome as JSON values."""
-        return {
-            "unit": self.name,
-            "files": self.files,
-            "rows": self.rows,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "old_location": self.old_location,
-            "new_location": self.new_location,
-            "verified": self.verified,
-            "not_authenticated": list(self.not_authenticated),
-            "codec": self.codec,
-            "notes": list(self.notes),
-            "engine": self.engine,
-            "seconds": self.seconds,
-            "finished": self.finished,
-            "dark_columns": [dict(column) for column in self.dark_columns],
-            "purged_columns": [dict(column) for column in self.purged_columns],
-        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> UnitOutcome:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import click
 
@@ -23,6 +22,7 @@ from sparkcrypt.cli.setup.checks import (
     key_checks,
 )
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.names import HELPER_ENVIRONMENT
 from sparkcrypt.policy.key_service import PRINCIPAL
@@ -30,7 +30,7 @@ from sparkcrypt.policy.model import Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(JsonObject, json_names={"exit_code": None}):
     """The result of one check: a detail, or the error and the fix."""
 
     check: str
@@ -38,10 +38,6 @@ class Check:
     detail: str
     fix: str | None
     exit_code: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {"check": self.check, "ok": self.ok, "detail": self.detail, "fix": self.fix}
 
     def line(self) -> str:
         """Return it as one line."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from sparkcrypt.errors import KeyServiceError, PlanError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.access_decisions import decision_of
 from sparkcrypt.keys.service import Decision
 from sparkcrypt.keys.tombstones import reason_of_absence
@@ -29,7 +30,7 @@ _SAID: dict[Right, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnAccess:
+class ColumnAccess(JsonObject):
     """What a principal would get of one column, in those partitions that share a key.
 
     Attributes:
@@ -51,11 +52,6 @@ class ColumnAccess:
     result: Result
     named: Result
     why: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        places = None if self.partitions is None else [dict(values) for values in self.partitions]
-        return {**asdict(self), "partitions": places}
 
 
 def explain_access(

@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 from sparkcrypt.decide.access.log import DAY_PREFIX, MOST_BYTES, SUFFIX
 from sparkcrypt.decide.access.records import ACCESS, LOST, OUTCOMES, QUERY, VERSION, Record
 from sparkcrypt.errors import ConfigError, FormatError, StorageError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.policy.model import normalized_table
 from sparkcrypt.regular_files import open_regular
 
@@ -25,7 +25,7 @@ _SAME = ("application", "process", "execution", "principal", "session_user", "ro
 
 
 @dataclass(slots=True)
-class AccessReport:
+class AccessReport(JsonObject):
     """The accesses to one column on one day, from a log.
 
     Attributes:
@@ -48,19 +48,6 @@ class AccessReport:
     missing: int = 0
     unreadable: int = 0
     unreadable_at: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "column": self.column,
-            "day": self.day,
-            "accesses": self.accesses,
-            "files": self.files,
-            "lost": self.lost,
-            "missing": self.missing,
-            "unreadable": self.unreadable,
-            "unreadable_at": self.unreadable_at,
-        }
 
 
 def read_accesses(folder: Path, column: str, day: date) -> AccessReport:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import BridgeError, show
 
-Record: TypeAlias = "dict[str, Any]"
+Record: TypeAlias = dict[str, Any]
 Outcome: TypeAlias = Literal["opened", "refused", "masked", "failed", "declassified"]
 
 VERSION = 1

@@ -14,13 +14,14 @@ from sparkcrypt.files.parquet.file.keys import RetrieveKey, VerifyAad
 from sparkcrypt.files.parquet.file.schema import Path, message_type
 from sparkcrypt.files.parquet.pages.leniency import read_row_total
 from sparkcrypt.files.source import Source
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.material import KeyMaterial, Wrapping, parse_key_material, wrapping_of
 from sparkcrypt.names import PURGED, Algorithm, FileFormat
 from sparkcrypt.schema import join_dotted
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnSummary:
+class ColumnSummary(JsonObject):
     """The encryption of a leaf column.
 
     ``encrypted`` is None if the file has no row group.  ``key_id`` is the master key's, decoded; None if the column is
@@ -29,10 +30,6 @@ class ColumnSummary:
 
     encrypted: bool | None
     key_id: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the column as JSON values."""
-        return {"encrypted": self.encrypted, "key_id": self.key_id}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from typing import IO, Any, Literal, TypeAlias
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.files.parquet import FileSummary
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.proof import Proof
 from sparkcrypt.ledger.unit import Folder, SourceFile
@@ -95,7 +96,7 @@ class DigestSecret:
 
 
 @dataclass(frozen=True, slots=True)
-class FileEvidence:
+class FileEvidence(JsonObject, json_names={"total_bytes": "bytes"}):
     """One file as an audit describes it."""
 
     path: str
@@ -104,17 +105,6 @@ class FileEvidence:
     rows: int | None
     key_ids: tuple[str, ...]
     digest: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the evidence as JSON values."""
-        return {
-            "path": self.path,
-            "bytes": self.total_bytes,
-            "modified_ms": self.modified_ms,
-            "rows": self.rows,
-            "key_ids": list(self.key_ids),
-            "digest": self.digest,
-        }
 
 
 def files_of(

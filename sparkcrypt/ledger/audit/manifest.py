@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, FormatError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.audit import audit_entries, journalled_head, verify_audit
 from sparkcrypt.ledger.audit.evidence import DigestSecret
@@ -124,7 +125,7 @@ class Digests:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestCheck:
+class ManifestCheck(JsonObject):
     """The differences between a table's files and its manifest.
 
     Attributes:
@@ -143,15 +144,6 @@ class ManifestCheck:
     def ok(self) -> bool:
         """Whether every listed file exists and is unchanged."""
         return not self.missing and not self.changed
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {
-            "files": self.files,
-            "missing": list(self.missing),
-            "changed": list(self.changed),
-            "unlisted": list(self.unlisted),
-        }
 
 
 def read_manifest(store: StateStore, table_id: str, service: KeyService, policy: Policy) -> Manifest:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkcrypt.errors import KeyNotFoundError, VerificationError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.audit import AuditEntry, authentic_entries, verify_audit
 from sparkcrypt.ledger.journal.entries import AuditHead
@@ -36,7 +37,7 @@ HEAD_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(JsonObject):
     """A legal hold: the key may not be shredded until it is released.
 
     Attributes:
@@ -51,17 +52,13 @@ class Hold:
     who: str
     time: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the hold as JSON values."""
-        return {"number": self.number, "reason": self.reason, "who": self.who, "time": self.time}
-
     def to_text(self) -> str:
         """Return the hold as text for messages."""
         return f"hold {self.number} of {self.who} since {self.time}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
-class Retirement:
+class Retirement(JsonObject, json_names={"key_id": None}):
     """A retirement of older versions of a key, which set them aside, and can be undone until they are destroyed.
 
     Attributes:
@@ -79,16 +76,6 @@ class Retirement:
     time: str
     until: str
     destroyed: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "below": self.below,
-            "who": self.who,
-            "time": self.time,
-            "until": self.until,
-            "destroyed": self.destroyed,
-        }
 
     def to_text(self) -> str:
         """Return it as a sentence: what to do within the grace, and what after it."""
@@ -125,7 +112,7 @@ class Shredding:
 
 
 @dataclass(frozen=True, slots=True)
-class Tombstone:
+class Tombstone(JsonObject):
     """A key that was shredded; its id is never used again.
 
     Attributes:
@@ -143,17 +130,6 @@ class Tombstone:
     time: str
     effective_at: str
     dark: tuple[Mapping[str, Any], ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the tombstone as JSON values."""
-        return {
-            "key_id": self.key_id,
-            "reason": self.reason,
-            "who": self.who,
-            "time": self.time,
-            "effective_at": self.effective_at,
-            "dark": [dict(table) for table in self.dark],
-        }
 
     def to_text(self) -> str:
         """Return the tombstone as text for messages."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.ledger.unit_record import describe_folders, describe_unit, restore_folders, restore_unit
@@ -43,15 +44,11 @@ def _to_json(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditHead:
+class AuditHead(JsonObject):
     """The number of an audit's last entry, and the SHA-256 of that entry's bytes, which depends on all before it."""
 
     number: int
     digest: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the head as JSON values."""
-        return {"number": self.number, "digest": self.digest}
 
     def to_text(self) -> str:
         """Return the head as the value of ``--head``: ``NUMBER:DIGEST``."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.paths import is_within, split_path
 from sparkcrypt.plan import EncryptionPlan
@@ -40,7 +41,7 @@ _NO_PLACE = "the policy does not say where stores are; set index: {location: FOL
 
 
 @dataclass(frozen=True, slots=True)
-class IndexedTable:
+class IndexedTable(JsonObject):
     """The result of creating or refreshing a table's store.
 
     Attributes:
@@ -62,19 +63,6 @@ class IndexedTable:
     written: bool
     left_out: tuple[str, ...]
     unknown: Mapping[str, Mapping[str, int]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {
-            "table": self.table,
-            "store": self.store,
-            "generation": self.generation,
-            "objects": self.objects,
-            "read": self.read,
-            "written": self.written,
-            "left_out": list(self.left_out),
-            "unknown": {index: dict(reasons) for index, reasons in self.unknown.items()},
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, VerificationError
 from sparkcrypt.files.footers import FooterFacts
 from sparkcrypt.files.parquet.summary import columns_under
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys
 from sparkcrypt.ledger.state.directory import open_state_directory
@@ -30,16 +31,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Unopened:
+class Unopened(JsonObject, json_names={"what": "file"}):
     """A file, a folder, a table or the MAC key of its audit, that could not be opened or listed, with the error."""
 
     what: str
     error: str
     message: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return it as JSON values."""
-        return {"file": self.what, "error": self.error, "message": self.message}
 
 
 @dataclass(slots=True)

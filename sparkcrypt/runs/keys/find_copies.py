@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from sparkcrypt.decide.access.read import read_declassified
 from sparkcrypt.errors import SparkcryptError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.model import Policy, TagRule, normalized_table
 from sparkcrypt.runs.keys.scan_tables import KeyPlace, TableScan
@@ -21,7 +22,7 @@ from sparkcrypt.text import count_of
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class Export(JsonObject):
     """Values of a column outside of it.
 
     Attributes:
@@ -37,16 +38,6 @@ class Export:
     place: str
     state: str
     count: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "kind": self.kind,
-            "source": self.source,
-            "place": self.place,
-            "state": self.state,
-            "count": self.count,
-        }
 
     def to_text(self) -> str:
         """Return it as a sentence."""

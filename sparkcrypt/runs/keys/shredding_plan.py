@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import EXIT_DRIFT, VerificationError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.read_key_audit import Hold, Tombstone
 from sparkcrypt.policy.key_retention import KeyRetention
 from sparkcrypt.text import utc_text
@@ -21,7 +22,7 @@ REPORT_KIND, REPORT_VERSION = "sparkcrypt shred", 1
 
 
 @dataclass(frozen=True, slots=True)
-class DarkTable:
+class DarkTable(JsonObject, json_names={"total_bytes": "bytes"}):
     """The data of one table that become dark with a key: values of these columns in these partitions."""
 
     table: str
@@ -42,17 +43,6 @@ class DarkTable:
             place.amount.total_bytes,
             place.rows,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "table": self.table,
-            "partitions": list(self.partitions),
-            "columns": list(self.columns),
-            "files": self.files,
-            "bytes": self.total_bytes,
-            "rows": self.rows,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.runs.keys.shredding_plan import REPORT_KIND, REPORT_VERSION, DarkTable, ShreddableKey, ShredPlan
 
 
 @dataclass(frozen=True, slots=True)
-class ShreddedKey:
+class ShreddedKey(JsonObject):
     """A key that was shredded.
 
     Attributes:
@@ -26,16 +27,6 @@ class ShreddedKey:
     promise: str
     dark: tuple[DarkTable, ...]
     remains: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "key_id": self.key_id,
-            "effective_at": self.effective_at,
-            "promise": self.promise,
-            "dark": [table.to_dict() for table in self.dark],
-            "remains": list(self.remains),
-        }
 
 
 @dataclass(slots=True)

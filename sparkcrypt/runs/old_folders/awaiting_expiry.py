@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeAlias
 
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.run_status import has_expired
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
@@ -21,7 +22,7 @@ _Source: TypeAlias = tuple[int, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Awaiting:
+class Awaiting(JsonObject, json_names={"total_bytes": "bytes"}):
     """Old files of a table that await `expire`.
 
     Attributes:
@@ -40,17 +41,6 @@ class Awaiting:
     plaintext_bytes: int = 0
     since: str | None = None
     beyond_grace: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "files": self.files,
-            "bytes": self.total_bytes,
-            "plaintext_files": self.plaintext_files,
-            "plaintext_bytes": self.plaintext_bytes,
-            "since": self.since,
-            "beyond_grace": self.beyond_grace,
-        }
 
 
 def count_awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_seconds: float) -> Awaiting:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import StorageError
 from sparkcrypt.files.beside_data import STAGING_FOLDER, Entry, find_beside
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.journal import list_run_ids, start_of_run
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.unit import base_location, is_staged, run_of_folder, staging_folder
@@ -34,7 +35,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
-class Orphan:
+class Orphan(JsonObject, json_names={"total_bytes": "bytes", "base": None, "contents": None, "of_unknown_run": None}):
     """A folder to which no table, partition or live run refers.
 
     Attributes:
@@ -60,18 +61,6 @@ class Orphan:
     why_kept: str | None = None
     deleted: bool = False
     of_unknown_run: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "folder": self.folder,
-            "kind": self.kind,
-            "files": self.files,
-            "bytes": self.total_bytes,
-            "newest_ms": self.newest_ms,
-            "why_kept": self.why_kept,
-            "deleted": self.deleted,
-        }
 
 
 class OrphanSearch:

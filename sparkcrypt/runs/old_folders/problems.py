@@ -13,11 +13,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import RunConflictError, VerificationError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.manifest import CUT_OFF as CUT_OFF
 from sparkcrypt.ledger.audit.manifest import GONE as GONE
 from sparkcrypt.ledger.audit.manifest import LISTED_GONE
@@ -48,7 +49,7 @@ _NAME = re.compile(r"(?P<problem>[0-9a-f]{12})(?P<resolved>-resolved)?\.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(JsonObject):
     """A problem that a run found with one of its units.
 
     Attributes:
@@ -80,11 +81,6 @@ class Problem:
     opened: str = ""
     damage: str | None = None
     base: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        values = asdict(self)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def as_failed(self) -> FailedUnit:
         """Return it in the form in which a report lists quarantined units."""

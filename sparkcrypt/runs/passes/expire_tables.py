@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.model import Policy
@@ -27,7 +28,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 
 @dataclass(frozen=True, slots=True)
-class ManyExpired:
+class ManyExpired(JsonObject):
     """The result of the expiry of many tables.
 
     Attributes:
@@ -39,14 +40,6 @@ class ManyExpired:
     tables: tuple[Expired, ...] = ()
     left: Mapping[str, tuple[Orphan, ...]] = field(default_factory=dict)
     failed: tuple[TableError, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "tables": [expired.to_dict() for expired in self.tables],
-            "left": {name: [orphan.to_dict() for orphan in found] for name, found in self.left.items()},
-            "failed": [error.to_dict() for error in self.failed],
-        }
 
 
 def expire_many(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.material import version_of
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import StateStore
@@ -33,15 +34,11 @@ _OLDER = "under an older version, or one that its key service keeps to itself"
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Need(JsonObject):
     """A table or record that needs older versions, and the reason, with what removes it."""
 
     what: str
     reason: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return it as JSON values."""
-        return {"what": self.what, "reason": self.reason}
 
 
 def find_needs(spark: SparkSession, policy: Policy, key_id: str, below: int, found: KeysInUse) -> Iterator[Need]:

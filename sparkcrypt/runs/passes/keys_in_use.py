@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.files.footers import FooterFacts
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.journal.journal import Journal
@@ -177,7 +178,7 @@ def _find_name(store: StateStore, table_id: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedPlace:
+class RecordedPlace(JsonObject):
     """A table or folder that only a record names, such as a table that was dropped: nobody can tell its keys now.
 
     Attributes:
@@ -189,10 +190,6 @@ class RecordedPlace:
     name: str
     reason: str
     key_ids: frozenset[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {"name": self.name, "reason": self.reason, "key_ids": sorted(self.key_ids)}
 
     def to_text(self) -> str:
         """Return it as a sentence."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.chosen_tables import Choice, choose_tables
@@ -103,7 +104,7 @@ class TableLineage:
 
 
 @dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(JsonObject):
     """The lineage of some tables and of all their source tables.
 
     Attributes:
@@ -127,10 +128,6 @@ class Lineage:
             for derived in found.columns
             if (table, column) in derived.sources
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {"tables": [table.to_dict() for table in self.tables], "unknown": self.unknown}
 
 
 def trace_lineage(

@@ -15,6 +15,7 @@ from sparkcrypt.errors import (
     SparkcryptError,
     VerificationError,
 )
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.runs.passes.keys_in_use import Coverage
 from sparkcrypt.runs.passes.table_failures import TableError
 from sparkcrypt.runs.rewrite.run_report import Outcome, Report
@@ -26,16 +27,12 @@ NOT_IN_PLACE = "not in the table's properties:"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(JsonObject, json_names={"total_bytes": "bytes"}):
     """The progress of a pass at one moment: seconds since its start, and the files and bytes rewritten by then."""
 
     seconds: float
     files: int
     total_bytes: int
-
-    def to_dict(self) -> dict[str, float | int]:
-        """Return it as JSON values."""
-        return {"seconds": self.seconds, "files": self.files, "bytes": self.total_bytes}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.attempts import undone_attempts
 from sparkcrypt.ledger.journal.later_entries import UnitResolved
 from sparkcrypt.ledger.journal.run_status import has_ended, is_paused
@@ -44,18 +45,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(JsonObject):
     """A resolved problem, the decision, and the report of the run over the old folder's content if that was kept."""
 
     problem: Problem
     keep: str
     reason: str
     run: Report | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        run = self.run.to_dict() if self.run else None
-        return {"problem": self.problem.to_dict(), "keep": self.keep, "reason": self.reason, "run": run}
 
 
 def resolve_problem(

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from traceback import extract_tb
 
 from sparkcrypt.errors import BridgeError, KeyServiceUnavailableError, SparkcryptError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
 
 _MET_BY_ALL = (KeyServiceUnavailableError, BridgeError, MemoryError)
@@ -16,16 +17,12 @@ _MET_BY_ALL = (KeyServiceUnavailableError, BridgeError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
-class TableError:
+class TableError(JsonObject):
     """A table that failed, with the class name and the message of the error."""
 
     table: str
     error: str
     message: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return it as JSON values."""
-        return {"table": self.table, "error": self.error, "message": self.message}
 
 
 @dataclass(slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.text import align_rows, count_of
 
 Outcome: TypeAlias = Literal[
@@ -26,7 +27,7 @@ IN_CLEAR = "in clear:"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(JsonObject):
     """The result of one run.
 
     Attributes:
@@ -113,22 +114,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        return {
-            **asdict(self),
-            "columns": dict(self.columns),
-            "units": [dict(unit) for unit in self.units],
-            "warnings": list(self.warnings),
-            "key_calls": dict(self.key_calls),
-            "this_pass": dict(self.this_pass),
-            "earlier": list(self.earlier),
-            "audit": dict(self.audit) if self.audit else None,
-            "index": dict(self.index) if self.index else None,
-            "quarantined": [dict(unit) for unit in self.quarantined],
-            "planned": [dict(unit) for unit in self.planned],
-            "missing_keys": [dict(key) for key in self.missing_keys],
-            "problems": [dict(problem) for problem in self.problems],
-            "awaiting_expiry": dict(self.awaiting_expiry) if self.awaiting_expiry else None,
-        }
+        absent = [name for name in ("audit", "index", "awaiting_expiry") if not getattr(self, name)]
+        return JsonObject.to_dict(self) | dict.fromkeys(absent)
 
     @property
     def plaintext_awaiting(self) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from sparkcrypt.errors import (
     SourceChangedError,
     SparkcryptError,
 )
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.runs.rewrite.run_report import Outcome
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
@@ -69,16 +70,12 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedUnit:
+class FailedUnit(JsonObject, json_names={"name": "unit"}):
     """A quarantined unit, with the class name and the message of its error."""
 
     name: str
     error: str
     message: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Return it as JSON values."""
-        return {"unit": self.name, "error": self.error, "message": self.message}
 
 
 @dataclass(slots=True)

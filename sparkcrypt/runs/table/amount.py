@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparkcrypt.json_objects import JsonObject
+
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(JsonObject, json_names={"total_bytes": "bytes"}):
     """A number of files, and their total length in bytes."""
 
     files: int = 0
@@ -14,7 +16,3 @@ class Amount:
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.files + other.files, self.total_bytes + other.total_bytes)
-
-    def to_dict(self) -> dict[str, int]:
-        """Return the amount as JSON values."""
-        return {"files": self.files, "bytes": self.total_bytes}

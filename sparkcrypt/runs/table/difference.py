@@ -9,6 +9,7 @@ from typing import Literal
 from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity
 from sparkcrypt.errors import PlanError, StorageError, VerificationError
 from sparkcrypt.files.parquet import FileSummary
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.runs.table.match_columns import FileColumns
 from sparkcrypt.schema import Path, join_dotted
@@ -54,7 +55,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(JsonObject, json_names={"only_keys": None}):
     """One difference of a file from its plan.
 
     ``column`` is None if the file itself differs, ``detail`` is text for messages, and ``key_id`` is the key found.
@@ -67,16 +68,6 @@ class Drift:
     detail: str
     key_id: str | None = None
     only_keys: bool = False
-
-    def to_dict(self) -> dict[str, str | None]:
-        """Return the difference as JSON values."""
-        return {
-            "kind": self.kind,
-            "file": self.file,
-            "column": self.column,
-            "detail": self.detail,
-            "key_id": self.key_id,
-        }
 
 
 def drift_of_file(

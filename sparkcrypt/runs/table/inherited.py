@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from sparkcrypt.files.parquet import FileSummary
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.plan import ColumnPlan
 from sparkcrypt.runs.table.match_columns import FileColumns
 from sparkcrypt.schema import Path, join_dotted
@@ -40,7 +40,7 @@ class Inherited:
 
 
 @dataclass(frozen=True, slots=True)
-class InheritedColumn:
+class InheritedColumn(JsonObject):
     """An inherited column of a table, with the number of files in which it is encrypted."""
 
     column: str
@@ -57,16 +57,6 @@ class InheritedColumn:
             "from elsewhere are not encrypted, and `inherit: refuse` would refuse such writes; tag the column with "
             "`sparkcrypt tags set`"
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the column as JSON values."""
-        return {
-            "column": self.column,
-            "tags": list(self.tags),
-            "key_ids": list(self.key_ids),
-            "origins": list(self.origins),
-            "files": self.files,
-        }
 
 
 def find_inherited(summary: FileSummary, matched: FileColumns, lineage: Iterable[ColumnLineage]) -> Iterator[Inherited]:

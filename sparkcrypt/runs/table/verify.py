@@ -12,6 +12,7 @@ from sparkcrypt.decide.identity import check_aad_prefix
 from sparkcrypt.errors import FormatError, KeyNotFoundError, KeyServiceError, VerificationError
 from sparkcrypt.files.orc import verify_orc
 from sparkcrypt.files.parquet import FileSummary, verify_file
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.manifest import Digests, ManifestCheck, check_manifest, read_manifest
 from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys
@@ -42,7 +43,7 @@ _ORC_NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class LackingFile:
+class LackingFile(JsonObject):
     """A file that lacks tagged columns: it is older than they are, or an attacker planted it.
 
     Attributes:
@@ -56,10 +57,6 @@ class LackingFile:
     columns: tuple[str, ...]
     every: bool
     listed: bool | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {"file": self.file, "columns": list(self.columns), "every": self.every, "listed": self.listed}
 
 
 @dataclass(frozen=True, slots=True)

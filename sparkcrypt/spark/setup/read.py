@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkcrypt import names
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.policy.model import OnDenied as PolicyMode
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jvm.extension import install_extension
@@ -26,16 +27,12 @@ _own_sessions: WeakKeyDictionary[SparkSession, dict[tuple[str, PolicyMode], Spar
 
 
 @dataclass(frozen=True, slots=True)
-class ReadReport:
+class ReadReport(JsonObject):
     """The result of denied keys when a table is read: the ``denied`` columns are null, or left out."""
 
     table: str
     on_denied: OnDenied
     denied: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {**asdict(self), "denied": list(self.denied)}
 
 
 def read_table(

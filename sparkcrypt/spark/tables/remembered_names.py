@@ -17,11 +17,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import PlanError, StorageError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.names import NAME_PREFIX, REQUIRE_ENCRYPTION
 from sparkcrypt.schema import Path, property_name, schema_from_spark, split_dotted
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, java_session, jvm, option, read_java_error, to_dict
@@ -42,7 +42,7 @@ _ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class RememberedName:
+class RememberedName(JsonObject):
     """What a table of this name requires.
 
     Attributes:
@@ -56,11 +56,6 @@ class RememberedName:
     require_encryption: bool
     uuid: str | None
     gone: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        tags = {column: list(names) for column, names in self.tags.items()}
-        return {"tags": tags, "require_encryption": self.require_encryption, "uuid": self.uuid, "gone": self.gone}
 
 
 def remembered_names(spark: SparkSession, database: str) -> dict[str, RememberedName]:
