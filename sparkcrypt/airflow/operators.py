@@ -25,25 +25,27 @@ class _Command:
     Attributes:
         kind: the kind of its report.
         arguments: the arguments that it has, in the order of its command line.
-        one: the argument that must be one name.
+        single: the argument that must be one name.
         reserved: options that the task sets itself, besides ``--report`` and ``--dry-run``.
     """
 
     kind: str
     arguments: tuple[str, ...]
-    one: str | None = None
+    single: str | None = None
     reserved: tuple[str, ...] = ()
 
 
 _COMMANDS = {
     "backfill": _Command(KIND, ("table", "database", "path", "policy", "where", "changed", "dry_run")),
-    "rotate": _Command(KIND, ("key", "table", "database", "policy", "dry_run"), one="key"),
+    "rotate": _Command(KIND, ("key", "table", "database", "policy", "dry_run"), single="key"),
     "shred": _Command(
         SHRED,
         ("table", "database", "key", "head", "policy", "apply", "reason"),
         reserved=("--yes", "--reason"),
     ),
-    "index": _Command(INDEX, ("table", "columns", "policy"), one="table", reserved=("--table", "--column", "--path")),
+    "index": _Command(
+        INDEX, ("table", "columns", "policy"), single="table", reserved=("--table", "--column", "--path")
+    ),
 }
 
 
@@ -89,6 +91,7 @@ class SparkcryptOperator(SparkSubmitOperator):
         *("where", "key", "columns", "reason", "head"),
     )
     conf: dict[str, Any] | None
+    _hook: Any
 
     def __init__(
         self,
@@ -205,12 +208,12 @@ class SparkcryptOperator(SparkSubmitOperator):
         return [*line, *(str(option) for option in self.options)]
 
     def _check_arguments(self, command: _Command) -> None:
-        given = {str(option).partition("=")[0] for option in self.options}
-        own = {"--report", "--dry-run", *command.reserved} & given
+        names = {str(option).partition("=")[0] for option in self.options}
+        own = {"--report", "--dry-run", *command.reserved} & names
         if own:
             raise AirflowException(f"options hold {', '.join(sorted(own))}, which the task sets itself; leave it out")
-        if command.one and not (isinstance(name := getattr(self, command.one), str) and name):
-            raise AirflowException(f"{command.one} is empty or a list; name one; after templating there may be none")
+        if command.single and not (isinstance(name := getattr(self, command.single), str) and name):
+            raise AirflowException(f"{command.single} is empty or a list; name one; after templating there may be none")
         if self.command == "shred" and self.apply and not (self.reason or "").strip():
             raise AirflowException("reason is empty; say why keys are shredded; after templating there may be none")
         tables = [*_list_names(self.table), *_list_names(self.database)]

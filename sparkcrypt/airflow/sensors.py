@@ -43,11 +43,11 @@ class SparkcryptDriftSensor(BaseSensorOperator, SparkcryptPlanOperator):
         changed: bool = True,
         **arguments: Any,
     ) -> None:
-        needed = {"application", "policy", "report_folder"}
-        given = {*arguments} | (set() if plan_report else {*(arguments.get("default_args") or {})})
-        if (needed & given) != (set() if plan_report else needed):
+        submission = {"application", "policy", "report_folder"}
+        names = {*arguments} | (set() if plan_report else {*(arguments.get("default_args") or {})})
+        if (submission & names) != (set() if plan_report else submission):
             raise AirflowException("give plan_report, or else application, policy and report_folder to submit plans")
-        unused = dict.fromkeys(needed, "") if plan_report else {}
+        unused = dict.fromkeys(submission, "") if plan_report else {}
         arguments = {"name": "sparkcrypt drift", **unused, **arguments, **(spark_submit or {})}
         super().__init__(mode=mode, poke_interval=poke_interval, changed=changed, **arguments)
         self.plan_report = plan_report

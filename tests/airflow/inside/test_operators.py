@@ -584,9 +584,8 @@ def test_default_arguments_of_a_dag_may_be_those_of_several_commands(
 ) -> None:
     """Each task takes from them what its job has."""
     with DAG("d", default_args={**arguments, "where": "day > 1", "key": "pii"}):
-        made = [
-            operator(task_id=operator.__name__) for operator in (SparkcryptBackfillOperator, SparkcryptRotateOperator)
-        ]
+        operators: tuple[Any, ...] = (SparkcryptBackfillOperator, SparkcryptRotateOperator)
+        made = [operator(task_id=operator.__name__) for operator in operators]
     spark_submit.will(*[(report(outcome="done"), 0)] * 2)
     for task in made:
         task.execute(context)
