@@ -10,8 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from sparkcrypt.runs.passes.html import pictures, tables, view
-from sparkcrypt.runs.passes.html.text import make_visible
+from sparkcrypt.runs.passes.html import advice, pictures, tables, text, view
+from sparkcrypt.text import count_of, size_of
 
 _PAGE, _STYLE = "backfill.html.j2", "backfill.css"
 
@@ -46,17 +46,17 @@ def _sections(report: Mapping[str, Any]) -> dict[str, Any]:
         "coverage": tables.coverage(view.read_list(report, "tables")),
         "throughput": pictures.throughput(view.read_list(report, "throughput")),
         "remains": tables.list_remainders(report),
-        "tables": tables.table_rows(report),
-        "details": tables.details(report),
-        "units": tables.unit_rows(report),
-        "planned": tables.unit_rows(report, "planned"),
-        "unchanged": view.cut([make_visible(name) for name in report.get("unchanged") or []]),
+        "tables": view.cut(tables.sort_tables(report)),
+        "details": view.cut(tables.sort_tables(report), tables.MOST_DETAILS),
+        "units": tables.sort_units(report, "units", "bytes_before"),
+        "planned": tables.sort_units(report, "planned", "bytes"),
+        "unchanged": view.cut(report.get("unchanged") or []),
         "passed_over": view.cut(view.reasons_of(report, "passed_over")),
     }
 
 
 def _identifiers(report: Mapping[str, Any]) -> dict[str, str]:
-    return {name: make_visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")}
+    return {name: text.make_visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")}
 
 
 def load_template(name: str) -> Template:
@@ -66,10 +66,25 @@ def load_template(name: str) -> Template:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("sparkcrypt.runs.passes.html"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {
+        "amount": "{:,.0f}".format,
+        "duration": text.duration,
+        "moment": text.moment,
+        "size": size_of,
+        "visible": text.make_visible,
+    }
+    environment.globals |= {
+        "advice": advice,
+        "change": text.change,
+        "count_of": count_of,
+        "number": view.read_number,
+        "view": view,
+    }
+    return environment

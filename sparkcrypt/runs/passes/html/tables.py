@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparkcrypt.runs.passes.html.advice import Command, commands
-from sparkcrypt.runs.passes.html.text import change, duration, make_visible, moment, percent
+from sparkcrypt.runs.passes.html.text import make_visible, percent
 from sparkcrypt.runs.passes.html.view import (
     MOST_NAMES,
     Cut,
     Values,
     cut,
-    icon_of,
-    outcome_of_table,
     read_list,
     read_number,
-    tone_of,
 )
 from sparkcrypt.text import count_of, size_of
 
@@ -59,56 +55,6 @@ class Remainder:
     units: str
     files: str
     data: str
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """One row about a table's run."""
-
-    table: str
-    outcome: str
-    tone: str
-    icon: str
-    files: str
-    rewritten: str
-    rows: str
-    data: str
-    after: str
-    seconds: str
-    left: str
-
-
-@dataclass(frozen=True, slots=True)
-class TableDetails:
-    """The details of a table's run: facts, columns, drift by kind before and after, commands."""
-
-    table: str
-    outcome: str
-    tone: str
-    icon: str
-    facts: tuple[tuple[str, str], ...]
-    columns: Cut
-    drift: tuple[tuple[str, int, int], ...]
-    commands: tuple[Command, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class UnitRow:
-    """One row about a unit that was swapped in, or that a dry run would work on."""
-
-    table: str
-    unit: str
-    files: str
-    rows: str
-    before: str
-    after: str
-    change: str
-    seconds: str
-    finished: str
-    engine: str
-    verified: bool
-    old_location: str
-    notes: tuple[str, ...]
 
 
 def coverage(tables: Sequence[Values]) -> tuple[CoverageGroup, ...]:
@@ -181,106 +127,18 @@ def _remainder(table: Values) -> Remainder:
     )
 
 
-def table_rows(report: Values) -> Cut:
-    """Return a row for each table, largest first."""
-    tables = sorted(
+def sort_tables(report: Values) -> list[Values]:
+    """Return the tables of a report, largest first."""
+    return sorted(
         read_list(report, "tables"),
         key=lambda table: -read_number(table, "bytes_before") - read_number(table, "bytes_left"),
     )
-    shown = cut(tables)
-    return Cut([_table_row(table) for table in shown.rows], shown.more)
 
 
-def _table_row(table: Values) -> TableRow:
-    outcome, before, after = (
-        outcome_of_table(table),
-        read_number(table, "bytes_before"),
-        read_number(table, "bytes_after"),
-    )
-    units_left = read_number(table, "units_left")
-    return TableRow(
-        table=make_visible(table.get("table")),
-        outcome=outcome,
-        tone=tone_of(outcome),
-        icon=icon_of(outcome),
-        files=f"{read_number(table, 'files_total'):,.0f}",
-        rewritten=f"{read_number(table, 'files_rewritten'):,.0f}",
-        rows=f"{read_number(table, 'rows'):,.0f}",
-        data=size_of(before) if before else "–",
-        after=change(before, after) or "–",
-        seconds=duration(read_number(table, "seconds")),
-        left=f"{count_of(units_left, 'unit')}, {size_of(read_number(table, 'bytes_left'))}" if units_left else "–",
-    )
-
-
-def details(report: Values) -> Cut:
-    """Return the details of each table's run, largest first."""
-    tables = sorted(
-        read_list(report, "tables"),
-        key=lambda table: -read_number(table, "bytes_before") - read_number(table, "bytes_left"),
-    )
-    shown = cut(tables, MOST_DETAILS)
-    return Cut([_details(table) for table in shown.rows], shown.more)
-
-
-def _details(table: Values) -> TableDetails:
-    outcome, drift = outcome_of_table(table), table.get("drift") or {}
-    before, after = drift.get("before") or {}, drift.get("after") or {}
-    columns = sorted((make_visible(path), make_visible(key)) for path, key in (table.get("columns") or {}).items())
-    return TableDetails(
-        table=make_visible(table.get("table")),
-        outcome=outcome,
-        tone=tone_of(outcome),
-        icon=icon_of(outcome),
-        facts=tuple(_facts(table)),
-        columns=cut(columns, MOST_NAMES),
-        drift=tuple(
-            (make_visible(kind), before.get(kind, 0), after.get(kind, 0)) for kind in sorted({**before, **after})
-        ),
-        commands=commands(table),
-    )
-
-
-def _facts(table: Values) -> Iterator[tuple[str, str]]:
-    yield "Run", make_visible(table.get("run_id") or "none")
-    audit = table.get("audit")
-    if isinstance(audit, Mapping):
-        yield "Audit head", f"{make_visible(audit.get('number'))}:{make_visible(audit.get('digest'))}"
-    yield "Engine", make_visible(table.get("engine") or "none")
-    if table.get("swap"):
-        yield "Swapped by", make_visible(table["swap"])
-    if table.get("units"):
-        yield "Verified before the swap", "yes" if table.get("verified") else "NO"
-        yield "Old files", make_visible(table.get("old_location") or "none", 1_000)
-
-
-def unit_rows(report: Values, name: str = "units") -> Cut:
-    """Return a row for each unit that was swapped in (``units``) or would be (``planned``), largest first."""
-    order = "bytes_before" if name == "units" else "bytes"
+def sort_units(report: Values, name: str, order: str) -> Cut:
+    """Return (table, unit) for each unit in a list of its table, such as ``units`` or ``planned``, largest first."""
     units = [(table, unit) for table in read_list(report, "tables") for unit in read_list(table, name)]
-    shown = cut(sorted(units, key=lambda pair: -read_number(pair[1], order)))
-    return Cut([_unit_row(table, unit, order) for table, unit in shown.rows], shown.more)
-
-
-def _unit_row(table: Values, unit: Values, order: str) -> UnitRow:
-    before, after = read_number(unit, order), read_number(unit, "bytes_after")
-    actions = [f"{action} {read_number(found, 'files'):,.0f}" for action, found in (unit.get("actions") or {}).items()]
-    drift = [f"{kind}: {number:,}" for kind, number in (unit.get("drift") or {}).items()]
-    return UnitRow(
-        table=make_visible(table.get("table")),
-        unit=make_visible(unit.get("unit")),
-        files=f"{read_number(unit, 'files'):,.0f}",
-        rows=f"{read_number(unit, 'rows'):,.0f}",
-        before=size_of(before),
-        after=size_of(after),
-        change=change(before, after) or "–",
-        seconds=duration(read_number(unit, "seconds")) if unit.get("seconds") is not None else "–",
-        finished=moment(unit.get("finished")).removesuffix(" UTC") or "–",
-        engine=make_visible(", ".join(actions) or unit.get("engine") or "–"),
-        verified=bool(unit.get("verified")),
-        old_location=make_visible(unit.get("old_location") or unit.get("location") or ""),
-        notes=tuple(make_visible(note) for note in unit.get("notes") or drift),
-    )
+    return cut(sorted(units, key=lambda pair: -read_number(pair[1], order)))
 
 
 def _share(part: float, whole: float) -> float:

@@ -280,6 +280,12 @@ def problems_of(report: Values) -> Iterator[Problem]:
         yield Problem("table refused", table_name, "", "", reason, REFUSED)
 
 
+def columns_of(table: Values) -> Cut:
+    """Return (column, key id) for the encrypted columns of a table, sorted."""
+    columns = (table.get("columns") or {}).items()
+    return cut(sorted((make_visible(path), make_visible(key)) for path, key in columns), MOST_NAMES)
+
+
 def reasons_of(report: Values, name: str) -> list[tuple[str, str]]:
     """Return (table, reason) for each table in a list of the report, such as ``refused``."""
     return [(make_visible(table.get("table")), message(table.get("reason", ""))) for table in read_list(report, name)]
