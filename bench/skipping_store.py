@@ -26,8 +26,8 @@ from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VERSION
 from sparkcrypt.skipping.format.rows import Row
 from sparkcrypt.skipping.format.store import Bounds, Entry, IndexEntries
-from sparkcrypt.skipping.keep.entries import make_index
-from sparkcrypt.skipping.keep.gatherers import FILTER_SHARE, LIST_VALUES
+from sparkcrypt.skipping.indexes.entries import make_index
+from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, PartedStore, Reader
 from sparkcrypt.skipping.query.predicate import Compare
 from sparkcrypt.skipping.query.skipper import Listed, Skipper

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.runs.table.progress import Progress
-from sparkcrypt.skipping.keep.files import FileRow, RowReader, RowsWanted, Told, tell_nobody
+from sparkcrypt.skipping.indexes.files import FileRow, RowReader, RowsWanted, Told, tell_nobody
 
 
 @dataclass(frozen=True, slots=True)

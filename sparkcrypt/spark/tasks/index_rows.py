@@ -13,7 +13,7 @@ from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
 from sparkcrypt.files.footers import PACKED_SCHEMA
 from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.skipping.keep.files import (
+from sparkcrypt.skipping.indexes.files import (
     FileRow,
     RowReader,
     RowsWanted,
@@ -23,7 +23,7 @@ from sparkcrypt.skipping.keep.files import (
     read_rows,
     tell_nobody,
 )
-from sparkcrypt.skipping.keep.packed_rows import ReadFile, index_reader, unpack_file
+from sparkcrypt.skipping.indexes.packed_rows import ReadFile, index_reader, unpack_file
 from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure
 from sparkcrypt.spark.tasks.task_progress import watch_tasks
 

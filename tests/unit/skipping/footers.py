@@ -16,7 +16,7 @@ from sparkcrypt.files.parquet.thrift.encode import encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, Statistics
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import MINMAX
-from sparkcrypt.skipping.keep.entries import FileEntries, make_index, read_entries
+from sparkcrypt.skipping.indexes.entries import FileEntries, make_index, read_entries
 
 
 @dataclass(frozen=True)

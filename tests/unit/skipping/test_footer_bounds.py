@@ -19,7 +19,7 @@ from sparkcrypt.files.parquet.thrift.encode import encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.store import Bounds
-from sparkcrypt.skipping.keep.data_file import column_type
+from sparkcrypt.skipping.indexes.data_file import column_type
 from tests.unit.skipping.footers import changed, file_of, read_bounds
 
 NOON = datetime.datetime(2020, 2, 29, 12, 0, 0, 5)

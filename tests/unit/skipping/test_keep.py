@@ -18,13 +18,13 @@ from sparkcrypt.files.parquet import KeyRequest, rewrite_file
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Bounds
-from sparkcrypt.skipping.keep import packed_rows
-from sparkcrypt.skipping.keep.carry import NewObject, carry_store
-from sparkcrypt.skipping.keep.create import Wanted, plan_store
-from sparkcrypt.skipping.keep.entries import read_entries
-from sparkcrypt.skipping.keep.files import DataFolder
-from sparkcrypt.skipping.keep.refresh import keys_of_store, refresh_store
-from sparkcrypt.skipping.keep.verify import Comparison
+from sparkcrypt.skipping.indexes import packed_rows
+from sparkcrypt.skipping.indexes.carry import NewObject, carry_store
+from sparkcrypt.skipping.indexes.create import Wanted, plan_store
+from sparkcrypt.skipping.indexes.entries import read_entries
+from sparkcrypt.skipping.indexes.files import DataFolder
+from sparkcrypt.skipping.indexes.refresh import keys_of_store, refresh_store
+from sparkcrypt.skipping.indexes.verify import Comparison
 from sparkcrypt.skipping.trusted import write
 from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder

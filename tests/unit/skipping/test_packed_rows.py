@@ -15,8 +15,8 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
 from sparkcrypt.skipping.format.store import Bounds, Entry
-from sparkcrypt.skipping.keep.entries import make_index
-from sparkcrypt.skipping.keep.packed_rows import ReadFile, index_reader, pack_file, read_file, unpack_file
+from sparkcrypt.skipping.indexes.entries import make_index
+from sparkcrypt.skipping.indexes.packed_rows import ReadFile, index_reader, pack_file, read_file, unpack_file
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.tables import UUID, Table
 

@@ -16,7 +16,7 @@ from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index, PartitionColumn
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.store import UNKNOWN, Bounds, Entry, IndexEntries
-from sparkcrypt.skipping.keep.entries import FILTER_TYPES
+from sparkcrypt.skipping.indexes.entries import FILTER_TYPES
 from sparkcrypt.skipping.query.leaf import Answer
 from sparkcrypt.skipping.query.predicate import (
     And,

@@ -16,8 +16,8 @@ import pytest
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.skipping.keep.create import Wanted, create_store, plan_store
-from sparkcrypt.skipping.keep.files import DataFolder
+from sparkcrypt.skipping.indexes.create import Wanted, create_store, plan_store
+from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.query.predicate import Compare, In, IsNull, Not, Predicate, StartsWith
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder

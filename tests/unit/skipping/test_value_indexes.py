@@ -27,8 +27,8 @@ from sparkcrypt.files.parquet.thrift.metadata import DataPageHeader, DictionaryP
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
-from sparkcrypt.skipping.keep import gatherers, page_values, refresh
-from sparkcrypt.skipping.keep.entries import FILTER_TYPES, make_index
+from sparkcrypt.skipping.indexes import gatherers, page_values, refresh
+from sparkcrypt.skipping.indexes.entries import FILTER_TYPES, make_index
 from tests.fuzz.attempt import deadline
 from tests.fuzz.mutate import mutate_bytes
 from tests.unit.skipping.footers import entry_of, file_of, index_of

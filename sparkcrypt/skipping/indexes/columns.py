@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.files.listing import ListedFile
-from sparkcrypt.skipping.keep.data_file import column_type
-from sparkcrypt.skipping.keep.files import DataFolder, keys_of, one_key
+from sparkcrypt.skipping.indexes.data_file import column_type
+from sparkcrypt.skipping.indexes.files import DataFolder, keys_of, one_key
 
 
 @dataclass(frozen=True, slots=True)

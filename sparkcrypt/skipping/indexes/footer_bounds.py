@@ -42,7 +42,7 @@ from sparkcrypt.skipping.format.convert_values import (
 )
 from sparkcrypt.skipping.format.decode_chunk import Raw
 from sparkcrypt.skipping.format.store import Bounds
-from sparkcrypt.skipping.keep.data_file import DataFile, FileColumn
+from sparkcrypt.skipping.indexes.data_file import DataFile, FileColumn
 
 _PLAIN = {INT32: "<i", INT64: "<q", FLOAT: "<f", DOUBLE: "<d"}
 _TYPE_ORDER = field_key(1, STRUCT)

@@ -16,16 +16,16 @@ from sparkcrypt.skipping.format.convert_values import INTEGERS, Value, converter
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, COLUMN_TYPE, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
 from sparkcrypt.skipping.format.store import Entry
-from sparkcrypt.skipping.keep.data_file import DataFile, FileColumn, find_column, open_data_file
-from sparkcrypt.skipping.keep.footer_bounds import find_bounds
-from sparkcrypt.skipping.keep.gatherers import (
+from sparkcrypt.skipping.indexes.data_file import DataFile, FileColumn, find_column, open_data_file
+from sparkcrypt.skipping.indexes.footer_bounds import find_bounds
+from sparkcrypt.skipping.indexes.gatherers import (
     MAX_FILTER_SHARE,
     MAX_LIST_VALUES,
     MIN_FILTER_SHARE,
     FilterGatherer,
     ListGatherer,
 )
-from sparkcrypt.skipping.keep.page_values import distinct_values
+from sparkcrypt.skipping.indexes.page_values import distinct_values
 
 FILTER_TYPES = (*INTEGERS, "string")
 """Column types that can have Bloom filters: those that upstream's readers and Spark's filters support."""

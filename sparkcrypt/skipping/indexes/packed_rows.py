@@ -18,7 +18,7 @@ from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.store import Bounds, Entry
-from sparkcrypt.skipping.keep.entries import read_entries
+from sparkcrypt.skipping.indexes.entries import read_entries
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sparkcrypt.skipping.keep.files import DataFolder
+from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.trusted.sidecar import Sidecar
 
 

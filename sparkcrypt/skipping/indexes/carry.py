@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from sparkcrypt.skipping.keep.refresh import refuse_denied_indexes
+from sparkcrypt.skipping.indexes.refresh import refuse_denied_indexes
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar
 from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys

@@ -12,9 +12,9 @@ from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES, VERSION, table_identifier
 from sparkcrypt.skipping.format.rows import Row
 from sparkcrypt.skipping.format.store import IndexEntries
-from sparkcrypt.skipping.keep.columns import Column, look_at_columns
-from sparkcrypt.skipping.keep.entries import make_index
-from sparkcrypt.skipping.keep.files import (
+from sparkcrypt.skipping.indexes.columns import Column, look_at_columns
+from sparkcrypt.skipping.indexes.entries import make_index
+from sparkcrypt.skipping.indexes.files import (
     DataFolder,
     FileRow,
     Listing,
@@ -24,8 +24,8 @@ from sparkcrypt.skipping.keep.files import (
     list_folder,
     read_rows,
 )
-from sparkcrypt.skipping.keep.gatherers import FILTER_SHARE, LIST_VALUES
-from sparkcrypt.skipping.keep.partitions import folder_values, partition_columns, partition_value
+from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES
+from sparkcrypt.skipping.indexes.partitions import folder_values, partition_columns, partition_value
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import Sidecar, new_digest_key
 from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys

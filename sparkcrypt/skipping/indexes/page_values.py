@@ -32,7 +32,7 @@ from sparkcrypt.files.parquet.thrift.metadata import (
 )
 from sparkcrypt.skipping.format.convert_values import BYTE_ARRAY
 from sparkcrypt.skipping.format.decode_chunk import Raw
-from sparkcrypt.skipping.keep.data_file import DataFile, FileColumn
+from sparkcrypt.skipping.indexes.data_file import DataFile, FileColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa

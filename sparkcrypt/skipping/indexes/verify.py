@@ -8,7 +8,7 @@ from sparkcrypt.errors import FormatError
 from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.files.parquet.file.footer import footer_of
 from sparkcrypt.files.source import open_source
-from sparkcrypt.skipping.keep.files import DataFolder
+from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar
 from sparkcrypt.skipping.trusted.trust import TrustedStore
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import table_identifier
-from sparkcrypt.skipping.keep.create import AddedRows, Built
-from sparkcrypt.skipping.keep.files import DataFolder, FileRow, RowReader, RowsWanted, list_folder, read_rows
-from sparkcrypt.skipping.keep.partitions import check_folders
+from sparkcrypt.skipping.indexes.create import AddedRows, Built
+from sparkcrypt.skipping.indexes.files import DataFolder, FileRow, RowReader, RowsWanted, list_folder, read_rows
+from sparkcrypt.skipping.indexes.partitions import check_folders
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
 from sparkcrypt.skipping.trusted.trust import TrustedStore, key_of

@@ -15,7 +15,7 @@ from sparkcrypt.files.parquet import FileSummary, Footer, RetrieveKey, Source, r
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Entry
-from sparkcrypt.skipping.keep.packed_rows import ReadFile, read_file
+from sparkcrypt.skipping.indexes.packed_rows import ReadFile, read_file
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 
 SETTLED_SECONDS = 2.0
