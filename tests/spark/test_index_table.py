@@ -22,7 +22,7 @@ from sparkcrypt.runs.index.table_index import drop_index, open_table_index
 from sparkcrypt.runs.old_folders.orphan_search import Orphan
 from sparkcrypt.runs.old_folders.orphans import find_orphans
 from sparkcrypt.runs.table.progress import Silent
-from sparkcrypt.skipping.indexes.refresh import keys_of_store
+from sparkcrypt.skipping.indexes.build import keys_of_store
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags

@@ -31,7 +31,7 @@ from sparkcrypt.files.parquet import FileSummary, summarise
 from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.merge import Store, merge_parts
 from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
-from sparkcrypt.skipping.indexes.verify import verify_store
+from sparkcrypt.skipping.indexes.compare import verify_store
 from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.text import count_of, size_of
 

@@ -14,7 +14,7 @@ from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.options import CommandOptions, Launch, option, require_either, table_option, use
 from sparkcrypt.cli.frame.output import show
-from sparkcrypt.skipping.indexes.create import Built
+from sparkcrypt.skipping.indexes.build import Built
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.index.table_index import TableIndex

@@ -12,7 +12,7 @@ from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.options import option, options_from, report_option, use
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.runs.index.reading_progress import ToldReader
-from sparkcrypt.skipping.indexes.create import Wanted, create_store, plan_store, read_kinds
+from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store, read_kinds, refresh_store
 from sparkcrypt.skipping.indexes.files import RowReader, read_rows
 from sparkcrypt.skipping.indexes.gatherers import (
     FILTER_SHARE,
@@ -21,7 +21,6 @@ from sparkcrypt.skipping.indexes.gatherers import (
     MAX_LIST_VALUES,
     MIN_FILTER_SHARE,
 )
-from sparkcrypt.skipping.indexes.refresh import refresh_store
 
 _WORK = "index"
 

@@ -18,9 +18,8 @@ from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.paths import full_path, is_local, is_within, local_path, split_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.store_generation import StoreGeneration, data_folder_id
-from sparkcrypt.skipping.indexes.columns import find_uuid
-from sparkcrypt.skipping.indexes.files import DataFolder, list_folder
-from sparkcrypt.skipping.indexes.refresh import keys_of_store
+from sparkcrypt.skipping.indexes.build import keys_of_store
+from sparkcrypt.skipping.indexes.files import DataFolder, find_uuid, list_folder
 from sparkcrypt.skipping.trusted.folder import StoreFolder, open_folder
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_parts

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
-from sparkcrypt.skipping.indexes.create import Built
-from sparkcrypt.skipping.indexes.freshness import Freshness
-from sparkcrypt.skipping.indexes.verify import Comparison
+from sparkcrypt.skipping.indexes.build import Built
+from sparkcrypt.skipping.indexes.compare import Comparison, Freshness
 from sparkcrypt.text import count_of
 
 _SHOWN = 20

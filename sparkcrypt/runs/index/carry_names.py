@@ -18,9 +18,8 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.proven_files import ProvenFile, Replaced, list_replaced, read_objects
 from sparkcrypt.runs.index.table_store import TableStore, find_store
 from sparkcrypt.runs.table.target import Target
-from sparkcrypt.skipping.indexes.carry import carry_store
+from sparkcrypt.skipping.indexes.build import carry_store, keys_of_store
 from sparkcrypt.skipping.indexes.files import SETTLED_SECONDS
-from sparkcrypt.skipping.indexes.refresh import keys_of_store
 from sparkcrypt.skipping.trusted.trust import TrustedStore
 from sparkcrypt.skipping.trusted.write import standing_generation
 from sparkcrypt.spark.files.hadoop import HadoopFiles

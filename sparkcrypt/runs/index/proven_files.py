@@ -20,7 +20,7 @@ from sparkcrypt.ledger.journal.unit_status import UnitStatus
 from sparkcrypt.ledger.unit import SourceFile, list_folders
 from sparkcrypt.ledger.unit_record import by_place
 from sparkcrypt.skipping.format.naming import object_name
-from sparkcrypt.skipping.indexes.carry import NewObject
+from sparkcrypt.skipping.indexes.build import NewObject
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 

@@ -13,8 +13,7 @@ from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.footers import own_keys
 from sparkcrypt.runs.table.kinds import refuse_kinds
-from sparkcrypt.skipping.indexes.columns import Column
-from sparkcrypt.skipping.indexes.files import DataFolder
+from sparkcrypt.skipping.indexes.files import Column, DataFolder
 from sparkcrypt.skipping.indexes.partitions import TYPES
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table

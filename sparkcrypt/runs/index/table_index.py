@@ -17,14 +17,12 @@ from sparkcrypt.runs.index.table_files import choose_columns, find_files, partit
 from sparkcrypt.runs.index.table_store import TableStore, find_store
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.shared_folders import locations_of_tables
-from sparkcrypt.skipping.indexes.create import Built, Plan, create_store, read_kinds
+from sparkcrypt.skipping.indexes.build import Built, Plan, create_store, read_kinds, refresh_store
+from sparkcrypt.skipping.indexes.compare import Comparison, Freshness, compare_listing, verify_store
 from sparkcrypt.skipping.indexes.entries import make_index
 from sparkcrypt.skipping.indexes.files import DataFolder, RowReader, list_folder
-from sparkcrypt.skipping.indexes.freshness import Freshness, compare_listing
 from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.indexes.partitions import partition_columns
-from sparkcrypt.skipping.indexes.refresh import refresh_store
-from sparkcrypt.skipping.indexes.verify import Comparison, verify_store
 from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.write import standing_generation
 from sparkcrypt.spark.setup.session import configure

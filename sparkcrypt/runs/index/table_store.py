@@ -16,7 +16,7 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.store_generation import StoreGeneration
 from sparkcrypt.runs.table.footers import own_keys
-from sparkcrypt.skipping.indexes.refresh import keys_of_store
+from sparkcrypt.skipping.indexes.build import keys_of_store
 from sparkcrypt.skipping.trusted.folder import StoreFolder, open_folder
 from sparkcrypt.skipping.trusted.sidecar import Sidecar
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys

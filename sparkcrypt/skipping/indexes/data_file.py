@@ -16,7 +16,7 @@ from typing import Any
 
 from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.files.parquet.file.footer import Footer, footer_of
-from sparkcrypt.files.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.files.parquet.file.keys import FileCiphers, RetrieveKey
 from sparkcrypt.files.parquet.file.magic import check_magic_and_unique
 from sparkcrypt.files.parquet.file.schema import leaf_levels
 from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk, column_chunks
@@ -74,15 +74,12 @@ class FileColumn:
 
 
 @contextmanager
-def open_data_file(
-    source: Source, retrieve_key: RetrieveKey | None = None, verify_aad: VerifyAad | None = None
-) -> Iterator[DataFile]:
+def open_data_file(source: Source, retrieve_key: RetrieveKey | None) -> Iterator[DataFile]:
     """Open a data file for a ``with`` block; errors inside the block name the file.
 
     Args:
         source: the data file.
         retrieve_key: returns the keys of the footer and of columns that are read.
-        verify_aad: called with the file's AAD prefix before any key is requested.
 
     Raises:
         FormatError: the footer is damaged.
@@ -92,7 +89,7 @@ def open_data_file(
     """
     with open_source(source) as file:
         ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
-        footer = footer_of(file, ciphers, None, verify_aad)
+        footer = footer_of(file, ciphers, None, None)
         with naming(file.name):
             check_magic_and_unique(file, footer)
             if footer.metadata is None:

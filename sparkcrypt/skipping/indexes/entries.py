@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.files.parquet import Footer, RetrieveKey, Source
-from sparkcrypt.files.parquet.file.keys import VerifyAad
+from sparkcrypt.files.parquet import FileSummary, RetrieveKey, Source, summarise
 from sparkcrypt.skipping.format.convert_values import INTEGERS, Value, converter, modern_calendar
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, COLUMN_TYPE, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
@@ -26,28 +25,18 @@ from sparkcrypt.skipping.indexes.gatherers import (
     ListGatherer,
 )
 from sparkcrypt.skipping.indexes.page_values import distinct_values
+from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
 
 FILTER_TYPES = (*INTEGERS, "string")
 """Column types that can have Bloom filters: those that upstream's readers and Spark's filters support."""
 
 
 @dataclass(frozen=True, slots=True)
-class FileEntries:
-    """The entries of a data file, and facts about it.
+class ReadFile:
+    """The result of reading a file: its facts and summary, index -> entry, and index -> reason of an unknown entry."""
 
-    Attributes:
-        length: the file's length in bytes.
-        file_unique: an encrypted file's file-unique in hexadecimal; None for other files.
-        tail: the bytes from the footer to the end of the file, for a digest.
-        footer: the file's footer.
-        entries: index -> its entry for the file, or None if it is unknown.
-        unknown: index -> reason why its entry is unknown.
-    """
-
-    length: int
-    file_unique: str | None
-    tail: bytes
-    footer: Footer
+    facts: ObjectFacts
+    summary: FileSummary
     entries: Mapping[Index, Entry | None]
     unknown: Mapping[Index, str]
 
@@ -83,20 +72,16 @@ def make_index(column: str, kind: str, column_type: str, *, most_values: int, fa
     return Index("", BLOOM, (column,), "binary", ((FALSE_POSITIVES, str(false_positives)), (COLUMN_TYPE, column_type)))
 
 
-def read_entries(
-    source: Source,
-    indexes: Sequence[Index],
-    *,
-    retrieve_key: RetrieveKey | None = None,
-    verify_aad: VerifyAad | None = None,
-) -> FileEntries:
-    """Return the entries of indexes for a file, from its footer and the pages of columns with a list or filter.
+def read_file(
+    source: Source, indexes: Sequence[Index], retrieve_key: RetrieveKey | None, digest_key: bytes
+) -> ReadFile:
+    """Read a file's facts, and the entries of indexes from its footer and the pages of columns with a list or filter.
 
     Args:
         source: the data file.
         indexes: the indexes, each over one column.
         retrieve_key: returns the keys of the footer and of these columns.
-        verify_aad: called with the file's AAD prefix before any key is requested.
+        digest_key: the key of the footer's digest.
 
     Raises:
         FormatError: the file is damaged.
@@ -105,7 +90,7 @@ def read_entries(
         KeyServiceError: a key is denied or unavailable.
     """
     found: dict[Index, Entry | str] = {}
-    with open_data_file(source, retrieve_key, verify_aad) as data:
+    with open_data_file(source, retrieve_key) as data:
         for name, kind, wanted in _by_column(indexes):
             column = find_column(data, name, kind) if kind is not None else "its index does not tell its type"
             if isinstance(column, str) or kind is None:
@@ -116,11 +101,9 @@ def read_entries(
                     found[index] = find_bounds(data, column, kind)
             found |= _read_values(data, column, kind, [index for index in wanted if index.kind != MINMAX])
     unique = data.footer.aad_file_unique
-    return FileEntries(
-        data.file.size,
-        None if unique is None else unique.hex(),
-        data.tail,
-        data.footer,
+    return ReadFile(
+        ObjectFacts(data.file.size, None if unique is None else unique.hex(), keyed_digest(digest_key, data.tail)),
+        summarise(data.footer),
         {index: None if isinstance(entry, str) else entry for index, entry in found.items()},
         {index: entry for index, entry in found.items() if isinstance(entry, str)},
     )

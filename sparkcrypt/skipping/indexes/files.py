@@ -1,4 +1,4 @@
-"""Lists the data files of a table, and reads the rows of its store from them."""
+"""The data files of a table: lists them, finds their columns and UUID, and reads the rows of a store from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from sparkcrypt.files.parquet import FileSummary, Footer, RetrieveKey, Source, r
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Entry
-from sparkcrypt.skipping.indexes.packed_rows import ReadFile, read_file
+from sparkcrypt.skipping.indexes.data_file import column_type
+from sparkcrypt.skipping.indexes.entries import ReadFile, read_file
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 
 SETTLED_SECONDS = 2.0
@@ -170,9 +171,7 @@ def read_rows(wanted: RowsWanted, files: Sequence[ListedFile], progress: Told = 
     data = wanted.data
     for number, file in enumerate(files, start=1):
         try:
-            found = read_file(
-                data.path_of(file.name), data.settings, wanted.indexes, data.retrieve_key, wanted.digest_key
-            )
+            found = read_file(data.source(file.name), wanted.indexes, data.retrieve_key, wanted.digest_key)
         except FormatError:
             if file.name in changed_since(data, (file,)):
                 continue
@@ -228,3 +227,63 @@ def one_key(column: str, found: frozenset[str | None]) -> str | None:
             "files have one, or leave the column out"
         )
     return own[0] if own else None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that can be indexed: its Spark type, and the master key that encrypts it in files, if any."""
+
+    kind: str
+    key: str | None
+
+
+def look_at_columns(
+    data: DataFolder, files: Sequence[ListedFile], columns: Sequence[str]
+) -> tuple[str | None, dict[str, Column]]:
+    """Return the UUID of the files' table, and column -> its type and key.
+
+    A column's type is that of the latest file that has it, since a table's columns are widened and not narrowed.
+
+    Raises:
+        ConfigError: a column is in no file, cannot be indexed, or is under several keys; or files belong to several
+            tables.
+        VerificationError: ``check_file`` refuses a file.
+    """
+    kinds: dict[str, str] = {}
+    keys: dict[str, frozenset[str | None]] = dict.fromkeys(columns, frozenset())
+    uuids: set[str] = set()
+    for file in sorted(files, key=lambda file: file.modified_ns):
+        footer, summary = data.footer(file.name)
+        uuids |= {uuid for uuid in (table_uuid_of(summary.aad_prefix),) if uuid is not None}
+        for column in columns:
+            kind = None if footer.metadata is None else column_type(footer.metadata, column)
+            if kind is not None:
+                kinds[column] = kind
+                keys[column] |= keys_of(column, summary)
+    if absent := [column for column in columns if column not in kinds]:
+        raise ConfigError(f"column {absent[0]!r}: is in none of the {len(files)} files; name a top-level column")
+    return one_uuid(data.path, uuids), {
+        column: Column(kinds[column], one_key(column, keys[column])) for column in kinds
+    }
+
+
+def find_uuid(data: DataFolder, files: Sequence[ListedFile]) -> str | None:
+    """Return the table UUID of the first file that has one; None if no file has one."""
+    for file in files:
+        uuid = table_uuid_of(data.footer(file.name)[1].aad_prefix)
+        if uuid is not None:
+            return uuid
+    return None
+
+
+def one_uuid(path: str, uuids: set[str]) -> str | None:
+    """Return the one UUID of files; None if there is none.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    if len(uuids) > 1:
+        raise ConfigError(
+            f"{path}: holds files of the tables {', '.join(sorted(uuids))}; index the folder of one table"
+        )
+    return next(iter(uuids), None)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,44 +12,15 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.errors import SparkcryptError, StorageError, error_named
 from sparkcrypt.files.footers import FooterFacts, pack, unpack
 from sparkcrypt.files.open_places import Settings, place
-from sparkcrypt.files.parquet import FileSummary, RetrieveKey, summarise
 from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.store import Bounds, Entry
-from sparkcrypt.skipping.indexes.entries import read_entries
-from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
+from sparkcrypt.skipping.indexes.entries import ReadFile, read_file
+from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFile:
-    """The result of reading a file: its facts and summary, index -> entry, and index -> reason of an unknown entry."""
-
-    facts: ObjectFacts
-    summary: FileSummary
-    entries: Mapping[Index, Entry | None]
-    unknown: Mapping[Index, str]
-
-
-def read_file(path: str, settings: Settings, indexes: Sequence[Index], retrieve: RetrieveKey, key: bytes) -> ReadFile:
-    """Read the entries and facts of a file.
-
-    Args:
-        path: the file's path, as Hadoop prints it.
-        settings: the Hadoop settings that are needed to access it.
-        indexes: the indexes whose entries are read.
-        retrieve: opens data keys.
-        key: the key of the footer's digest.
-
-    Raises:
-        As `read_entries`.
-    """
-    found = read_entries(place(path, settings), indexes, retrieve_key=retrieve)
-    facts = ObjectFacts(found.length, found.file_unique, keyed_digest(key, found.tail))
-    return ReadFile(facts, summarise(found.footer), found.entries, found.unknown)
 
 
 def pack_file(path: str, found: ReadFile | SparkcryptError, indexes: Sequence[Index]) -> str:
@@ -107,13 +77,11 @@ def _run(
 ) -> Iterator[RecordBatch]:
     import pyarrow as pa
 
-    read = partial(
-        read_file,
-        settings=settings,
-        indexes=indexes,
-        retrieve=open_data_keys(KeyServiceConfig.from_dict(json.loads(key_service))),
-        key=digest_key,
-    )
+    retrieve = open_data_keys(KeyServiceConfig.from_dict(json.loads(key_service)))
+
+    def read(path: str) -> ReadFile:
+        return read_file(place(path, settings), indexes, retrieve, digest_key)
+
     for batch in batches:
         for number in batch.column(0).to_pylist():
             for path in chunks[number]:

@@ -26,10 +26,9 @@ import pyarrow.parquet as pq
 
 from sparkcrypt.skipping.format.convert_values import Value
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
-from sparkcrypt.skipping.indexes.create import Wanted, create_store, plan_store
+from sparkcrypt.skipping.indexes.build import Wanted, create_store, keys_of_store, plan_store, refresh_store
 from sparkcrypt.skipping.indexes.entries import FILTER_TYPES
 from sparkcrypt.skipping.indexes.files import DataFolder
-from sparkcrypt.skipping.indexes.refresh import keys_of_store, refresh_store
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys

@@ -16,22 +16,25 @@ from sparkcrypt.files.parquet.thrift.encode import encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, Statistics
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import MINMAX
-from sparkcrypt.skipping.indexes.entries import FileEntries, make_index, read_entries
+from sparkcrypt.skipping.indexes.entries import ReadFile, make_index, read_file
+
+DIGEST_KEY = b"k" * 32
 
 
 @dataclass(frozen=True)
-class ReadFile:
+class ReadColumns:
     """What was read of a file, by the names of its columns."""
 
-    file: FileEntries
+    file: ReadFile
     bounds: Mapping[str, Any]
     unknown: Mapping[str, str]
 
 
-def read_bounds(source: Any, columns: Mapping[str, str], **named: Any) -> ReadFile:
+def read_bounds(source: Any, columns: Mapping[str, str], retrieve_key: Any = None) -> ReadColumns:
     """Read the bounds of columns, given with their types."""
-    found = read_entries(source, [index_of(MINMAX, kind, name) for name, kind in columns.items()], **named)
-    return ReadFile(
+    indexes = [index_of(MINMAX, kind, name) for name, kind in columns.items()]
+    found = read_file(source, indexes, retrieve_key, DIGEST_KEY)
+    return ReadColumns(
         found,
         {index.columns[0]: entry for index, entry in found.entries.items()},
         {index.columns[0]: why for index, why in found.unknown.items()},
@@ -43,9 +46,9 @@ def index_of(kind: str, column_type: str, column: str = "c", *, most: int = 1000
     return make_index(column, kind, column_type, most_values=most, false_positives=share)
 
 
-def entry_of(source: Any, index: Index, **named: Any) -> Any:
+def entry_of(source: Any, index: Index, *, retrieve_key: Any = None) -> Any:
     """Return what an index holds of a file, or why it holds nothing."""
-    found = read_entries(source, [index], **named)
+    found = read_file(source, [index], retrieve_key, DIGEST_KEY)
     entry = found.entries[index]
     return found.unknown[index] if entry is None else entry
 

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, rewrite_file
-from sparkcrypt.skipping.indexes.create import Built, Wanted, create_store, plan_store
+from sparkcrypt.skipping.indexes.build import Built, Wanted, create_store, keys_of_store, plan_store, refresh_store
+from sparkcrypt.skipping.indexes.compare import Comparison, compare_files
 from sparkcrypt.skipping.indexes.files import DataFolder
-from sparkcrypt.skipping.indexes.refresh import keys_of_store, refresh_store
-from sparkcrypt.skipping.indexes.verify import Comparison, compare_files
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore

@@ -20,7 +20,8 @@ from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.indexes.data_file import column_type
-from tests.unit.skipping.footers import changed, file_of, read_bounds
+from sparkcrypt.skipping.trusted.sidecar import keyed_digest
+from tests.unit.skipping.footers import DIGEST_KEY, changed, file_of, read_bounds
 
 NOON = datetime.datetime(2020, 2, 29, 12, 0, 0, 5)
 
@@ -223,11 +224,11 @@ def test_bounds_of_an_encrypted_file_take_its_keys(sealed: Path) -> None:
 
 
 def test_a_file_is_told_with_its_end(sealed: Path) -> None:
-    """Length, file-unique and the bytes of the footer are what a sidecar notes of an object."""
-    found = read_bounds(sealed, {}, retrieve_key=lambda request: FOOTER.key).file
+    """Length, file-unique and the keyed digest of the footer are what a sidecar notes of an object."""
+    facts = read_bounds(sealed, {}, retrieve_key=lambda request: FOOTER.key).file.facts
     footer = read_footer(sealed)
-    assert (found.length, found.file_unique) == (sealed.stat().st_size, (footer.aad_file_unique or b"").hex())
-    assert found.tail == sealed.read_bytes()[footer.offset :]
+    assert (facts.length, facts.file_unique) == (sealed.stat().st_size, (footer.aad_file_unique or b"").hex())
+    assert facts.footer_digest == keyed_digest(DIGEST_KEY, sealed.read_bytes()[footer.offset :])
 
 
 def test_the_struct_of_an_order_is_what_is_looked_for() -> None:

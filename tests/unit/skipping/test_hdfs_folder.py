@@ -21,10 +21,9 @@ import pytest
 from sparkcrypt.errors import ConfigError, RunConflictError
 from sparkcrypt.files import open_places
 from sparkcrypt.skipping.format.store import Bounds
-from sparkcrypt.skipping.indexes.create import Wanted, create_store, plan_store
+from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store, refresh_store
+from sparkcrypt.skipping.indexes.compare import compare_files
 from sparkcrypt.skipping.indexes.files import DataFolder
-from sparkcrypt.skipping.indexes.refresh import refresh_store
-from sparkcrypt.skipping.indexes.verify import compare_files
 from sparkcrypt.skipping.trusted import hdfs_folder
 from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.folder import open_folder

@@ -18,13 +18,11 @@ from sparkcrypt.files.parquet import KeyRequest, rewrite_file
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Bounds
-from sparkcrypt.skipping.indexes import packed_rows
-from sparkcrypt.skipping.indexes.carry import NewObject, carry_store
-from sparkcrypt.skipping.indexes.create import Wanted, plan_store
-from sparkcrypt.skipping.indexes.entries import read_entries
+from sparkcrypt.skipping.indexes import files
+from sparkcrypt.skipping.indexes.build import NewObject, Wanted, carry_store, keys_of_store, plan_store, refresh_store
+from sparkcrypt.skipping.indexes.compare import Comparison
+from sparkcrypt.skipping.indexes.entries import read_file
 from sparkcrypt.skipping.indexes.files import DataFolder
-from sparkcrypt.skipping.indexes.refresh import keys_of_store, refresh_store
-from sparkcrypt.skipping.indexes.verify import Comparison
 from sparkcrypt.skipping.trusted import write
 from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
@@ -102,14 +100,14 @@ def test_files_that_change_while_they_are_read_are_left_out(table: Table, monkey
     """A file that is written again or deleted during the work is not in the store, and the next refresh takes it up."""
 
     def meanwhile(source: Any, *rest: Any, **named: Any) -> Any:
-        found = read_entries(source, *rest, **named)
+        found = read_file(source, *rest, **named)
         if Path(source).name == "a.parquet":
             table.write("a.parquet", 7)
             (table.root / "data" / "c.parquet").unlink(missing_ok=True)
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(packed_rows, "read_entries", meanwhile)
+        patched.setattr(files, "read_file", meanwhile)
         built = table.create()
     assert [Path(path).name for path in built.left_out] == ["a.parquet", "c.parquet"]
     assert table.known() == {"b.parquet": Bounds(10, 15)}

@@ -15,8 +15,8 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
 from sparkcrypt.skipping.format.store import Bounds, Entry
-from sparkcrypt.skipping.indexes.entries import make_index
-from sparkcrypt.skipping.indexes.packed_rows import ReadFile, index_reader, pack_file, read_file, unpack_file
+from sparkcrypt.skipping.indexes.entries import ReadFile, make_index, read_file
+from sparkcrypt.skipping.indexes.packed_rows import index_reader, pack_file, unpack_file
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.tables import UUID, Table
 
@@ -41,7 +41,7 @@ def table(tmp_path: Path) -> Table:
 def test_what_a_file_holds_arrives_as_it_was(table: Table) -> None:
     """Bounds, lists, filters, the unknown with its reason, facts and summary."""
     path = str(table.root / "data" / "a.parquet")
-    found = read_file(path, {}, INDEXES, table.retrieve, b"k" * 32)
+    found = read_file(path, INDEXES, table.retrieve, b"k" * 32)
     assert found.entries[INDEXES[0]] == Bounds(1, 5)
     assert found.entries[INDEXES[2]] == frozenset({"001-secret", "005-secret"})
     assert "does not have the column" in found.unknown[INDEXES[3]]
@@ -66,7 +66,7 @@ def test_what_a_file_holds_arrives_as_it_was(table: Table) -> None:
 def test_every_kind_of_value_arrives_in_its_type(table: Table, entry: Any) -> None:
     """Numbers are exact, bytes are bytes, and true is not 1."""
     path = str(table.root / "data" / "a.parquet")
-    found = read_file(path, {}, INDEXES[:1], table.retrieve, b"k" * 32)
+    found = read_file(path, INDEXES[:1], table.retrieve, b"k" * 32)
     made = ReadFile(found.facts, found.summary, {INDEXES[0]: entry}, {})
     _, arrived = unpack_file(pack_file(path, made, INDEXES[:1]), INDEXES[:1])
     assert isinstance(arrived, ReadFile)
@@ -77,7 +77,7 @@ def test_every_kind_of_value_arrives_in_its_type(table: Table, entry: Any) -> No
 def test_not_a_number_arrives_once(table: Table) -> None:
     """A list has one NaN, and bounds may end in one."""
     path = str(table.root / "data" / "a.parquet")
-    found = read_file(path, {}, INDEXES[:2], table.retrieve, b"k" * 32)
+    found = read_file(path, INDEXES[:2], table.retrieve, b"k" * 32)
     entries: dict[Index, Entry | None] = {
         INDEXES[0]: Bounds(1.0, math.nan),
         INDEXES[1]: frozenset({math.nan, 1.0}),

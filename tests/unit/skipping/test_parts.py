@@ -19,7 +19,7 @@ from sparkcrypt.policy import Policy
 from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.rows import rows_of
 from sparkcrypt.skipping.format.store import NO_KEY, Bounds
-from sparkcrypt.skipping.indexes.refresh import refresh_store
+from sparkcrypt.skipping.indexes.build import refresh_store
 from sparkcrypt.skipping.query.judge_part import judge_part
 from sparkcrypt.skipping.query.opened_stores import OpenedStores
 from sparkcrypt.skipping.query.skip_files import skip_files

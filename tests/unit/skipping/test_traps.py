@@ -16,7 +16,7 @@ import pytest
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.skipping.indexes.create import Wanted, create_store, plan_store
+from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store
 from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.query.predicate import Compare, In, IsNull, Not, Predicate, StartsWith
 from sparkcrypt.skipping.query.skipper import Listed, Skipper

@@ -27,7 +27,7 @@ from sparkcrypt.files.parquet.thrift.metadata import DataPageHeader, DictionaryP
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import BLOOM, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
-from sparkcrypt.skipping.indexes import gatherers, page_values, refresh
+from sparkcrypt.skipping.indexes import build, gatherers, page_values
 from sparkcrypt.skipping.indexes.entries import FILTER_TYPES, make_index
 from tests.fuzz.attempt import deadline
 from tests.fuzz.mutate import mutate_bytes
@@ -436,7 +436,7 @@ def test_a_filter_that_does_not_tell_its_type_is_unknown(table: Table) -> None:
     untold = [replace(entry, index=replace(entry.index, params=())) for entry in opened.store.indexes]
     other = replace(opened, store=replace(opened.store, indexes=tuple(untold)))
     table.write("c.parquet", 5, uuid=UUID, key="pii")
-    built = refresh.refresh_store(table.folder, table.data, other, table.with_keys({}))
+    built = build.refresh_store(table.folder, table.data, other, table.with_keys({}))
     assert built.unknown == {("id", BLOOM): {"its index does not tell its type": 1}}
     found = held(table)["id", BLOOM]
     assert (found["a.parquet"], found["c.parquet"]) == (filter_with({1, 2}), None)
