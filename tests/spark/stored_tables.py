@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from click.testing import CliRunner
 
 from sparkcrypt import names, skipping_report
-from sparkcrypt.cli.files.index_place import find_known_store
-from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.main import cli
+from sparkcrypt.policy.load import load_policy
 from sparkcrypt.spark.setup.skipping_report import ScanReport
+from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, data_files, rows_of
 
@@ -66,8 +66,8 @@ def append(lake: Lake, name: str, start: int, end: int, files: int = FILES) -> N
 
 def store_of(lake: Lake, table: str = "t") -> Path:
     """Return the folder of a table's store."""
-    with Workplace("store") as workplace:
-        return Path(find_known_store(workplace, str(lake.path(table)), None, policy_file(lake)).folder.uri)
+    policy = load_policy(policy_file(lake))
+    return Path(str(policy.index_location)) / str(Catalog(lake.spark).table(table).uuid)
 
 
 def report(frame: DataFrame) -> ScanReport:

@@ -1,41 +1,99 @@
-"""`sparkcrypt index`: the group of its commands, and `index show`, which prints a store's content."""
+"""`sparkcrypt index`: creates, refreshes, verifies and drops the index of a table or a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-from sparkcrypt.cli.files.index_frame import APP, StoreOptions, open_table
-from sparkcrypt.cli.files.index_keep import create_index, refresh_index
-from sparkcrypt.cli.files.index_place import find_known_store
-from sparkcrypt.cli.files.index_text import COMPARED, describe_comparison, describe_freshness
+from sparkcrypt.cli.files.index_show import show_index
 from sparkcrypt.cli.frame.command import Command, Group
-from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.named_files import named_files, policy_keys
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable
+from sparkcrypt.cli.frame.failed_report import failed_report
+from sparkcrypt.cli.frame.named_files import policy_keys
 from sparkcrypt.cli.frame.options import (
     Launch,
     json_option,
-    option,
-    optional_policy_option,
-    options_from,
+    policy_option,
+    report_option,
     require_either,
     spark_options,
     table_option,
 )
-from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.files.parquet import FileSummary, summarise
-from sparkcrypt.skipping.format.decode_chunk import Budget
-from sparkcrypt.skipping.format.merge import Store, merge_parts
-from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
-from sparkcrypt.skipping.indexes.compare import verify_store
-from sparkcrypt.skipping.trusted.drop import drop_store
-from sparkcrypt.text import count_of, size_of
+from sparkcrypt.files.open_places import WEB_HDFS
+from sparkcrypt.paths import is_local, local_path, split_path
+from sparkcrypt.runs.index.open_index import open_folder_index
+from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
+from sparkcrypt.skipping.indexes.build import IndexResult, Wanted, read_kinds
+from sparkcrypt.skipping.indexes.compare import Comparison
+from sparkcrypt.skipping.indexes.gatherers import (
+    FILTER_SHARE,
+    LIST_VALUES,
+    MAX_FILTER_SHARE,
+    MAX_LIST_VALUES,
+    MIN_FILTER_SHARE,
+)
+from sparkcrypt.skipping.indexes.indexed import Indexed
+from sparkcrypt.text import count_of
 
-_FOOTERS = {"encrypted": "encrypted", "plaintext_signed": "in clear, signed", "plaintext": "not encrypted"}
+F = TypeVar("F", bound=Callable[..., Any])
+APP = "sparkcrypt index"
+REPORT_KIND, REPORT_VERSION = "sparkcrypt index", 1
+_CONTENTS = {MINMAX: "bounds", VALUES: "values", BLOOM: "Bloom filter"}
+"""Kind of index -> what it has of a file."""
+_SHOWN = 20
+_COMPARED = {
+    "altered": "with another footer than was indexed",
+    "changed": "of another length than was indexed",
+    "new": "not indexed yet",
+    "gone": "indexed, and gone since",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """The options that the commands share: the files, their store and policy, and where results go."""
+
+    table: str | None
+    path: str | None
+    to: str | None
+    policy: str
+    as_json: bool
+    launch: Launch
+    report: str | None = None
+
+
+def index_options(function: F) -> F:
+    """Add the options of `IndexOptions` except the report, which the function gets as one argument ``options``."""
+
+    @table_option
+    @click.option("--path", metavar="FOLDER", help="A folder of files instead, without Spark: a path, webhdfs://…")
+    @click.option(
+        "--to",
+        "--store",
+        "to",
+        metavar="STORE",
+        help="With --path: the store's own folder, outside of the files'; by default the table's below "
+        "index.location of the policy.",
+    )
+    @policy_option
+    @json_option
+    @spark_options
+    @functools.wraps(function)
+    def collect(**named: Any) -> Any:
+        shared = {name: named.pop(name) for name in IndexOptions.__slots__ if name in named}
+        return function(IndexOptions(**shared), **named)
+
+    return collect  # type: ignore[return-value]  # click's decorators keep the callable, and so does this one
 
 
 @click.group(cls=Group)
@@ -43,198 +101,101 @@ def index() -> None:
     """Stores for data skipping: what of a table's files a query need not open."""
 
 
-@index.command("show", cls=Command)
-@table_option
-@click.option("--path", "folder", metavar="FOLDER", help="The folder of one table's store instead.")
-@optional_policy_option
-@json_option
-@spark_options
-def show_index(table: str | None, folder: str | None, policy: str | None, as_json: bool, launch: Launch) -> None:
-    """Show what a store holds: its version, table, size, objects, indexes and keys.
+@index.command("create", cls=Command)
+@index_options
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    required=True,
+    metavar="COL[:KIND…]",
+    help="A column and the kinds of its indexes: minmax (bounds, the default), values or bloom; may be repeated.",
+)
+@click.option(
+    "--most-values",
+    type=click.IntRange(1, MAX_LIST_VALUES),
+    default=LIST_VALUES,
+    show_default=True,
+    metavar="NUMBER",
+    help="How many distinct values of a file its list has at most; the list of a file with more is unknown.",
+)
+@click.option(
+    "--false-positives",
+    type=click.FloatRange(MIN_FILTER_SHARE, MAX_FILTER_SHARE),
+    default=FILTER_SHARE,
+    show_default=True,
+    metavar="SHARE",
+    help="The share of other values that a Bloom filter may take for one of its own.",
+)
+@click.option(
+    "--partition",
+    "types",
+    multiple=True,
+    metavar="COL=TYPE",
+    help="With --path: the type of a partition column that is no string.",
+)
+@click.option(
+    "--value",
+    "values",
+    multiple=True,
+    metavar="COL=VALUE",
+    help="With --path: a partition value of all files that no folder tells.",
+)
+@report_option
+def create(
+    options: IndexOptions,
+    columns: tuple[str, ...],
+    most_values: int,
+    false_positives: float,
+    types: tuple[str, ...],
+    values: tuple[str, ...],
+) -> None:
+    """Write a store over a table's files: bounds of columns, lists of their values, or Bloom filters.
 
-    With --table also how true it still is, by a listing of the table's files: how many of them are as they were
-    indexed, changed, new or gone, and when the store was written; `index verify` compares footers too.
+    Bounds come from footers alone; for values and bloom the pages of that column are read.  A file whose bounds or
+    values are unknown is opened by every query.  Where a column's own name ends as a kind, two colons follow it.
 
-    FOLDER holds a Parquet metadata store of version 1 to 4, by whichever writer.  What is encrypted is read with the
-    keys of --policy; an index whose key is denied is listed with that reason.
-
-    Examples:
-      sparkcrypt index show --table sales.customers --policy policy.yaml
-      sparkcrypt index show --path indexes/customers
-      sparkcrypt index show --path indexes/customers --policy policy.yaml --json
-    """
-    require_either(table, folder)
-    if table is not None and policy is None:
-        raise click.UsageError("--table needs --policy, which says where stores are")
-    with Workplace("sparkcrypt index", launch) as workplace:
-        fresh = None
-        if table is not None:
-            found = open_table(workplace, table, str(policy))
-            folder, fresh = found.store.folder.uri, found.compare_listing()
-        retrieve = policy_keys(workplace.policy(policy)) if policy else None
-        try:
-            listed = named_files(workplace, (str(folder),))
-        except ConfigError as error:
-            raise ConfigError(
-                f"{folder}: no store for data skipping is there; `sparkcrypt index create` makes one, and --path takes "
-                "its folder"
-            ) from error
-        budget = Budget()
-        parts = [read_part(StoreFile(file.path, file.open), retrieve_key=retrieve, budget=budget) for file in listed]
-    store = merge_parts(parts)
-    document, text = _document(str(folder), parts, store), _text(str(folder), parts, store)
-    if table is not None:
-        document["freshness"] = None if fresh is None else fresh.to_dict()
-        text += f"\n  {describe_freshness(fresh)}"
-    show(document, text, as_json=as_json)
-
-
-def _document(folder: str, parts: Sequence[StorePart], store: Store | None) -> dict[str, Any]:
-    files = [
-        {
-            "name": part.name,
-            "bytes": part.size,
-            "footer": part.footer.mode,
-            "algorithm": part.footer.algorithm,
-            "footer_key": summarise(part.footer).footer_key,
-        }
-        for part in parts
-    ]
-    if store is None:
-        return {"path": folder, "files": files, **dict.fromkeys(_FIELDS)}
-    labels = store.labels
-    return {
-        "path": folder,
-        "files": files,
-        "version": store.version,
-        "table": store.table,
-        "objects": _objects(parts),
-        "repeated": store.repeated,
-        "labels": None
-        if labels is None
-        else {"footer_key": labels.footer_key, "column_keys": labels.column_keys, "footer_mode": labels.footer_mode},
-        "partitions": [{"column": column.column, "type": column.type} for column, _ in store.partitions],
-        "indexes": [_index(entry, parts) for entry in store.indexes],
-    }
-
-
-_FIELDS = ("version", "table", "objects", "repeated", "labels", "partitions", "indexes")
-
-
-def _index(entries: IndexEntries, parts: Sequence[StorePart]) -> dict[str, Any]:
-    held = entries.index
-    return {
-        "columns": list(held.columns),
-        "kind": held.kind,
-        "type": held.column_type or held.type,
-        "params": dict(held.params),
-        "label": held.key,
-        "keys": _keys(held.field, parts),
-        "entries": None if entries.unused else sum(entry is not None for entry in entries.entries),
-        "unused": entries.unused,
-    }
-
-
-def _keys(field: str, parts: Sequence[StorePart]) -> list[str | None]:
-    """Return the master keys that encrypt a field in the files; None stands for plaintext or an unknown key."""
-    summaries: list[FileSummary] = [summarise(part.footer) for part in parts]
-    found = {
-        (column.key_id if column.encrypted else None): None
-        for summary in summaries
-        for path, column in (summary.columns or {}).items()
-        if path[0] == field
-    }
-    return list(found)
-
-
-def _objects(parts: Sequence[StorePart]) -> int:
-    return sum(group.num_rows for part in parts if part.footer.metadata for group in part.footer.metadata.row_groups)
-
-
-def _text(folder: str, parts: Sequence[StorePart], store: Store | None) -> str:
-    total = sum(part.size for part in parts)
-    states = list(dict.fromkeys(_state(part) for part in parts))
-    lines = [f"{folder}: {count_of(len(parts), 'file')}, {size_of(total)}; footers {' and '.join(states)}"]
-    if store is None:
-        return "\n".join([*lines, "  what it holds is hidden; give --policy to see it"])
-    table = "an unnamed table" if store.table is None else store.table
-    objects = _objects(parts)
-    lines.append(f"  version {store.version}, of {table}: {count_of(objects, 'object')}")
-    if store.repeated:
-        lines.append(f"  {count_of(store.repeated, 'object')} more than once: its writer was interrupted")
-    if store.partitions:
-        lines.append(f"  partitions: {', '.join(column.column for column, _ in store.partitions)}")
-    if not store.indexes:
-        return "\n".join([*lines, "  no index"])
-    rows = [
-        (
-            entry["kind"],
-            ", ".join(entry["columns"]),
-            entry["type"],
-            ", ".join(key or "not encrypted" for key in entry["keys"]) or None,
-            "not used: " + entry["unused"] if entry["unused"] else f"{entry['entries']:,} of {objects:,}",
-        )
-        for entry in (_index(held, parts) for held in store.indexes)
-    ]
-    return "\n".join([*lines, align_table(rows, head=("index", "column", "type", "key", "objects"), indent="  ")])
-
-
-def _state(part: StorePart) -> str:
-    state, key = _FOOTERS[part.footer.mode], summarise(part.footer).footer_key
-    return f"{state} under {key}" if key else state
-
-
-@dataclass(frozen=True, kw_only=True)
-class DropOptions(StoreOptions):
-    """The options of `sparkcrypt index drop`."""
-
-    uuid: str | None = option("The UUID of a table that is gone, as `backfill orphans` tells it.", metavar="UUID")
-
-
-@click.command("drop", cls=Command)
-@options_from(DropOptions)
-def drop_index(options: DropOptions) -> None:
-    """Delete a table's store: its own files and nothing else, once nobody writes it and no table is there.
-
-    With --table and --uuid the metastore is asked which tables lie at, in or above its folder, and with --path the
-    policy alone; a folder with other files is refused.
+    With --table folders, partitions and types are those of the catalog, and a column's index is encrypted with the key
+    that the table's plan gives it; a column whose tag gives it a key for each partition is refused.  With --path the
+    key is that with which the files encrypt the column, and folders named column=value make partition columns.
+    Everything else is encrypted with the footer's key.  Files that changed less than two seconds ago are left out.  A
+    store that is there already is replaced.
 
     Examples:
-      sparkcrypt index drop --table sales.flights --policy policy.yaml
-      sparkcrypt index drop --path warehouse/flights --policy policy.yaml
+      sparkcrypt index create --table sales.flights --column id --column email:bloom --policy policy.yaml
+      sparkcrypt index create --path warehouse/flights --column email:bloom --column city:values:minmax \
+--policy policy.yaml
+      sparkcrypt index create --path warehouse/flights --to indexes/flights --column id --partition day=date \
+--policy policy.yaml
     """
-    table, path, uuid = options.table, options.path, options.uuid
-    if uuid is None:
-        options.check()
-    elif table or path or options.to:
-        raise click.UsageError("--uuid names a store by itself; leave --table, --path and --to out")
-    with Workplace(APP, options.launch) as workplace:
-        if path is not None:
-            store = find_known_store(workplace, path, options.to, options.policy)
-            uri, record = store.folder.uri, store.record
-            deleted = drop_store(
-                store.folder, store.uuid, store.desk.user_of, lambda generation: record.keep(generation + 1)
-            )
-        else:
-            uri, deleted = _drop_by_metastore(workplace, table, uuid, options.policy)
-    named = {name: value for name, value in (("table", table), ("path", path), ("uuid", uuid)) if value is not None}
-    document = {**named, "store": uri, "deleted": list(deleted)}
-    show(document, f"{uri}: dropped, {count_of(len(deleted), 'file')}", as_json=options.as_json)
+    _check_names(options)
+    if options.table is not None and (types or values):
+        raise click.UsageError("--partition and --value go with --path; a table's are those of the catalog")
+    pairs = _read_pairs("--partition", types), _read_pairs("--value", values)
+    wanted = Wanted(read_kinds(columns), *pairs, most_values, false_positives)
+    _build(options, lambda indexed: indexed.create(wanted))
 
 
-def _drop_by_metastore(
-    workplace: Workplace, table: str | None, uuid: str | None, policy: str
-) -> tuple[str, tuple[str, ...]]:
-    loaded, spark = workplace.policy(policy), workplace.spark
-    from sparkcrypt.runs.index.table_index import drop_index as drop
+@index.command("refresh", cls=Command)
+@index_options
+@report_option
+def refresh(options: IndexOptions) -> None:
+    """Bring a table's store up to date: new and changed files are read, all else is carried over.
 
-    named = uuid if table is None else open_table(workplace, table, policy).store.uuid
-    return drop(spark, loaded, str(named))
+    A file is the one that was indexed if its path, time of change and length are.  With --table each index is encrypted
+    with the key that its column has now.  Where nothing changed, nothing is written.
+
+    Examples:
+      sparkcrypt index refresh --table sales.flights --policy policy.yaml
+      sparkcrypt index refresh --path warehouse/flights --policy policy.yaml
+    """
+    _check_names(options)
+    _build(options, Indexed.refresh)
 
 
-@click.command("verify", cls=Command)
-@options_from(StoreOptions)
-def verify_index(options: StoreOptions) -> None:
+@index.command("verify", cls=Command)
+@index_options
+def verify(options: IndexOptions) -> None:
     """Hold a table's store against its files: names, times, lengths and the keyed digests of their footers.
 
     Files that are new or changed are told, and are in order: queries open them.  A file with the name, time and length
@@ -244,26 +205,19 @@ def verify_index(options: StoreOptions) -> None:
       sparkcrypt index verify --table sales.flights --policy policy.yaml
       sparkcrypt index verify --path warehouse/flights --policy policy.yaml
     """
-    options.check()
+    _check_names(options)
     with Workplace(APP, options.launch) as workplace:
-        if options.table is not None:
-            index = open_table(workplace, options.table, options.policy)
-            named, uri = {"table": index.table.full_name}, index.store.folder.uri
-            generation, found = index.verify()
-        else:
-            store = find_known_store(workplace, str(options.path), options.to, options.policy)
-            named, uri = {"path": str(options.path)}, store.folder.uri
-            opened = store.open(store.record.read())
-            generation, found = opened.sidecar.generation, verify_store(store.desk.data, opened)
+        indexed = _open(workplace, options)
+        named, uri, found = _name(options, indexed), indexed.store.folder.uri, indexed.verify()
     document = {
         **named,
         "store": uri,
-        "generation": generation,
+        "generation": found.generation,
         "fresh": found.is_fresh,
         "same": found.same,
-        **{kind: list(getattr(found, kind)) for kind in COMPARED},
+        **{kind: list(getattr(found, kind)) for kind in _COMPARED},
     }
-    show(document, describe_comparison(uri, generation, found), as_json=options.as_json)
+    show(document, _describe_comparison(uri, found), as_json=options.as_json)
     if found.altered:
         raise VerificationError(
             f"{found.altered[0]}: has the name, time and length of the file that was indexed, and another footer"
@@ -272,5 +226,131 @@ def verify_index(options: StoreOptions) -> None:
         )
 
 
-for _command in (create_index, refresh_index, verify_index, drop_index):
-    index.add_command(_command)
+@index.command("drop", cls=Command)
+@index_options
+@click.option("--uuid", metavar="UUID", help="The UUID of a table that is gone, as `backfill orphans` tells it.")
+def drop(options: IndexOptions, uuid: str | None) -> None:
+    """Delete a table's store: its own files and nothing else, once nobody writes it and no table is there.
+
+    With --table and --uuid the metastore is asked which tables lie at, in or above its folder, and with --path the
+    policy alone; a folder with other files is refused.
+
+    Examples:
+      sparkcrypt index drop --table sales.flights --policy policy.yaml
+      sparkcrypt index drop --path warehouse/flights --policy policy.yaml
+    """
+    if uuid is None:
+        _check_names(options)
+    elif options.table or options.path or options.to:
+        raise click.UsageError("--uuid names a store by itself; leave --table, --path and --to out")
+    with Workplace(APP, options.launch) as workplace:
+        if uuid is None:
+            indexed = _open(workplace, options)
+            uri, deleted = indexed.store.folder.uri, indexed.drop()
+        else:
+            loaded, spark = workplace.policy(options.policy), workplace.spark
+            from sparkcrypt.runs.index.table_index import drop_index
+
+            uri, deleted = drop_index(spark, loaded, uuid)
+    named = {"table": options.table, "path": options.path, "uuid": uuid}
+    given = {key: value for key, value in named.items() if value is not None}
+    document = {**given, "store": uri, "deleted": list(deleted)}
+    show(document, f"{uri}: dropped, {count_of(len(deleted), 'file')}", as_json=options.as_json)
+
+
+index.add_command(show_index)
+
+
+def _check_names(options: IndexOptions) -> None:
+    """Refuse a call that does not name either a table or a folder of files, or names a store for a table.
+
+    Raises:
+        click.UsageError: the message names the options.
+    """
+    require_either(options.table, options.path)
+    if options.table is not None and options.to is not None:
+        raise click.UsageError("--to goes with --path; a table's store is below index.location of the policy")
+
+
+def _open(workplace: Workplace, options: IndexOptions, progress: Progress | None = None) -> Indexed:
+    """Return the index of the table or folder.
+
+    Raises:
+        ConfigError: the policy cannot be read, or the files' file system cannot be accessed without Spark.
+        As `open_table_index` and `open_folder_index`.
+    """
+    policy, path = workplace.policy(options.policy), options.path
+    if options.table is not None:
+        spark = workplace.spark
+        from sparkcrypt.runs.index.table_index import open_table_index
+
+        return open_table_index(spark, options.table, policy, progress)
+    if not is_local(str(path)) and split_path(str(path))[0] not in WEB_HDFS:
+        raise ConfigError(
+            f"{path}: is not reached without Spark's configuration; allowed: a local path, file:, "
+            f"{', '.join(f'{name}:' for name in WEB_HDFS)}"
+        )
+    folder, to = _make_absolute(str(path)), None if options.to is None else _make_absolute(options.to)
+    state_store = workplace.state_directory(policy.run_state)
+    return open_folder_index(folder, to, policy, state_store, policy_keys(policy), progress)
+
+
+def _build(options: IndexOptions, build: Callable[[Indexed], IndexResult]) -> None:
+    """Create or refresh an index; print the result, and write the report with the result, or with the error."""
+    check_writable(options.report)
+    target = options.table or options.path
+    with (
+        Workplace(APP, options.launch) as workplace,
+        failed_report(workplace, options.report, target, kind=REPORT_KIND, version=REPORT_VERSION),
+    ):
+        indexed = _open(workplace, options, progress_on_stderr("index"))
+        result = build(indexed)
+        document = {**_name(options, indexed), **result.to_dict()}
+        if options.report is not None:
+            head = {"kind": REPORT_KIND, "version": REPORT_VERSION, "table": target, "outcome": "done"}
+            workplace.write(options.report, json.dumps({**head, **document}, indent=2, ensure_ascii=False) + "\n")
+    show(document, _describe_result(result), as_json=options.as_json)
+
+
+def _name(options: IndexOptions, indexed: Indexed) -> dict[str, Any]:
+    return {"table": indexed.source.name} if options.path is None else {"path": options.path}
+
+
+def _describe_comparison(store: str, found: Comparison) -> str:
+    """Return the comparison of files with a store as text."""
+    lines = [f"{store}: generation {found.generation}, {count_of(found.same, 'file')} as indexed"]
+    for kind, what in _COMPARED.items():
+        names = getattr(found, kind)
+        if names:
+            lines.append(f"  {count_of(len(names), 'file')} {what}:")
+            lines += [f"    {name}" for name in names[:_SHOWN]]
+            if len(names) > _SHOWN:
+                lines.append(f"    and {len(names) - _SHOWN:,} more; --json lists all")
+    return "\n".join(lines)
+
+
+def _describe_result(result: IndexResult) -> str:
+    """Return the result of writing a store as text."""
+    state = f"{count_of(result.read, 'file')} read" if result.written else "nothing has changed"
+    lines = [f"{result.store}: generation {result.generation}, {count_of(result.objects, 'object')}, {state}"]
+    if result.left_out:
+        lines.append(f"  left out, since they were changed a moment ago: {count_of(len(result.left_out), 'file')}")
+    for index, reasons in result.unknown.items():
+        column, _, kind = index.rpartition(" ")
+        what = f"  {column}: {_CONTENTS[kind]} unknown of"
+        lines += [f"{what} {count_of(number, 'file')}: {why}" for why, number in reasons.items()]
+    return "\n".join(lines)
+
+
+def _read_pairs(option: str, values: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
+        name, sign, rest = value.partition("=")
+        if not sign or not name or name in found:
+            raise click.UsageError(f"{option} {value}: is not COL=TEXT, or names a column twice")
+        found[name] = rest
+    return found
+
+
+def _make_absolute(uri: str) -> str:
+    return str(Path(local_path(uri)).absolute()) if is_local(uri) else uri.rstrip("/")

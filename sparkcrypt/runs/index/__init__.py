@@ -1,1 +1,1 @@
-"""Stores for data skipping of the catalog's tables: found by the table's UUID, and updated after runs."""
+"""Indexes for data skipping of tables and folders: opened by the policy, and updated after runs."""

@@ -1,191 +1,120 @@
-"""Creating, refreshing, verifying and dropping the store of a table of the catalog."""
+"""The index of a table of the catalog: folders, partitions and types are the metastore's, keys the plan's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import ConfigError
-from sparkcrypt.json_objects import JsonObject
+from sparkcrypt.decide.claims import check_claims
+from sparkcrypt.errors import ConfigError, PlanError
+from sparkcrypt.files.parquet import FileSummary
+from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.ledger.state.directory import open_state_directory
-from sparkcrypt.paths import is_within, split_path
-from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.paths import is_within
+from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.index.reading_progress import ToldReader
-from sparkcrypt.runs.index.table_files import choose_columns, find_files, partition_types
-from sparkcrypt.runs.index.table_store import TableStore, find_store
+from sparkcrypt.runs.index.open_index import find_store, report_reading
+from sparkcrypt.runs.table.kinds import refuse_kinds
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.shared_folders import locations_of_tables
-from sparkcrypt.skipping.indexes.build import Built, Plan, create_store, read_kinds, refresh_store
-from sparkcrypt.skipping.indexes.compare import Comparison, Freshness, compare_listing, verify_store
-from sparkcrypt.skipping.indexes.entries import make_index
-from sparkcrypt.skipping.indexes.files import DataFolder, RowReader, list_folder
+from sparkcrypt.skipping.format.merge import Store
+from sparkcrypt.skipping.indexes.build import IndexResult, Plan, Wanted, read_kinds
+from sparkcrypt.skipping.indexes.files import Column, DataFolder, RowReader, list_folder
 from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES
-from sparkcrypt.skipping.indexes.partitions import partition_columns
-from sparkcrypt.skipping.trusted.drop import drop_store
-from sparkcrypt.skipping.trusted.write import standing_generation
+from sparkcrypt.skipping.indexes.indexed import Indexed, find_table_at, list_locations
+from sparkcrypt.skipping.indexes.partitions import TYPES, partition_columns
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import refuse_shared_identity
 from sparkcrypt.spark.tables.planning import plan_of
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tasks.index_rows import rows_in_tasks
+from sparkcrypt.spark.tasks.run import hadoop_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_CHAR, _COLLATIONS = "__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS"
 _NO_PLACE = "the policy does not say where stores are; set index: {location: FOLDER} in it"
 
 
 @dataclass(frozen=True, slots=True)
-class IndexedTable(JsonObject):
-    """The result of creating or refreshing a table's store.
+class TableSource:
+    """The data files of a table of the catalog.
 
     Attributes:
-        table: ``db.table``.
-        store: the store's folder.
-        generation: the store's generation.
-        objects: number of files in the store.
-        read: number of files that were read for it.
-        written: whether the store was written; False if nothing had changed.
-        left_out: files that were changed a moment ago, or while they were read.
-        unknown: ``column kind`` -> reason -> number of the read files about which the index has nothing.
-    """
-
-    table: str
-    store: str
-    generation: int
-    objects: int
-    read: int
-    written: bool
-    left_out: tuple[str, ...]
-    unknown: Mapping[str, Mapping[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class TableIndex:
-    """A table, its files, and its store, which may not exist yet; `open_table_index` returns it.
-
-    Attributes:
-        table: the table in the catalog.
-        plan: the plan of its columns.
+        table: the table.
+        columns: the plan of its columns.
         data: its files.
-        store: its store.
-        read: reads the rows of its files.
+        read: reads their rows.
+        find_user: returns which table uses a folder, by the policy or the metastore, or None.
     """
 
     table: Table
-    plan: EncryptionPlan
+    columns: EncryptionPlan
     data: DataFolder
-    store: TableStore
     read: RowReader
+    find_user: Callable[[str], str | None]
 
-    def create(
-        self,
-        kinds: Mapping[str, Sequence[str]],
-        *,
-        most_values: int = LIST_VALUES,
-        share: float = FILTER_SHARE,
-        progress: Progress | None = None,
-    ) -> Built:
-        """Write a store, replacing an existing one.
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self.table.full_name
 
-        Args:
-            kinds: column -> the kinds of its indexes, as named in stores.
-            most_values: the maximum number of distinct values of a file in its list.
-            share: the false positive rate of Bloom filters.
-            progress: receives the number of files that are read.
+    def find_uuid(self) -> str | None:
+        """Return the UUID of the table."""
+        return self.table.uuid
+
+    def plan(self, wanted: Wanted) -> Plan:
+        """Return the plan of a store, with types from the catalog and keys from the plan.
 
         Raises:
-            ConfigError: a column cannot be indexed, or the store cannot be written.
-            VerificationError: a file is another table's, or is not authentic.
-            KeyServiceError: a key is denied or not available.
+            ConfigError: a column cannot be indexed; the message names it and the reason.
         """
-        columns = choose_columns(self.table, self.plan, tuple(kinds))
+        columns = choose_columns(self.table, self.columns, wanted.kinds)
         listing = list_folder(self.data)
-        by_name = {name.lower(): chosen for name, chosen in kinds.items()}
-        indexes = tuple(
-            make_index(name, kind, column.kind, most_values=most_values, false_positives=share)
-            for name, column in columns.items()
-            for kind in by_name[name.lower()]
-        )
         names = [file.name for file in listing.settled]
         partitions = partition_columns(names, partition_types(self.table) if names else {}, {})
-        plan = Plan(self.data, listing, self.store.uuid, columns, indexes, partitions, {})
-        keys = self.store.make_keys({name: column.key for name, column in columns.items() if column.key is not None})
-        built = create_store(
-            self.store.folder, plan, keys, generation=self.store.record.read(), read=self._reader(progress)
-        )
-        self.store.record.keep(built.sidecar.generation)
-        return built
+        return Plan(self.data, listing, self.table.uuid, columns, wanted.make_indexes(columns), partitions, {})
 
-    def refresh(self, progress: Progress | None = None) -> Built:
-        """Update the store: read new and changed files, and encrypt each index under its column's current key.
-
-        Args:
-            progress: receives the number of files that are read.
-
-        Raises:
-            ConfigError: there is no store, or a file does not fit it.
-            KeyAccessDeniedError: the key of an index is denied, so the index cannot be copied.
-            RunConflictError: another process wrote the store meanwhile.
-        """
-        last = self._refuse_missing()
-        opened = self.store.open(last)
-        keys = self.store.choose_keys(opened, self.plan)
-        built = refresh_store(self.store.folder, self.data, opened, keys, generation=last, read=self._reader(progress))
-        self.store.record.keep(built.sidecar.generation)
-        return built
-
-    def verify(self) -> tuple[int, Comparison]:
-        """Verify the store; return its generation, and its comparison with the table's files.
-
-        Raises:
-            ConfigError: there is no store.
-            FormatError, VerificationError: the store is damaged, or forged.
-        """
-        opened = self.store.open(self._refuse_missing())
-        return opened.sidecar.generation, verify_store(self.data, opened)
-
-    def compare_listing(self) -> Freshness | None:
-        """Compare the store with a listing of the files; None if there is no store, or its footer's key is denied."""
-        sidecar = self.store.open_manifest()
-        return None if sidecar is None else compare_listing(self.data, sidecar)
-
-    def describe(self, built: Built) -> IndexedTable:
-        """Return the result of `create` or `refresh` for reports."""
-        return IndexedTable(
-            self.table.full_name,
-            self.store.folder.uri,
-            built.sidecar.generation,
-            len(built.sidecar.objects),
-            built.read,
-            built.written,
-            built.left_out,
-            {f"{column} {kind}": reasons for (column, kind), reasons in built.unknown.items()},
-        )
-
-    def _reader(self, progress: Progress | None) -> RowReader:
-        return self.read if progress is None else ToldReader(self.read, self.table.full_name, progress)
-
-    def _refuse_missing(self) -> int:
-        """Return the last generation of the store; refuse a table without one."""
-        if standing_generation(self.store.folder) is None:
-            raise ConfigError(
-                f"{self.table.full_name} has no store at {self.store.folder.uri}; make one with `sparkcrypt index "
-                "create`"
-            )
-        return self.store.record.read()
+    def choose_keys(self, store: Store, current: Mapping[str, str]) -> Mapping[str, str]:
+        """As `planned_keys`, by the table's plan."""
+        return planned_keys(self.columns, store, current)
 
 
-def open_table_index(spark: SparkSession, name: str, policy: Policy) -> TableIndex:
-    """Look up a table with its files and its store, without reading either.
+def planned_keys(plan: EncryptionPlan, store: Store, current: Mapping[str, str]) -> dict[str, str]:
+    """Return column -> the master key for its indexes in an existing store: the key that a plan gives the column.
+
+    If that key is a template, which gives each partition another key, the index stays under its current key.
+
+    Args:
+        plan: the plan of the table's columns.
+        store: the store.
+        current: column -> the current key of its indexes.
+    """
+    planned = {column.leaf.logical[0]: column for column in plan.columns if len(column.leaf.logical) == 1}
+    keys: dict[str, str] = {}
+    for column in {entries.index.columns[0] for entries in store.indexes}:
+        found = planned.get(column)
+        key = None if found is None else found.key
+        if key is not None and not key.columns:
+            keys[column] = key.text
+        elif (found is None or key is not None) and column in current:
+            keys[column] = current[column]
+    return keys
+
+
+def open_table_index(spark: SparkSession, name: str, policy: Policy, progress: Progress | None = None) -> Indexed:
+    """Return the index of a table, without reading it or a file.
 
     Args:
         spark: a classic session.
         name: ``db.table``.
         policy: has the folder of stores, and names the keys.
+        progress: receives the number of files that are read.
 
     Raises:
         PlanError: there is no such table, it is not a Parquet table, its tags allow no plan, or its UUID is another's.
@@ -209,7 +138,8 @@ def open_table_index(spark: SparkSession, name: str, policy: Policy) -> TableInd
                 f"{store.folder.uri}: is inside or above {folder}, where {table.full_name} has files; give stores "
                 "another place in the policy"
             )
-    return TableIndex(table, plan, data, store, rows_in_tasks(spark, policy.key_service))
+    read = report_reading(rows_in_tasks(spark, policy.key_service), table.full_name, progress)
+    return Indexed(TableSource(table, plan, data, read, partial(_find_user, spark, policy)), lambda _: store)
 
 
 def index_table(
@@ -220,8 +150,7 @@ def index_table(
     columns: Iterable[str] = (),
     most_values: int = LIST_VALUES,
     false_positives: float = FILTER_SHARE,
-    progress: Progress | None = None,
-) -> IndexedTable:
+) -> IndexResult:
     """Create a table's store for data skipping; without columns, refresh the existing one.
 
     Args:
@@ -231,7 +160,6 @@ def index_table(
         columns: each ``COL`` or ``COL:KIND…`` with the kinds ``minmax`` (the default), ``values`` and ``bloom``.
         most_values: the maximum number of distinct values of a file in its list.
         false_positives: the false positive rate of Bloom filters.
-        progress: receives the number of files that are read.
 
     Raises:
         PlanError: there is no such table, or it is not a Parquet table.
@@ -243,11 +171,9 @@ def index_table(
     configure(spark, policy)
     found = open_table_index(spark, table, policy)
     kinds = read_kinds(columns)
-    if kinds:
-        built = found.create(kinds, most_values=most_values, share=false_positives, progress=progress)
-    else:
-        built = found.refresh(progress)
-    return found.describe(built)
+    if not kinds:
+        return found.refresh()
+    return found.create(Wanted(kinds, most_values=most_values, false_positives=false_positives))
 
 
 def drop_index(spark: SparkSession, policy: Policy, uuid: str) -> tuple[str, tuple[str, ...]]:
@@ -269,21 +195,95 @@ def drop_index(spark: SparkSession, policy: Policy, uuid: str) -> tuple[str, tup
     store = find_store(policy, uuid, open_state_directory(spark, policy.run_state))
     if store is None:
         raise ConfigError(_NO_PLACE)
-
-    def note(generation: int) -> None:
-        store.record.keep(generation + 1)
-
-    deleted = drop_store(store.folder, uuid, lambda folder: _find_user(spark, policy, folder), note)
-    return store.folder.uri, deleted
+    return store.folder.uri, store.drop(partial(_find_user, spark, policy))
 
 
 def _find_user(spark: SparkSession, policy: Policy, folder: str) -> str | None:
-    """Return which table uses a folder, by the policy or the metastore; schemes of URIs are ignored."""
-    here = split_path(folder)[2]
-    known = ((rule.name, rule.location, "by the policy") for rule in policy.tables if rule.location)
+    """Return which table uses a folder, by the policy or the metastore, or None."""
     by_metastore = ((name, place, "by the metastore") for name, place, _ in locations_of_tables(spark))
-    for name, place, source in (*known, *by_metastore):
-        there = split_path(place)[2]
-        if place and (is_within(there, here) or is_within(here, there)):
-            return f"table {name} is at {place} {source}"
-    return None
+    return find_table_at(folder, (*list_locations(policy), *by_metastore))
+
+
+def find_files(spark: SparkSession, table: Table, policy: Policy) -> DataFolder:
+    """Return the files of a table, each below the folder that the metastore names for its partition.
+
+    Raises:
+        PlanError: it is not a Parquet table, or its partitions cannot be listed.
+    """
+    refuse_kinds(table, policy)
+    if table.format != "parquet":
+        raise PlanError(
+            f"{table.full_name} is a table in {str(table.format).upper()}; stores for data skipping are of Parquet "
+            "tables, so name one of those"
+        )
+    folders = {"": table.location}
+    if table.partition_columns:
+        folders = {partition.folder: partition.location for partition in Catalog(spark).partitions(table)}
+
+    def check_file(path: str, summary: FileSummary) -> None:
+        if summary.footer != "plaintext":
+            check_claims(policy, path, summary.aad_prefix, summary.algorithm, table_uuid=table.uuid)
+
+    return DataFolder(
+        table.location,
+        open_data_keys(policy.key_service),
+        check_file,
+        hadoop_settings(spark),
+        folders,
+        len(table.partition_columns),
+    )
+
+
+def choose_columns(table: Table, plan: EncryptionPlan, wanted: Iterable[str]) -> dict[str, Column]:
+    """Return the columns to index, with their types from the catalog, and their keys from the plan.
+
+    Raises:
+        ConfigError: a column does not exist, is a partition column, or cannot be indexed due to its type or tag; the
+            message names it and the reason.
+    """
+    fields = {field["name"].lower(): field for field in json.loads(table.schema_json)["fields"]}
+    planned = {column.leaf.logical[0].lower(): column for column in plan.columns}
+    found: dict[str, Column] = {}
+    for name in wanted:
+        field = fields.get(name.lower())
+        if field is None:
+            raise ConfigError(f"column {name!r}: {table.full_name} has none of that name; allowed: {', '.join(fields)}")
+        if name.lower() in {column.lower() for column in table.partition_columns}:
+            raise ConfigError(f"column {name!r}: is a partition column, which every store has; leave it out")
+        kind = _column_type(name, field)
+        found[str(field["name"])] = Column(kind, _column_key(name, planned[name.lower()]))
+    return found
+
+
+def partition_types(table: Table) -> dict[str, str]:
+    """Return the types of a table's partition columns whose values can be compared and are not strings."""
+    columns = {name.lower() for name in table.partition_columns}
+    fields = json.loads(table.schema_json)["fields"]
+    return {
+        str(field["name"]): str(field["type"])
+        for field in fields
+        if field["name"].lower() in columns and field["type"] in TYPES and field["type"] != "string"
+    }
+
+
+def _column_type(name: str, field: Mapping[str, Any]) -> str:
+    kind, metadata = field["type"], field.get("metadata") or {}
+    if not isinstance(kind, str):
+        raise ConfigError(f"column {name!r}: cannot be indexed, since it is nested or repeated; leave it out")
+    if str(metadata.get(_CHAR, "")).startswith("char") or kind.startswith("char"):
+        raise ConfigError(f"column {name!r}: cannot be indexed, since it is CHAR, which Spark pads; leave it out")
+    if _COLLATIONS in metadata or " collate " in kind:
+        raise ConfigError(f"column {name!r}: cannot be indexed, since it has a collation; leave it out")
+    return "string" if kind.startswith("varchar") else kind
+
+
+def _column_key(name: str, planned: ColumnPlan) -> str | None:
+    """Return the master key of a column's indexes; None for the footer's key."""
+    if planned.key is None:
+        return None
+    if planned.key.columns:
+        raise ConfigError(
+            f"column {name!r}: cannot be indexed, since its tag {planned.tag!r} gives it a key for each "
+            f"{', '.join(planned.key.columns)} ({planned.key.text}), and an index is under one key; leave it out"
+        )
+    return planned.key.text

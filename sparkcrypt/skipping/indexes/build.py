@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.files.listing import ListedFile
@@ -54,20 +55,31 @@ class Wanted:
     """The requested content of a store.
 
     Attributes:
-        columns: top-level columns to index.
+        kinds: top-level column -> the kinds of its indexes, as named in stores.
         types: partition column -> its type, if it is not a string.
         given: partition column -> its value in every file, if no folder name contains it.
-        kinds: column -> the kinds of its indexes; other columns get only bounds.
         most_values: maximum number of distinct values in the list of an object.
         false_positives: share of false positives of Bloom filters.
     """
 
-    columns: tuple[str, ...]
+    kinds: Mapping[str, tuple[str, ...]]
     types: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
-    kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     most_values: int = LIST_VALUES
     false_positives: float = FILTER_SHARE
+
+    def make_indexes(self, columns: Mapping[str, Column]) -> tuple[Index, ...]:
+        """Return the indexes to make of columns, whose names are the requested ones in any case.
+
+        Raises:
+            As `make_index`.
+        """
+        kinds = {name.lower(): kinds for name, kinds in self.kinds.items()}
+        return tuple(
+            make_index(name, kind, column.kind, most_values=self.most_values, false_positives=self.false_positives)
+            for name, column in columns.items()
+            for kind in kinds[name.lower()]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,39 +105,73 @@ class Plan:
     given: Mapping[str, str]
 
 
+_UNKNOWN = {MINMAX: "unknown", VALUES: "unknown_values", BLOOM: "unknown_filters"}
+"""Kind of index -> the JSON field with its unknown entries."""
+
+
 @dataclass(frozen=True, slots=True)
-class Built:
-    """The result of creating or refreshing a store.
+class IndexResult:
+    """The result of creating or refreshing an index.
 
     Attributes:
+        store: the store's folder.
         sidecar: the store's sidecar.
         read: number of files that were read.
         left_out: files that are too young, or that changed while they were read.
-        unknown: column and kind of index -> reason -> number of read files whose entry is unknown for it.
+        unknown: ``column kind`` -> reason -> number of the read files of which the index has nothing.
         written: False if nothing had changed, so that nothing was written.
     """
 
-    sidecar: Sidecar
+    store: str
+    sidecar: Sidecar = field(repr=False)
     read: int
     left_out: tuple[str, ...]
-    unknown: Mapping[tuple[str, str], Mapping[str, int]]
+    unknown: Mapping[str, Mapping[str, int]]
     written: bool = True
+
+    @property
+    def generation(self) -> int:
+        """The store's generation."""
+        return self.sidecar.generation
+
+    @property
+    def objects(self) -> int:
+        """Number of files in the store."""
+        return len(self.sidecar.objects)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        unknown: dict[str, dict[str, Any]] = {name: {} for name in _UNKNOWN.values()}
+        for index, reasons in self.unknown.items():
+            column, _, kind = index.rpartition(" ")
+            unknown[_UNKNOWN[kind]][column] = dict(reasons)
+        return {
+            "store": self.store,
+            "generation": self.generation,
+            "table_uuid": self.sidecar.table_uuid,
+            "objects": self.objects,
+            "read": self.read,
+            "written": self.written,
+            "left_out": list(self.left_out),
+            **unknown,
+        }
 
 
 def read_kinds(columns: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return column -> the kinds of its indexes by their names in stores; kinds of repeated columns are united.
+    """Return column -> the kinds of its indexes by their names in stores; a repeated column, in any case, has them all.
 
     Args:
         columns: each ``COL`` or ``COL:KIND…``; two colons follow a column name that itself ends in ``:KIND``.
     """
     found: dict[str, dict[str, None]] = {}
+    spelled: dict[str, str] = {}
     for value in columns:
         column, kinds = value, dict[str, None]()
         while (parts := column.rpartition(":"))[0] and parts[2] in KINDS:
             column, kinds = parts[0], {KINDS[parts[2]]: None, **kinds}
         if kinds:
             column = column.removesuffix(":")  # separates a name that itself ends in a kind from the kinds
-        found.setdefault(column, {}).update(kinds or {MINMAX: None})
+        found.setdefault(spelled.setdefault(column.lower(), column), {}).update(kinds or {MINMAX: None})
     return {column: tuple(kinds) for column, kinds in found.items()}
 
 
@@ -143,26 +189,15 @@ def plan_store(data: DataFolder, wanted: Wanted) -> Plan:
         raise ConfigError(f"{data.path}: holds no data files; name a folder of them")
     partitions = partition_columns([file.name for file in listing.settled], wanted.types, wanted.given)
     taken = {column.column.lower() for column in partitions}
-    if twice := [column for column in wanted.columns if column.lower() in taken]:
+    if twice := [column for column in wanted.kinds if column.lower() in taken]:
         raise ConfigError(f"column {twice[0]!r}: is a partition column, which every store has; leave it out")
-    uuid, columns = look_at_columns(data, listing.settled, wanted.columns)
-    indexes = tuple(
-        make_index(
-            name,
-            kind,
-            column.kind,
-            most_values=wanted.most_values,
-            false_positives=wanted.false_positives,
-        )
-        for name, column in columns.items()
-        for kind in wanted.kinds.get(name, (MINMAX,))
-    )
-    return Plan(data, listing, uuid, columns, indexes, partitions, dict(wanted.given))
+    uuid, columns = look_at_columns(data, listing.settled, tuple(wanted.kinds))
+    return Plan(data, listing, uuid, columns, wanted.make_indexes(columns), partitions, dict(wanted.given))
 
 
 def create_store(
     folder: StoreFolder, plan: Plan, keys: StoreKeys, *, generation: int = 0, read: RowReader = read_rows
-) -> Built:
+) -> IndexResult:
     """Read files and write a store, which replaces an existing one; entries are written while files are read.
 
     Args:
@@ -192,7 +227,7 @@ def create_store(
             (_check_table(plan, row) for row in read(wanted, plan.listing.settled)),
         )
         sidecar = writer.finish(digest_key=digest_key, fixed_values=plan.given)
-    return Built(sidecar, adding.read, (*plan.listing.too_young, *adding.changed), adding.unknown)
+    return IndexResult(folder.uri, sidecar, adding.read, (*plan.listing.too_young, *adding.changed), adding.unknown)
 
 
 class AddedRows:
@@ -201,12 +236,12 @@ class AddedRows:
     Attributes:
         read: number of files that were read.
         changed: paths of files that no longer exist, or that changed while they were read.
-        unknown: as in `Built`.
+        unknown: as in `IndexResult`.
     """
 
     def __init__(self, writer: StoreWriter, data: DataFolder, shape: Store, fixed_values: Mapping[str, str]) -> None:
         self.read, self.changed = 0, tuple[str, ...]()
-        self.unknown: dict[tuple[str, str], dict[str, int]] = {}
+        self.unknown: dict[str, dict[str, int]] = {}
         self._writer, self._data, self._given = writer, data, fixed_values
         self._partitions = [column for column, _ in shape.partitions]
         self._indexes = [held.index for held in shape.indexes]
@@ -236,7 +271,7 @@ class AddedRows:
 
     def _count_unknown(self, row: FileRow) -> None:
         for index, why in row.unknown.items():
-            reasons = self.unknown.setdefault((index.columns[0], index.kind), {})
+            reasons = self.unknown.setdefault(f"{index.columns[0]} {index.kind}", {})
             reasons[why] = reasons.get(why, 0) + 1
 
 
@@ -276,7 +311,7 @@ def refresh_store(
     *,
     generation: int = 0,
     read: RowReader = read_rows,
-) -> Built:
+) -> IndexResult:
     """Write the next generation of a store for the current files, if they or the keys have changed.
 
     Args:
@@ -300,7 +335,7 @@ def refresh_store(
     carried = {name for name, file in there.items() if name in objects and objects[name].length == file.length}
     new = [file for name, file in there.items() if name not in carried]
     if not new and carried == objects.keys() and keys.columns == keys_of_store(opened.store, keys.footer):
-        return Built(opened.sidecar, 0, listing.too_young, {}, written=False)
+        return IndexResult(folder.uri, opened.sidecar, 0, listing.too_young, {}, written=False)
     partitions = [column.column for column, _ in opened.store.partitions if column.column not in opened.sidecar.given]
     for file in new:
         check_folders(file.name, partitions)
@@ -313,7 +348,7 @@ def refresh_store(
         rows = read(wanted, new)
         adding.add_all(new, (_check_row(data, row, opened, keys) for row in rows))
         written = writer.finish(digest_key=sidecar.digest_key, fixed_values=sidecar.given)
-    return Built(written, adding.read, (*listing.too_young, *adding.changed), adding.unknown)
+    return IndexResult(folder.uri, written, adding.read, (*listing.too_young, *adding.changed), adding.unknown)
 
 
 def keys_of_store(store: Store, footer_key: str) -> dict[str, str]:

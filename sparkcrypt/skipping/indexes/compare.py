@@ -11,7 +11,6 @@ from sparkcrypt.files.parquet.file.footer import footer_of
 from sparkcrypt.files.source import open_source
 from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar
-from sparkcrypt.skipping.trusted.trust import TrustedStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +18,7 @@ class Comparison:
     """The result of comparing a table's files with its store.
 
     Attributes:
+        generation: the store's generation.
         same: number of files that are unchanged, including the footer.
         altered: files with an indexed name, modification time and length but another footer: queries might leave out
             their rows.  Their writer preserved the time, on purpose or by copying.
@@ -27,6 +27,7 @@ class Comparison:
         gone: objects of the store whose file no longer exists.
     """
 
+    generation: int
     same: int
     altered: tuple[str, ...]
     changed: tuple[str, ...]
@@ -37,17 +38,6 @@ class Comparison:
     def is_fresh(self) -> bool:
         """Whether a refresh would find nothing to do, and nothing was altered."""
         return not (self.altered or self.changed or self.new or self.gone)
-
-
-def verify_store(data: DataFolder, opened: TrustedStore) -> Comparison:
-    """Authenticate the parts of a store one by one, and compare the table's files with its sidecar.
-
-    Raises:
-        As `TrustedStore.parts` and `compare_files`.
-    """
-    for _ in opened.parts():
-        pass
-    return compare_files(data, opened.sidecar)
 
 
 def compare_files(data: DataFolder, sidecar: Sidecar) -> Comparison:
@@ -69,7 +59,9 @@ def compare_files(data: DataFolder, sidecar: Sidecar) -> Comparison:
         else:
             found[state].append(data.path_of(file.name))
     missing = tuple(name for name in sidecar.objects if name not in names)
-    return Comparison(same, tuple(found["altered"]), tuple(found["changed"]), tuple(found["new"]), missing)
+    return Comparison(
+        sidecar.generation, same, tuple(found["altered"]), tuple(found["changed"]), tuple(found["new"]), missing
+    )
 
 
 def _compare_file(data: DataFolder, file: ListedFile, sidecar: Sidecar, facts: ObjectFacts | None) -> str:

@@ -82,7 +82,7 @@ class Lake:
             self.add()
         kinds = {name: PARTITIONS[name][0] for name in self.partitions}
         indexes = {name: self._kinds(name) for name in self.columns}
-        wanted = Wanted(tuple(self.columns), kinds, kinds=indexes, most_values=self.chance.choice([2, 3, 1000]))
+        wanted = Wanted(indexes, kinds, most_values=self.chance.choice([2, 3, 1000]))
         plan = plan_store(self.data, wanted)
         create_store(self.folder, plan, StoreKeys(self.keys.keys.maker, "footer", {}))
         self._note_indexed()

@@ -12,7 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, rewrite_file
-from sparkcrypt.skipping.indexes.build import Built, Wanted, create_store, keys_of_store, plan_store, refresh_store
+from sparkcrypt.skipping.indexes.build import (
+    IndexResult,
+    Wanted,
+    create_store,
+    keys_of_store,
+    plan_store,
+    refresh_store,
+)
 from sparkcrypt.skipping.indexes.compare import Comparison, compare_files
 from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
@@ -66,9 +73,10 @@ class Table:
         os.utime(path, (at or self.clock, at or self.clock))
         return path
 
-    def create(self, *columns: str, generation: int = 0, **wanted: Any) -> Built:
+    def create(self, *columns: str, generation: int = 0, **wanted: Any) -> IndexResult:
         """Make the store."""
-        plan = plan_store(self.data, Wanted(columns or ("id",), **wanted))
+        kinds = {name: ("minmax",) for name in columns or ("id",)} | wanted.pop("kinds", {})
+        plan = plan_store(self.data, Wanted(kinds, **wanted))
         own = {name: column.key for name, column in plan.columns.items() if column.key}
         built = create_store(self.folder, plan, self.with_keys(own), generation=generation)
         self.read.clear()
@@ -82,7 +90,7 @@ class Table:
         """Open the store."""
         return open_store(self.folder, self.retrieve, Expected(uuid, ("footer",), None, generation))
 
-    def refresh(self, uuid: str | None = None, generation: int = 0) -> Built:
+    def refresh(self, uuid: str | None = None, generation: int = 0) -> IndexResult:
         """Bring the store up to date."""
         opened = self.opened(uuid)
         own = self.with_keys(keys_of_store(opened.store, "footer"))
@@ -95,5 +103,5 @@ class Table:
         return dict(zip(names, store.indexes[0].entries, strict=True))
 
     def compare(self) -> Comparison:
-        """Hold the store against the files."""
+        """Compare the store with the files."""
         return compare_files(self.data, self.opened().sidecar)

@@ -187,7 +187,7 @@ def test_a_store_lives_on_hdfs(hdfs: Hdfs, keys: Keys) -> None:
     """It is made, used, refreshed, verified and dropped as on a local disk; the files are there too."""
     data, folder = DataFolder(uri(hdfs, "t"), keys, lambda *_: None), open_folder(uri(hdfs, "i/s"), {})
     own = StoreKeys(keys.keys.maker, "footer", {})
-    create_store(folder, plan_store(data, Wanted(("id",))), own)
+    create_store(folder, plan_store(data, Wanted({"id": ("minmax",)})), own)
     assert opened(hdfs, keys).store.objects == ("/t/0.parquet#1700000000000", "/t/1.parquet#1700000001000")
     put(hdfs, 2)
     assert refresh_store(folder, data, opened(hdfs, keys), own).read == 1

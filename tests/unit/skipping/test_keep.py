@@ -19,7 +19,15 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.indexes import files
-from sparkcrypt.skipping.indexes.build import NewObject, Wanted, carry_store, keys_of_store, plan_store, refresh_store
+from sparkcrypt.skipping.indexes.build import (
+    NewObject,
+    Wanted,
+    carry_store,
+    keys_of_store,
+    plan_store,
+    read_kinds,
+    refresh_store,
+)
 from sparkcrypt.skipping.indexes.compare import Comparison
 from sparkcrypt.skipping.indexes.entries import read_file
 from sparkcrypt.skipping.indexes.files import DataFolder
@@ -273,7 +281,7 @@ def test_the_table_of_a_store_is_that_of_its_files(sealed: Table) -> None:
     with pytest.raises(VerificationError, match=f"is a file of table {OTHER}"):
         sealed.refresh(UUID)
     with pytest.raises(ConfigError, match=f"files of the tables {UUID}, {OTHER}"):
-        plan_store(sealed.data, Wanted(("id",)))
+        plan_store(sealed.data, Wanted({"id": ("minmax",)}))
 
 
 def test_indexes_stay_under_their_keys(sealed: Table) -> None:
@@ -338,7 +346,7 @@ def test_the_store_of_another_folder_is_not_refreshed(table: Table) -> None:
 def test_verify_tells_every_difference(table: Table) -> None:
     """Files are as indexed, new, changed, gone, or altered: the last is what would lose rows."""
     table.create()
-    assert table.compare() == Comparison(3, (), (), (), ())
+    assert table.compare() == Comparison(1, 3, (), (), (), ())
     path = table.root / "data" / "a.parquet"
     before, content = path.stat(), bytearray(path.read_bytes())
     at = len(content) - 60  # inside the footer
@@ -456,3 +464,8 @@ def test_an_index_whose_key_is_denied_is_not_carried_over(table: Table) -> None:
     with pytest.raises(KeyAccessDeniedError, match="the index of ssn cannot be carried over"):
         carry_store(table.folder, opened, {}, (), table.with_keys({"ssn": "other"}))
     assert table.opened(UUID).sidecar.generation == 1
+
+
+def test_kinds_of_a_column_are_united_however_it_is_spelled() -> None:
+    """A column is found in any case, so that another spelling adds kinds and takes none away."""
+    assert read_kinds(["id", "ssn:values", "ID:bloom"]) == {"id": ("minmax", "bloomfilter"), "ssn": ("valuelist",)}

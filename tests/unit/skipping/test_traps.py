@@ -54,7 +54,7 @@ def plan(root: Path, keys: Keys, files: Mapping[str, bytes]) -> Any:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
         os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
-    return plan_store(DataFolder(str(root / "data"), keys, lambda *_: None), Wanted(("c",)))
+    return plan_store(DataFolder(str(root / "data"), keys, lambda *_: None), Wanted({"c": ("minmax",)}))
 
 
 def opened_files(root: Path, keys: Keys, files: Mapping[str, bytes], predicate: Predicate) -> str:

@@ -124,7 +124,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> StorePart:
     kinds: dict[str, list[str]] = {}
     for entries in read_upstream("plain").indexes:
         kinds.setdefault(entries.index.columns[0], []).append(entries.index.kind)
-    wanted = Wanted(tuple(kinds), {"day": "date"}, kinds={name: tuple(found) for name, found in kinds.items()})
+    wanted = Wanted({name: tuple(found) for name, found in kinds.items()}, {"day": "date"})
     plan = plan_store(DataFolder(str(root / "measures"), keys, lambda *_: None), wanted)
     create_store(LocalFolder(root / "store"), plan, StoreKeys(keys.keys.maker, "footer", {}))
     (path,) = (root / "store").glob("*.parquet")

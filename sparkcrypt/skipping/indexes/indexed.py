@@ -1,0 +1,283 @@
+"""The index of a folder's or a table's data files: created, refreshed, verified and dropped.
+
+Folder and table differ in where their files are, and in what decides on types, partitions and keys: these are a source.
+The index is in a store, whose last generation is recorded elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from sparkcrypt.errors import ConfigError, KeyAccessDeniedError
+from sparkcrypt.files.parquet import RetrieveKey
+from sparkcrypt.keys.datakeys import DataKeyMaker
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.paths import is_within, split_path
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.skipping.format.merge import Store
+from sparkcrypt.skipping.indexes.build import (
+    IndexResult,
+    Plan,
+    Wanted,
+    create_store,
+    keys_of_store,
+    plan_store,
+    refresh_store,
+)
+from sparkcrypt.skipping.indexes.compare import Comparison, Freshness, compare_files, compare_listing
+from sparkcrypt.skipping.indexes.files import DataFolder, RowReader, find_uuid, list_folder
+from sparkcrypt.skipping.trusted.drop import drop_store
+from sparkcrypt.skipping.trusted.folder import StoreFolder
+from sparkcrypt.skipping.trusted.sidecar import Sidecar
+from sparkcrypt.skipping.trusted.store_keys import StoreKeys
+from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_manifest, open_parts
+from sparkcrypt.skipping.trusted.write import standing_generation
+
+
+class Source(Protocol):
+    """Data files that can be indexed."""
+
+    @property
+    def name(self) -> str:
+        """The name of the table, or the folder, for messages."""
+        ...
+
+    @property
+    def data(self) -> DataFolder:
+        """The files."""
+        ...
+
+    @property
+    def read(self) -> RowReader:
+        """The reader of their rows."""
+        ...
+
+    def find_uuid(self) -> str | None:
+        """Return the UUID of their table; None if there is none."""
+        ...
+
+    def plan(self, wanted: Wanted) -> Plan:
+        """Return a checked plan of their store, before anything is written."""
+        ...
+
+    def choose_keys(self, store: Store, current: Mapping[str, str]) -> Mapping[str, str]:
+        """Return column -> the master key for its indexes in an existing store, where ``current`` are its present ones.
+
+        Columns whose indexes are under the footer's key are left out.
+        """
+        ...
+
+    def find_user(self, folder: str) -> str | None:
+        """Return which table uses a folder, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """The data files of a folder: what they are, and under which keys, is read from the files themselves.
+
+    Attributes:
+        policy: has the locations of tables.
+        data: the files.
+        read: reads their rows.
+    """
+
+    policy: Policy
+    data: DataFolder
+    read: RowReader
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return self.data.path
+
+    def find_uuid(self) -> str | None:
+        """Return the table UUID in the files; None for a bare folder."""
+        return find_uuid(self.data, list_folder(self.data).settled)
+
+    def plan(self, wanted: Wanted) -> Plan:
+        """As `plan_store`."""
+        return plan_store(self.data, wanted)
+
+    def choose_keys(self, store: Store, current: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the present keys, which those of new files must be."""
+        return current
+
+    def find_user(self, folder: str) -> str | None:
+        """Return which table of the policy uses a folder, or None."""
+        return find_table_at(folder, list_locations(self.policy))
+
+
+def list_locations(policy: Policy) -> Iterable[tuple[str, str, str]]:
+    """Return name and location of the policy's tables, and that they are from the policy, for `find_table_at`."""
+    return [(rule.name, rule.location, "by the policy") for rule in policy.tables if rule.location]
+
+
+def find_table_at(folder: str, tables: Iterable[tuple[str, str, str]]) -> str | None:
+    """Return which of these tables is at, in or above a folder; schemes of URIs are ignored.
+
+    Args:
+        folder: the folder.
+        tables: the name and location of each table, and the source of that.
+    """
+    here = split_path(folder)[2]
+    for name, place, source in tables:
+        there = split_path(place)[2]
+        if place and (is_within(there, here) or is_within(here, there)):
+            return f"table {name} is at {place} {source}"
+    return None
+
+
+class LastGeneration(Protocol):
+    """The record of a store's last generation, kept apart from the store."""
+
+    def read(self) -> int:
+        """Return the generation that was written last; 0 if none is recorded."""
+        ...
+
+    def keep(self, generation: int) -> None:
+        """Record that a generation was written, unless a later one is recorded."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStore:
+    """The store of an index, which may not exist.
+
+    Attributes:
+        policy: names the keys.
+        table_uuid: the UUID of the files' table; None for a bare folder.
+        folder: the folder of the store.
+        record: the record of its last generation.
+        service: wraps and unwraps keys.
+    """
+
+    policy: Policy
+    table_uuid: str | None
+    folder: StoreFolder
+    record: LastGeneration
+    service: KeyService
+    _retrieve: RetrieveKey = field(repr=False)
+
+    def open(self, generation: int) -> TrustedStore:
+        """Open the store, which may not be older than a generation; its labels name the keys of its indexes.
+
+        Raises:
+            As `open_parts`.
+        """
+        expected = Expected.of(self.policy, self.table_uuid, None, generation or None)
+        return open_parts(self.folder, self._retrieve, expected)
+
+    def open_manifest(self) -> Sidecar | None:
+        """Open only the sidecar; None if there is no store that sparkcrypt wrote, or the footer's key is denied.
+
+        Raises:
+            As `open_manifest`.
+        """
+        if standing_generation(self.folder) is None:
+            return None
+        try:
+            return open_manifest(self.folder, self._retrieve, Expected.of(self.policy, self.table_uuid, None))
+        except KeyAccessDeniedError:
+            return None
+
+    def keys_of(self, opened: TrustedStore) -> dict[str, str]:
+        """Return column -> the master key that its indexes are under, if it is not the footer's."""
+        return keys_of_store(opened.store, self.policy.footer_key)
+
+    def make_keys(self, columns: Mapping[str, str]) -> StoreKeys:
+        """Return the keys to encrypt the store with, from the master keys of its columns."""
+        own = {column: key for column, key in columns.items() if key != self.policy.footer_key}
+        maker = DataKeyMaker(self.service, data_key_bits=self.policy.data_key_bits)
+        return StoreKeys(maker, self.policy.footer_key, own)
+
+    def drop(self, find_user: Callable[[str], str | None]) -> tuple[str, ...]:
+        """Delete the store, which counts as a generation; return the names of the deleted files.
+
+        Raises:
+            As `drop_store`.
+        """
+        return drop_store(self.folder, self.table_uuid, find_user, lambda generation: self.record.keep(generation + 1))
+
+
+class Indexed:
+    """Data files and their index, which may not exist yet.
+
+    Args:
+        source: the files.
+        find_store: returns the store, given the UUID of their table.
+    """
+
+    def __init__(self, source: Source, find_store: Callable[[str | None], IndexStore]) -> None:
+        self.source, self._find_store = source, find_store
+
+    @cached_property
+    def store(self) -> IndexStore:
+        """The store of the index."""
+        return self._find_store(self.source.find_uuid())
+
+    def create(self, wanted: Wanted) -> IndexResult:
+        """Index the files; an existing index is replaced.
+
+        Raises:
+            ConfigError: a column cannot be indexed, or the store cannot be written.
+            VerificationError: a file is another table's, or is not authentic.
+            KeyServiceError: a key is denied or not available.
+        """
+        plan = self.source.plan(wanted)
+        store = self._find_store(plan.table_uuid)
+        keys = store.make_keys({name: column.key for name, column in plan.columns.items() if column.key is not None})
+        built = create_store(store.folder, plan, keys, generation=store.record.read(), read=self.source.read)
+        store.record.keep(built.generation)
+        return built
+
+    def refresh(self) -> IndexResult:
+        """Update the index: read new and changed files, and encrypt what is known of each column under its key.
+
+        Raises:
+            ConfigError: there is no index, or a file does not fit it.
+            KeyAccessDeniedError: the key of a column is denied, so what is known of it cannot be copied.
+            RunConflictError: another process wrote the store meanwhile.
+        """
+        opened, last = self._open()
+        keys = self.store.make_keys(self.source.choose_keys(opened.store, self.store.keys_of(opened)))
+        built = refresh_store(self.store.folder, self.source.data, opened, keys, generation=last, read=self.source.read)
+        self.store.record.keep(built.generation)
+        return built
+
+    def verify(self) -> Comparison:
+        """Authenticate the parts of the store one by one, and compare its index with the files.
+
+        Raises:
+            ConfigError: there is no index.
+            FormatError, VerificationError: the store is damaged, or forged.
+        """
+        opened, _ = self._open()
+        for _ in opened.parts():
+            pass
+        return compare_files(self.source.data, opened.sidecar)
+
+    def compare_listing(self) -> Freshness | None:
+        """Compare the index with a listing of the files; None if there is none, or its footer's key is denied."""
+        sidecar = self.store.open_manifest()
+        return None if sidecar is None else compare_listing(self.source.data, sidecar)
+
+    def drop(self) -> tuple[str, ...]:
+        """Delete the index, unless a table uses its store's folder; return the names of the deleted files.
+
+        Raises:
+            As `drop_store`.
+        """
+        return self.store.drop(self.source.find_user)
+
+    def _open(self) -> tuple[TrustedStore, int]:
+        """Return the opened store, and the last generation that is recorded of it."""
+        if self.source.data.partitions is not None and standing_generation(self.store.folder) is None:
+            raise ConfigError(
+                f"{self.source.name} has no store at {self.store.folder.uri}; make one with `sparkcrypt index create`"
+            )
+        last = self.store.record.read()
+        return self.store.open(last), last
