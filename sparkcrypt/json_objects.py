@@ -50,10 +50,10 @@ def _members(kind: type[Any]) -> tuple[tuple[str, str, Any], ...]:
     """Return the name of each field, its member's, and its type, without None."""
     hints = get_type_hints(kind)
     named = [(field.name, kind._json_names.get(field.name, field.name)) for field in fields(kind)]
-    return tuple((field, name, _without_none(hints[field])) for field, name in named if name is not None)
+    return tuple((field, name, _strip_none(hints[field])) for field, name in named if name is not None)
 
 
-def _without_none(kind: Any) -> Any:
+def _strip_none(kind: Any) -> Any:
     if get_origin(kind) not in (Union, UnionType):
         return kind
     (first, *_) = [choice for choice in get_args(kind) if choice is not type(None)]
@@ -78,7 +78,7 @@ def _encode(value: Any, kind: Any) -> Any:
 
 
 def _decode(value: Any, kind: Any) -> Any:
-    kind = _without_none(kind)
+    kind = _strip_none(kind)
     arguments = get_args(kind)
     if value is None:
         return None

@@ -35,7 +35,7 @@ def judge_write(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         PlanError, ConfigError: the first aspect that is refused; the message names what is refused, and why.
-        BridgeError: an aspect is not known: it is never passed over.
+        BridgeError: an aspect is not known: it is never left out.
     """
     aspects = require_mapping(request, "aspects")
     if not aspects or not aspects.keys() <= _JUDGES.keys():

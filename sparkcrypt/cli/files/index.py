@@ -253,8 +253,8 @@ def drop(options: IndexOptions, uuid: str | None) -> None:
 
             uri, deleted = drop_index(spark, loaded, uuid)
     named = {"table": options.table, "path": options.path, "uuid": uuid}
-    given = {key: value for key, value in named.items() if value is not None}
-    document = {**given, "store": uri, "deleted": list(deleted)}
+    names = {key: value for key, value in named.items() if value is not None}
+    document = {**names, "store": uri, "deleted": list(deleted)}
     show(document, f"{uri}: dropped, {count_of(len(deleted), 'file')}", as_json=options.as_json)
 
 

@@ -76,7 +76,7 @@ class TableKeks:
             KeyServiceError: a KEK could not be wrapped, or a master key no longer exists.
             ConfigError: the name of each new record was taken.
         """
-        keks = (self._under(key) for key in sorted(set(master_keys)))
+        keks = (self._select(key) for key in sorted(set(master_keys)))
         return tuple(known.find_or_make(service, rewraps=rewraps) for known in keks)
 
     def list_wrappings(self, keks: Iterable[WrappedKek]) -> tuple[RewrappedKek, ...]:
@@ -84,15 +84,15 @@ class TableKeks:
         return tuple(
             RewrappedKek(record.kek, kek.wrapped_kek)
             for kek in keks
-            for record in self._under(kek.master_key_id).records()
+            for record in self._select(kek.master_key_id).records()
             if record.kek.kek_id == kek.kek_id
         )
 
     def find(self, master_key: str, version: int) -> WrappedKek | None:
         """Return the KEK that a rewrap would use under the newest version of a master key; None if there is none."""
-        return self._under(master_key).find(version, rewraps=True)
+        return self._select(master_key).find(version, rewraps=True)
 
-    def _under(self, master_key: str) -> _Keks:
+    def _select(self, master_key: str) -> _Keks:
         return _Keks(self.store, self.table_id, master_key, self.config, self.data_key_bits, self.mac)
 
 

@@ -437,7 +437,7 @@ def test_every_picture_has_a_title_and_every_table_headers() -> None:
 def test_the_template_is_in_the_distribution(tmp_path: Path) -> None:
     """What setup.cfg names as package data is what the page is made from."""
     configured = (ROOT / "setup.cfg").read_text()
-    assert "backfill/html/templates/*" in configured
+    assert "runs/passes/html/templates/*" in configured
     assert {path.name for path in (ROOT / "sparkcrypt/runs/passes/html/templates").iterdir()} == {
         "backfill.html.j2",
         "backfill.css",
