@@ -2,8 +2,10 @@
 
 A unit's list is replaced by the files that are there only if none of the listed ones is left, each file that is there
 authenticates for this table and partition, and none is a file of an earlier entry; or if the metastore lacks the
-partition.  Files that were deleted, or replayed by whoever may write to the storage, are an open problem.  A run takes
-over no replayed file either: a unit's files are compared by their digests before they are rewritten.
+partition.  Of an ORC file only the local keys authenticate, for its table, partition and name; so an encrypted one may
+not have the name of a file of an earlier entry either.  Files that were deleted, or replayed by whoever may write to
+the storage, are an open problem.  A run takes over no replayed file either: a unit's files are compared by their
+digests before they are rewritten.
 """
 
 from __future__ import annotations
@@ -166,12 +168,13 @@ class ListedFiles:
         if is_left or not unit.files or not now.isdisjoint(added):
             return None if writers_folder(runs.table.files, unit.location, runs.table.target.base) else LISTED_GONE
         try:
-            footers = read_authentic(runs, unit)
-            if footers is None and not drift:
+            footers = _read_footers(runs, unit, every_key=True)
+            is_authentic = _are_authentic(runs, unit, footers)
+            if not is_authentic and not drift:
                 return None  # nothing rewrites it
-            if ("aad_mismatch" in drift and not adopt) or self._is_replayed(unit):
+            if ("aad_mismatch" in drift and not adopt) or self._is_replayed(unit, footers):
                 return REPLAYED
-            if footers is None:
+            if not is_authentic:
                 return None
             evidence = list_evidence(runs.table.files, unit.folders, footers.summaries, self._secret)
         except KeyServiceUnavailableError:
@@ -181,9 +184,15 @@ class ListedFiles:
         self._append(REPLACED, {"unit": unit.name, "files": len(unit.files)}, evidence)
         return REPLACED
 
-    def _is_replayed(self, unit: Unit) -> bool:
+    def _is_replayed(self, unit: Unit, footers: Footers) -> bool:
+        """Tell whether a file is one of an earlier entry, by length and digest, or an encrypted ORC file by its name.
+
+        Whoever has an ORC file can change its bytes, and so its digest, but not the name that its keys are for.
+        """
         earlier = self._history.earlier.get(unit.partition_path, {})
-        return any(
+        names = {_name_of(known.path) for files in earlier.values() for known in files}
+        bound = (path for path, summary in footers.summaries.items() if summary.format == "orc" and summary.encrypted)
+        return any(_name_of(path) in names for path in bound) or any(
             self._digests.are_equal(file, known) for file in unit.files for known in earlier.get(file.length, ())
         )
 
@@ -244,21 +253,27 @@ class ListedFiles:
         return DigestSecret.make(open_key_service(self._runs.table.policy.key_service), key_id)
 
 
-def read_authentic(runs: PastRuns, unit: Unit) -> Footers | None:
-    """Return the footers of a unit's files if each authenticates for this table and partition, and matches the plan."""
-    footers = _read_footers(runs, unit, every_key=True)
+def _are_authentic(runs: PastRuns, unit: Unit, footers: Footers) -> bool:
+    """Tell whether each file of a unit authenticates for this table and partition, and matches the plan.
+
+    Of an ORC file the local keys do: they are wrapped for its table, partition and name.
+    """
     scanned = scan_footers(unit, footers, runs.table.target, tell_shredded=runs.table.trust.shredded.select)
     if scanned.drift or len(footers.summaries) < len(unit.files):
-        return None
+        return False
     for path, summary in footers.summaries.items():
-        if not summary.encrypted or summary.format != "parquet":
-            return None  # ORC authenticates nothing
         try:
+            if not summary.encrypted:
+                return False
             if check_aad_prefix(summary.aad_prefix, path, table_uuid=runs.table.target.uuid, strict=True) is not None:
-                return None
+                return False
         except VerificationError:
-            return None
-    return footers
+            return False
+    return True
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def resolve_listed(runs: PastRuns, found: Problem, keep: str, reason: str) -> None:
