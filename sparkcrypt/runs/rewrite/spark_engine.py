@@ -12,6 +12,7 @@ from sparkcrypt.files.parquet.codecs import NAMES
 from sparkcrypt.ledger.proof import Proof
 from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.paths import trailing_partition
+from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.rewrite.engine import make_fresh_folder
 from sparkcrypt.runs.rewrite.staged_files import compare_rows, verify_footers
@@ -19,6 +20,8 @@ from sparkcrypt.runs.table.dark import refuse_dark
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit
+from sparkcrypt.schema import Path
+from sparkcrypt.spark.jvm.gateway import cut_lineage
 from sparkcrypt.spark.setup.session_policy import registered_policy
 from sparkcrypt.spark.tasks.digest import RowsDigest, digest_rows
 from sparkcrypt.spark.tasks.task_progress import Told
@@ -47,6 +50,7 @@ class SparkStager:
 
     def __init__(self, table: OpenTable) -> None:
         self.table, self._relaxed = table, relax_enforcement(table.policy, table.target.plan.table)
+        self._is_uneven = has_uneven_tags(table.target.plan)
 
     def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> SparkWork:
         """Write a unit's rows, encrypted, into a folder; see `Stager`.  ``progress`` is unused: tasks are not files."""
@@ -67,7 +71,8 @@ class SparkStager:
         ):
             for folder in unit.folders:
                 options = {**self.table.target.options(), **written, **_OPTIONS}
-                writer = self._rows(folder, read).write.options(**options)
+                rows = self._rows(folder, read)
+                writer = (cut_lineage(rows) if self._is_uneven else rows).write.options(**options)
                 writer = writer.option(
                     names.PARTITION, unit.partition_path or trailing_partition(folder.relative.split("/"))
                 )
@@ -117,6 +122,20 @@ def relax_enforcement(policy: Policy, table: str | None) -> Policy:
     rule = replace(policy.table(table), name=table, enforce=False)
     others = tuple(other for other in policy.tables if normalized_table(other.name) != normalized_table(table))
     return replace(policy, tables=(*others, rule))
+
+
+def has_uneven_tags(plan: EncryptionPlan) -> bool:
+    """Tell whether a list or map of a table has leaves with different tags.
+
+    Rows that a query reads from such a column carry all of its tags, for all of its leaves; the plan has them leaf by
+    leaf.
+    """
+    tags, seen = {column.leaf: column.tags for column in plan.columns}, dict[Path, tuple[str, ...]]()
+    for leaf, chain in plan.schema.walk_leaves():
+        for place in (logical for logical, _, node in chain if node.kind in ("list", "map")):
+            if seen.setdefault(place, tags.get(leaf, ())) != tags.get(leaf, ()):
+                return True
+    return False
 
 
 def choose_codec(codecs: Iterable[Mapping[str, int]]) -> CodecChoice:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sparkcrypt.errors import ConfigError
 
@@ -81,6 +81,13 @@ def java_session(spark: SparkSession) -> Any:
     """Return the JVM's SparkSession."""
     jvm(spark)
     return spark._jsparkSession
+
+
+def cut_lineage(frame: DataFrame) -> DataFrame:
+    """Return a frame of the same rows and fields, for which Spark does not know the tables that they are from."""
+    rows, fields = frame._jdf.queryExecution().toRdd(), frame._jdf.schema()
+    spark = frame.sparkSession
+    return DataFrame(java_session(spark).internalCreateDataFrame(rows, fields, False), spark)
 
 
 def hadoop_conf(spark: SparkSession) -> Any:
