@@ -45,7 +45,8 @@ class Compression:
         """Yield the content of each chunk; without compression, all content at once.
 
         Raises:
-            FormatError: a chunk ends early, does not decompress, or is larger than `block_bytes`.
+            FormatError: a chunk ends early, does not decompress, or is larger than `block_bytes`; or all content
+                exceeds the limit of `LEAST_BYTES` and `MOST_TIMES`.
             UnsupportedFileError: the codec is not supported.
             ConfigError: the codec needs pyarrow, which is not installed.
         """
@@ -61,7 +62,7 @@ class Compression:
         if self.codec == "none":
             yield 0, data
             return
-        position = 0
+        position, left = 0, max(LEAST_BYTES, MOST_TIMES * len(data))
         while position < len(data):
             start = position
             header = int.from_bytes(data[position : position + HEADER_BYTES], "little")
@@ -72,24 +73,21 @@ class Compression:
                 raise FormatError(f"{what}: a chunk of {size} bytes; expected at most the {len(chunk)} that are left")
             if header & 1 and size > self.block_bytes:
                 raise FormatError(f"{what}: a chunk holds {size} bytes; expected at most {self.block_bytes}")
-            yield start, chunk if header & 1 else self.inflate_chunk(chunk, what)
+            content = chunk if header & 1 else self.inflate_chunk(chunk, what)
             position += size
+            left -= len(content)
+            if left < 0:
+                most = max(LEAST_BYTES, MOST_TIMES * len(data))
+                raise FormatError(f"{what}: {len(data)} bytes become more than {most}; expected fewer")
+            yield start, content
 
     def inflate(self, data: bytes, what: str) -> bytes:
         """Return the content of all chunks.
 
         Raises:
-            FormatError: as `chunks`, or the content exceeds the limit of `LEAST_BYTES` and `MOST_TIMES`.
-            UnsupportedFileError, ConfigError: as `chunks`.
+            FormatError, UnsupportedFileError, ConfigError: as `chunks`.
         """
-        most = max(LEAST_BYTES, MOST_TIMES * len(data))
-        parts, total = [], 0
-        for part in self.chunks(data, what):
-            total += len(part)
-            if total > most:
-                raise FormatError(f"{what}: {len(data)} bytes become more than {most}; expected fewer")
-            parts.append(part)
-        return b"".join(parts)
+        return b"".join(self.chunks(data, what))
 
     def deflate(self, content: bytes) -> bytes:
         """Return content as chunks; a chunk is stored uncompressed if compression saves nothing."""

@@ -8,7 +8,7 @@ Length Encoding".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -74,21 +74,19 @@ def extent_of_present(raw: bytes, entries: Sequence[Message], compression: Compr
         content += len(part)
         parts.append(part)
     begins[len(raw)] = content
-    runs = _run_starts(b"".join(parts), what)
-    size = runs[content]
-    starts = []
+    places = []
     for entry in entries:
         positions = entry.integers(_POSITIONS, bits=63)
         if compression.codec == "none":
             positions = [0, *positions]
         if len(positions) < 4 or positions[0] not in begins or positions[3] > _BITS:
             raise FormatError(f"{what}: its row index leads nowhere in PRESENT; expected where a chunk begins")
-        run = begins[positions[0]] + positions[1]
-        value = (runs.get(run, size + 1) + positions[2]) * _BITS + positions[3]
-        if value > size * _BITS:
-            raise FormatError(f"{what}: its row index leads to no run of PRESENT; expected where one begins")
-        starts.append(value)
-    return Extent(size, tuple(starts))
+        places.append((begins[positions[0]] + positions[1], positions[2], positions[3]))
+    runs, size = _find_runs(b"".join(parts), {run for run, _, _ in places}, what)
+    starts = tuple((runs.get(run, size + 1) + byte) * _BITS + bit for run, byte, bit in places)
+    if max(starts, default=0) > size * _BITS:
+        raise FormatError(f"{what}: its row index leads to no run of PRESENT; expected where one begins")
+    return Extent(size, starts)
 
 
 def _count(statistics: Message | None, what: str) -> int:
@@ -99,16 +97,16 @@ def _count(statistics: Message | None, what: str) -> int:
     return statistics.integer(_VALUES, bits=63)
 
 
-def _run_starts(runs: bytes, what: str) -> dict[int, int]:
-    """Return the offset of each byte run, and of the end -> the number of decoded bytes before it."""
+def _find_runs(runs: bytes, wanted: Container[int], what: str) -> tuple[dict[int, int], int]:
+    """Return offset -> number of decoded bytes before it, for wanted offsets of runs and the end; and their total."""
     found, position, size = {}, 0, 0
     while position < len(runs):
-        found[position] = size
+        if position in wanted:
+            found[position] = size
         header = runs[position]
         literals = 256 - header if header >= _LITERALS else 0
         size += literals or header + _MIN_REPEAT
         position += 1 + (literals or 1)
     if position != len(runs):
         raise FormatError(f"{what}: PRESENT ends inside a run; expected {position - len(runs)} bytes more")
-    found[position] = size
-    return found
+    return {**found, position: size}, size
