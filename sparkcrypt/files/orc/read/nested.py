@@ -17,6 +17,7 @@ from sparkcrypt.files.orc.read.types import ReadColumn
 
 MOST_ELEMENTS = 1 << 24
 """The most elements of the lists or maps of one batch, all of which are held in memory."""
+_ELEMENT_BYTES = 8
 
 
 class StructColumn(PresentColumn):
@@ -78,6 +79,7 @@ class ListColumn(PresentColumn):
                 f"column {self.column.shown} has {total} elements in {count} rows; allowed: {MOST_ELEMENTS}; read it "
                 "with Spark"
             )
+        self.streams.count_bytes(total * _ELEMENT_BYTES * _count_leaves(self.column), self.column)
         offsets = np.zeros(count + 1, np.int32)
         np.cumsum(spread(lengths, valid), out=offsets[1:], dtype=np.int32)
         buffers = [pack_valid(valid), pa.py_buffer(offsets.tobytes())]
@@ -91,3 +93,7 @@ class ListColumn(PresentColumn):
             entries = pa.struct([self.column.type.key_field, self.column.type.item_field])
             arrays = [pa.Array.from_buffers(entries, total, [None], children=arrays)]
         return pa.Array.from_buffers(self.column.type, count, buffers, children=arrays)
+
+
+def _count_leaves(column: ReadColumn) -> int:
+    return sum(map(_count_leaves, column.children)) or 1

@@ -25,7 +25,9 @@ from sparkcrypt.files.source import Input
 
 BATCH_ROWS = 16_384
 NESTED_BATCH_ROWS = 1_024
-"""The rows of a batch with lists or maps, whose elements take memory too."""
+"""The rows of a batch with lists or maps, whose elements take memory too, and of the first batch of a stripe."""
+BATCH_BYTES = 64 * 1024 * 1024
+"""The size by which the rows of the next batch are chosen, at most four times as many as before."""
 
 _FLAT = {
     "boolean": BooleanColumn,
@@ -119,14 +121,18 @@ def _read_stripe(streams: StripeStreams, tail: Tail, order: RowsOrder) -> Iterat
         return
     readers = [open_column(streams, column, order.hidden) for column in order.columns]
     most = NESTED_BATCH_ROWS if any(_has_lists(column) for column in order.columns) else BATCH_ROWS
+    rows = NESTED_BATCH_ROWS
     for start, end in join_runs(groups):
         for reader in readers:
             reader.seek(start, end)
         rows_left = _rows_of(stripe, tail.stride, start, end)
         while rows_left > 0:
-            count = min(rows_left, most)
+            count = min(rows_left, rows)
             rows_left -= count
-            yield from _filter(_read_batch(readers, order.schema, count), order.condition)
+            streams.begin_batch()
+            batch = _read_batch(readers, order.schema, count)
+            rows = max(1, min(most, 4 * rows, count * BATCH_BYTES // max(batch.nbytes, 1)))
+            yield from _filter(batch, order.condition)
 
 
 def _rows_of(stripe: Stripe, stride: int, start: int, end: int) -> int:

@@ -7,6 +7,7 @@ from functools import partial
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError
 from sparkcrypt.files.orc.file.cipher import LocalKey
+from sparkcrypt.files.orc.file.compression import MOST_TIMES
 from sparkcrypt.files.orc.file.encryption import Encryption
 from sparkcrypt.files.orc.file.protobuf import MAX_FIELDS, Message, decode
 from sparkcrypt.files.orc.file.streams import read_stream_whole
@@ -21,6 +22,8 @@ from sparkcrypt.files.source import Input
 ENCODING_KIND, ENCODING_SIZE = 1, 2
 MOST_GROUPS = 1 << 22
 """The most row groups of a stripe."""
+LEAST_BATCH_BYTES = 256 * 1024 * 1024
+"""The bytes that a batch, with what is kept of its stripe, may take; `MOST_TIMES` the stripe's size if that is more."""
 _PROLEPTIC_GREGORIAN = 2
 _DIRECT, _DICTIONARY, _DIRECT_V2, _DICTIONARY_V2 = range(4)
 _ENTRIES, _POSITIONS, _STATISTICS = 1, 1, 2
@@ -49,6 +52,8 @@ class StripeStreams:
         self._footer = read_stripe_footer(file, tail, stripe)
         self._streams = {(stream.variant, stream.column, stream.kind): stream for stream in self._footer.streams}
         self._indexes: dict[int, RowIndex | None] = {}
+        self._most = max(LEAST_BATCH_BYTES, MOST_TIMES * (stripe.end - stripe.offset))
+        self._kept = self._taken = 0
         self.groups = -(-stripe.rows // tail.stride) if tail.stride else 1
         if self.groups > MOST_GROUPS:
             raise FormatError(f"stripe {stripe.number} has {self.groups} row groups; expected at most {MOST_GROUPS}")
@@ -67,6 +72,25 @@ class StripeStreams:
     def is_in_old_calendar(self) -> bool:
         """Whether dates are in the calendar of ORC's Java writer, which Spark assumes where a file does not say."""
         return self._tail.footer.integer(CALENDAR) != _PROLEPTIC_GREGORIAN
+
+    def begin_batch(self) -> None:
+        """Begin to count the bytes of another batch."""
+        self._taken = 0
+
+    def count_bytes(self, count: int, column: ReadColumn, *, is_kept: bool = False) -> None:
+        """Count bytes of memory that a column takes for the batch, or for the whole stripe, before it takes them.
+
+        Raises:
+            UnsupportedFileError: together they are too many for a stripe of this size.
+        """
+        self._kept += count if is_kept else 0
+        self._taken += 0 if is_kept else count
+        if self._kept + self._taken > self._most:
+            size = self.stripe.end - self.stripe.offset
+            raise UnsupportedFileError(
+                f"stripe {self.stripe.number}: with column {column.shown}, {size} bytes become more than {self._most} "
+                "in one batch of rows; leave the column out, or read it with Spark"
+            )
 
     def has(self, column: ReadColumn, kind: int) -> bool:
         """Return whether a column has a stream of a kind."""
@@ -148,6 +172,7 @@ class StripeStreams:
                 if stream.variant is not None:
                     cipher = self._keys[stream.variant].stream(number, ROW_INDEX, self.stripe.id)
                 content = read_stream_whole(self._file, stream, cipher, self._tail.compression)
+                self.count_bytes(len(content), column, is_kept=True)
                 self._indexes[number] = RowIndex(content, self.groups, column.shown)
         return self._indexes[number]
 

@@ -37,6 +37,7 @@ class DirectColumn(PresentColumn):
         """Return texts."""
         lengths = self._lengths.read(count_valid(count, valid))
         total = check_lengths(lengths, self.column)
+        self.streams.count_bytes(total, self.column)
         return _make_texts(self.column, self._bytes.take(total), lengths, valid)
 
 
@@ -68,14 +69,16 @@ class DictionaryColumn(PresentColumn):
             )
         dictionary = self._dictionary()
         lengths = np.diff(np.frombuffer(dictionary.buffers()[1], np.int32)).astype(np.int64)
-        check_lengths(lengths[numbers], self.column)
+        self.streams.count_bytes(check_lengths(lengths[numbers], self.column), self.column)
         places = spread(numbers, valid)
         return dictionary.take(pa.array(places, pa.int64(), mask=None if valid is None else ~valid))
 
     def _dictionary(self) -> pa.Array:
         if self._known is None:
             lengths = self.streams.integers(self.column, LENGTH, is_signed=False).read(self._size)
-            content = self.streams.cursor(self.column, DICTIONARY_DATA).take(check_lengths(lengths, self.column))
+            total = check_lengths(lengths, self.column)
+            self.streams.count_bytes(total, self.column, is_kept=True)
+            content = self.streams.cursor(self.column, DICTIONARY_DATA).take(total)
             self._known = _make_texts(self.column, content, lengths, None)
         return self._known
 
