@@ -80,8 +80,11 @@ class JudgedFile:
         stop = self._size if length < 0 else min(self._size, start + length)
         data = b""
         if start < min(stop, self._end_starts):
-            self._file.seek(start)
-            data = self._file.read(min(stop, self._end_starts) - start)
+            try:
+                self._file.seek(start)
+                data = self._file.read(min(stop, self._end_starts) - start)
+            except OSError as error:
+                raise StorageError(f"{self.name}: {error}; see that its storage answers, and read it again") from error
             if not self._is_sealed:
                 self._kept[start] = data
         if start + len(data) >= self._end_starts:

@@ -28,7 +28,7 @@ from sparkcrypt.arrow.masked_file import read_masked
 from sparkcrypt.arrow.masks import Denied, kept_type
 from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, spark_json, with_sparks_times
 from sparkcrypt.decide.denied_text import refuse_named
-from sparkcrypt.errors import ConfigError, PlanError, UnsupportedFileError
+from sparkcrypt.errors import ConfigError, FormatError, PlanError, UnsupportedFileError
 from sparkcrypt.files.open_places import Settings
 from sparkcrypt.schema import Path, shown_path
 
@@ -267,7 +267,7 @@ class GuardedTable:
 
     @contextmanager
     def _naming_types(self, names: Sequence[str]) -> Iterator[None]:
-        """Name the table and the types of columns in an error of pyarrow about values that do not fit them."""
+        """Name the table and the columns in an error of pyarrow about values that do not fit, or cannot be decoded."""
         try:
             yield
         except pa.ArrowInvalid as error:
@@ -275,6 +275,11 @@ class GuardedTable:
             raise PlanError(
                 f"{self.reader.table or table_folder(self.listed[0])}: a file does not fit the filter or the types of "
                 f"the table's first file ({types}): {error}; give `schema` with types that hold the values of all files"
+            ) from error
+        except OSError as error:  # pyarrow's, of what it cannot decode: storage raises `StorageError`
+            raise FormatError(
+                f"{self.reader.table or table_folder(self.listed[0])}: a page of {', '.join(names)} cannot be decoded: "
+                f"{error}; open its files one by one to find the damaged one, and restore it"
             ) from error
 
     def _is_read_singly(self, file: DataFile, read: frozenset[str]) -> bool:

@@ -18,11 +18,18 @@ import pytest
 from sparkcrypt.arrow import GuardedTable, open_table
 from sparkcrypt.arrow.shape import columns_of, leaves_of, paths_in_file
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
-from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError, UnsupportedFileError, VerificationError
+from sparkcrypt.errors import (
+    ConfigError,
+    FormatError,
+    PlanError,
+    SparkcryptError,
+    UnsupportedFileError,
+    VerificationError,
+)
 from sparkcrypt.files.parquet import message_type, read_footer
-from sparkcrypt.files.parquet.thrift.compact import Struct
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct
 from sparkcrypt.files.parquet.thrift.encode import encode_struct
-from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
+from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, RowGroup
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import TableWriter
 from tests.spark.support import make_policy, with_keys, without_keys
@@ -165,6 +172,30 @@ def test_a_damaged_page_of_version_2_is_an_error_by_name(tmp_path: Path) -> None
         dataset = table.dataset(["id", "email"])
         with pytest.raises((duckdb.Error, OSError, SparkcryptError)):
             by_duckdb(dataset, "email = 'mail8'")
+
+
+def test_a_page_that_promises_much_is_an_error_by_name(tmp_path: Path) -> None:
+    """It takes no memory by a header's word, and the error names table and column; other columns are read."""
+    policy, rows = make_policy(tmp_path / "p", TAGS), in_v2_pages(10).select(["id", "email"])
+    plain = written(rows, use_dictionary=False, compression="snappy")
+    metadata = read_footer(plain).metadata
+    assert metadata is not None
+    chunk = metadata.row_groups[0].columns[1].meta_data
+    assert chunk is not None
+    header, length = decode_struct(plain[chunk.data_page_offset :])
+    header[PageHeader.uncompressed_page_size.key] = (1 << 31) - 1
+    page = encode_struct(header) + plain[chunk.data_page_offset + length :][: chunk.total_compressed_size - length]
+    chunk.struct[ColumnMetaData.total_compressed_size.key] = len(page)
+    metadata.row_groups[0].struct.pop(RowGroup.total_compressed_size.key, None)
+    footer = encode_struct(metadata.struct)
+    end = b"".join((footer, len(footer).to_bytes(4, "little"), b"PAR1"))
+    TableWriter(tmp_path / "t", policy, None).encrypt(
+        plain[: chunk.data_page_offset] + page + end, "a", {"email": "pii"}
+    )
+    table = open_all(tmp_path / "t", policy)
+    with pytest.raises(FormatError, match=rf"{tmp_path / 't'}: a page of id, email cannot be decoded"):
+        table.to_table()
+    assert table.to_table(["id"]).num_rows == len(rows)
 
 
 def int96_rows(values: list[datetime | None]) -> pa.Table:
