@@ -37,11 +37,14 @@ def report_html(report: Mapping[str, Any]) -> str:
 
 
 def _sections(report: Mapping[str, Any]) -> dict[str, Any]:
+    problems = list(view.problems_of(report))
     return {
         "head": view.headline(report),
         "dry": report.get("outcome") == "dry run",
-        "figures": view.figures(report),
-        "problems": view.cut(list(view.problems_of(report))),
+        "report": report,
+        "sums": view.totals(report),
+        "problems": view.cut(problems),
+        "count": len(problems),
         "warnings": view.cut(view.warnings_of(report)),
         "coverage": tables.coverage(view.read_list(report, "tables")),
         "throughput": pictures.throughput(view.read_list(report, "throughput")),

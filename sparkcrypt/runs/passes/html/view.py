@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.runs.passes.html.advice import REFUSED, next_step
-from sparkcrypt.runs.passes.html.text import change, duration, make_visible, message, moment
+from sparkcrypt.runs.passes.html.text import duration, make_visible, message, moment
 from sparkcrypt.text import count_of, size_of
 
 Values = Mapping[str, Any]
@@ -34,16 +34,6 @@ class Headline:
     icon: str
     sentence: str
     details: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A key figure, with its name and a note."""
-
-    name: str
-    value: str
-    note: str = ""
-    tone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +163,9 @@ def _describe_untagged(report: Values) -> str:
     return f" {count:,} of {count_of(tables, 'table')} {verb} untagged: nothing in them is encrypted."
 
 
-def _list_untagged(report: Values) -> tuple[Figure, ...]:
-    count = count_untagged(report)
-    if not count:
-        return ()
-    columns = sum(read_number(table, "data_columns") for table in read_list(report, "tables") if table.get("untagged"))
-    note = f"{count_of(columns, 'column')} without a tag that encrypts, in clear"
-    return (Figure("Untagged", count_of(count, "table"), note, "wait"),)
+def count_untagged_columns(report: Values) -> float:
+    """Return the number of columns of the untagged tables, which are in clear."""
+    return sum(read_number(table, "data_columns") for table in read_list(report, "tables") if table.get("untagged"))
 
 
 def _list_awaiting(report: Values) -> list[Values]:
@@ -188,18 +174,17 @@ def _list_awaiting(report: Values) -> list[Values]:
     return [waiting for waiting in found if isinstance(waiting, Mapping)]
 
 
-def _plaintext(report: Values) -> tuple[Figure, ...]:
-    """Return the amount of plaintext that waits for expiry; empty if the report has none."""
+def sum_awaiting(report: Values) -> dict[str, Any] | None:
+    """Return the plaintext that waits for expiry, whether it is beyond its grace, and since when; None if not known."""
     found = _list_awaiting(report)
     if not found:
-        return ()
-    files, data = (sum(read_number(waiting, f"plaintext_{name}") for waiting in found) for name in ("files", "bytes"))
-    overdue = any(waiting.get("beyond_grace") for waiting in found)
-    since = min((str(waiting["since"]) for waiting in found if waiting.get("since")), default="")
-    if not files:
-        return (Figure("Plaintext awaiting expiry", "none", "no old file in clear is left", "good"),)
-    note = f"{size_of(data)}, since {moment(since)}" + (", beyond its grace" if overdue else "")
-    return (Figure("Plaintext awaiting expiry", count_of(files, "file"), note, "bad" if overdue else "wait"),)
+        return None
+    return {
+        "files": sum(read_number(waiting, "plaintext_files") for waiting in found),
+        "bytes": sum(read_number(waiting, "plaintext_bytes") for waiting in found),
+        "overdue": any(waiting.get("beyond_grace") for waiting in found),
+        "since": min((str(waiting["since"]) for waiting in found if waiting.get("since")), default=""),
+    }
 
 
 def _describe_problems(report: Values) -> str:
@@ -217,46 +202,6 @@ def _describe_problems(report: Values) -> str:
         if named[1:]
         else f" {named[0]} must be looked at."
     )
-
-
-def figures(report: Values) -> tuple[Figure, ...]:
-    """Return the key figures; empty if the pass ended before its first table."""
-    if not read_list(report, "tables"):
-        return ()
-    sums = totals(report)
-    files, tables = count_of(sums["files_total"], "file"), count_of(sums["tables"], "table")
-    if outcome_of(report) == "dry run":
-        return (
-            Figure("Looked at", files, f"in {tables}"),
-            *_list_left(report, sums),
-            *_list_untagged(report),
-            *_plaintext(report),
-        )
-    before, after, seconds = sums["bytes_before"], sums["bytes_after"], read_number(report, "seconds")
-    rate = f"{size_of(before / seconds)}/s over the whole pass" if seconds and before else "for the whole pass"
-    became = f"became {size_of(after)} ({change(before, after)})" if before else "no unit was swapped in"
-    problems = sum(1 for _ in problems_of(report))
-    return (
-        Figure("Files rewritten", f"{sums['files_rewritten']:,.0f}", f"of {files} in {tables} looked at"),
-        Figure("Data rewritten", size_of(before), became),
-        Figure("Rows", f"{sums['rows']:,.0f}", f"in {count_of(sums['units'], 'unit')} that were swapped in"),
-        Figure("Time", duration(seconds), rate),
-        *_list_left(report, sums),
-        *_list_untagged(report),
-        *_plaintext(report),
-        Figure(
-            "To look at", f"{problems:,}", "see below" if problems else "no problems", "bad" if problems else "good"
-        ),
-    )
-
-
-def _list_left(report: Values, sums: Mapping[str, float]) -> tuple[Figure, ...]:
-    if not sums["units_left"]:
-        untagged = count_untagged(report)
-        what = "all that is tagged matches" if untagged else "all that was looked at matches"
-        return (Figure("Left to do", "nothing", what, "" if untagged else "good"),)
-    amounts = f"{count_of(sums['files_left'], 'file')}, {size_of(sums['bytes_left'])}"
-    return (Figure("Left to do", count_of(sums["units_left"], "unit"), amounts, "wait"),)
 
 
 def problems_of(report: Values) -> Iterator[Problem]:
