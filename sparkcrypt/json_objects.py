@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from types import UnionType
-from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 J = TypeVar("J", bound="JsonObject")
+Convert: TypeAlias = Callable[[Any], Any]
 
 
 class JsonObject:
@@ -32,7 +33,7 @@ class JsonObject:
     def to_dict(self) -> dict[str, Any]:
         """Return the object as JSON values."""
         members = _members(type(self))  # type: ignore[arg-type]  # classes are hashable
-        return {name: _encode(getattr(self, field), kind) for field, name, kind in members}
+        return {name: encode(getattr(self, field)) for field, name, encode, _ in members}
 
     @classmethod
     def from_dict(cls: type[J], values: Mapping[str, Any]) -> J:
@@ -42,53 +43,69 @@ class JsonObject:
             KeyError: a member is missing.
         """
         members = _members(cls)  # type: ignore[arg-type]  # classes are hashable
-        return cls(**{field: _decode(values[name], kind) for field, name, kind in members})
+        return cls(**{field: decode(values[name]) for field, name, _, decode in members})
 
 
 @cache
-def _members(kind: type[Any]) -> tuple[tuple[str, str, Any], ...]:
-    """Return the name of each field, its member's, and its type, without None."""
+def _members(kind: type[Any]) -> tuple[tuple[str, str, Convert, Convert], ...]:
+    """Return the name of each field, its member's name, and what converts its value to JSON and back."""
     hints = get_type_hints(kind)
-    named = [(field.name, kind._json_names.get(field.name, field.name)) for field in fields(kind)]
-    return tuple((field, name, _strip_none(hints[field])) for field, name in named if name is not None)
+    names = [(field.name, kind._json_names.get(field.name, field.name)) for field in fields(kind)]
+    return tuple(
+        (field, name, _make_encoder(hints[field]), _make_decoder(hints[field]))
+        for field, name in names
+        if name is not None
+    )
+
+
+def _make_encoder(kind: Any) -> Convert:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _allow_none(_make_encoder(_strip_none(kind)))
+    if kind is bytes:
+        return lambda value: base64.b64encode(value).decode()
+    if hasattr(kind, "to_dict"):
+        return lambda value: value.to_dict()
+    if origin in (tuple, list, Sequence):
+        item = _make_encoder(arguments[0])
+        return list if item is _keep else lambda value: [item(part) for part in value]
+    if origin in (set, frozenset):
+        return sorted
+    if origin not in (dict, Mapping):
+        return _keep
+    item = _make_encoder(arguments[1])
+    if get_origin(arguments[0]) is tuple:
+        return lambda value: [[list(key), item(part)] for key, part in value.items()]
+    return dict if item is _keep else lambda value: {key: item(part) for key, part in value.items()}
+
+
+def _make_decoder(kind: Any) -> Convert:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _allow_none(_make_decoder(_strip_none(kind)))
+    if kind is bytes:
+        return base64.b64decode
+    if hasattr(kind, "from_dict"):
+        return kind.from_dict  # type: ignore[no-any-return]  # it takes JSON values
+    if origin is tuple:
+        item = _make_decoder(arguments[0])
+        return tuple if item is _keep else lambda value: tuple(item(part) for part in value)
+    if origin is not Mapping:
+        return _keep
+    item = _make_decoder(arguments[1])
+    if get_origin(arguments[0]) is tuple:
+        return lambda value: {tuple(key): item(part) for key, part in value}
+    return dict if item is _keep else lambda value: {key: item(part) for key, part in value.items()}
 
 
 def _strip_none(kind: Any) -> Any:
-    if get_origin(kind) not in (Union, UnionType):
-        return kind
-    (first, *_) = [choice for choice in get_args(kind) if choice is not type(None)]
-    return first
+    choices = [choice for choice in get_args(kind) if choice is not type(None)]
+    return choices[0] if len(choices) == 1 else Any
 
 
-def _encode(value: Any, kind: Any) -> Any:
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Mapping):
-        of_keys, of_values = get_args(kind) or (Any, Any)
-        pairs = [(key, _encode(item, of_values)) for key, item in value.items()]
-        return [[list(key), item] for key, item in pairs] if get_origin(of_keys) is tuple else dict(pairs)
-    if isinstance(value, set | frozenset):
-        return sorted(value)
-    if isinstance(value, tuple | list):
-        of_items = (*get_args(kind), Any)[0]
-        return [_encode(item, of_items) for item in value]
-    return value
+def _allow_none(convert: Convert) -> Convert:
+    return convert if convert is _keep else lambda value: None if value is None else convert(value)
 
 
-def _decode(value: Any, kind: Any) -> Any:
-    kind = _strip_none(kind)
-    arguments = get_args(kind)
-    if value is None:
-        return None
-    if kind is bytes:
-        return base64.b64decode(value)
-    if isinstance(kind, type) and issubclass(kind, JsonObject):
-        return kind.from_dict(value)
-    if get_origin(kind) is tuple:
-        return tuple(_decode(item, arguments[0]) for item in value)
-    if get_origin(kind) is Mapping:
-        pairs = value if get_origin(arguments[0]) is tuple else value.items()
-        return {_decode(key, arguments[0]): _decode(item, arguments[1]) for key, item in pairs}
+def _keep(value: Any) -> Any:
     return value
