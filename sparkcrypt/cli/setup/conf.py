@@ -59,6 +59,7 @@ def jobs(as_json: bool) -> None:
     """Print the folder of the jobs for spark-submit, each of which takes the options of its command.
 
     Examples:
+      sparkcrypt jobs --json
       spark-submit "$(sparkcrypt jobs)/encrypt_table.py" --table sales.customers --policy policy.yaml
     """
     package = Path(sparkcrypt.__file__).parent
