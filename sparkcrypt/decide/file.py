@@ -173,8 +173,7 @@ def encrypted_columns(request: Mapping[str, Any]) -> dict[str, Any]:
         context.policy,
         table=context.name,
         partition_columns=None,
-        require_encryption=context.require_encryption,
-    )
+    ).require(context.require_encryption)
     return {"columns": sorted({column.leaf.logical[0] for column in plan.encrypted})}
 
 
@@ -205,9 +204,8 @@ def _plan_of_file(context: TableContext, schema: Schema, written: tuple[TaggedCo
         context.policy,
         table=context.name,
         partition_columns=None,
-        require_encryption=context.require_encryption,
         history=context.history,
-    )
+    ).require(context.require_encryption)
 
 
 def _refuse_untold_stream(request: Mapping[str, Any], path: str, table_format: str | None) -> None:

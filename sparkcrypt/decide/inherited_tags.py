@@ -9,7 +9,7 @@ from typing import Any
 from sparkcrypt.decide.context import TableContext, table_context
 from sparkcrypt.decide.request import optional_text, require_properties, require_text, require_texts
 from sparkcrypt.errors import BridgeError, PlanError, show
-from sparkcrypt.plan import ColumnPlan, build_plan
+from sparkcrypt.plan import ColumnPlan, plan_columns
 from sparkcrypt.schema import Schema, join_dotted, schema_from_spark
 from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_properties
 from sparkcrypt.tags.unite import unite_tags
@@ -67,8 +67,7 @@ def _find_lacking(context: TableContext, written: Schema, table: Schema) -> Iter
 
 
 def _plan(context: TableContext, schema: Schema, tagged: tuple[TaggedColumn, ...]) -> tuple[ColumnPlan, ...]:
-    policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
-    return build_plan(schema, tagged, policy, table=None, partition_columns=None, skip_absent=True).columns
+    return plan_columns(schema, tagged, context.policy)
 
 
 def _target(column: ColumnPlan) -> tuple[str, str | None]:

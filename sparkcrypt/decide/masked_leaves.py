@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 from sparkcrypt.decide.context import TableContext, table_context
@@ -14,7 +13,7 @@ from sparkcrypt.keys.access_decisions import KeyDecisions
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.service import Decision
 from sparkcrypt.keys.tombstones import reason_of_absence
-from sparkcrypt.plan import ColumnPlan, build_plan
+from sparkcrypt.plan import ColumnPlan, plan_columns
 from sparkcrypt.policy.model import ON_DENIED, Policy
 from sparkcrypt.schema import Path, join_dotted, schema_from_spark
 from sparkcrypt.tags.unite import unite_tags
@@ -84,18 +83,10 @@ def plan_leaves(context: TableContext, schema_json: str) -> list[ColumnPlan]:
         context: context of the table.
         schema_json: Spark schema JSON, less partition columns.
     """
-    policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
     schema = schema_from_spark(schema_json)
-    plan = build_plan(
-        schema,
-        unite_tags(schemas=[schema], known=context.tagged),
-        policy,
-        table=None,  # its rule would require a tag
-        partition_columns=None,
-        history=context.history,
-        skip_absent=True,
-    )
-    return [entry for entry in plan.encrypted if entry.key is not None]
+    tagged = unite_tags(schemas=[schema], known=context.tagged)
+    columns = plan_columns(schema, tagged, context.policy, context.history)
+    return [column for column in columns if column.action == "encrypt"]
 
 
 def _asks(policy: Policy, column: ColumnPlan, on_denied: str | None) -> bool:

@@ -59,9 +59,8 @@ def resolve_orc_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_k
         context.policy,
         table=context.name,
         partition_columns=None,
-        require_encryption=context.require_encryption,
         history=context.history,
-    )
+    ).require(context.require_encryption)
     if not plan.encrypted:
         return {"encrypt": False}
     refuse_orc_plan(plan)

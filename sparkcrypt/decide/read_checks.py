@@ -19,7 +19,7 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.sealed_history import SealedHistories, Unwrap, no_unwrap
 from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.paths import partition_values, trailing_partition
-from sparkcrypt.plan import ColumnPlan, build_plan
+from sparkcrypt.plan import ColumnPlan, plan_columns
 from sparkcrypt.policy.model import PLAINTEXT, Policy, allowed_key_ids
 from sparkcrypt.schema import Path, Schema, schema_from_spark, shown_path
 from sparkcrypt.tags.find_column import fold
@@ -208,29 +208,24 @@ def _names_of(schema: Schema | None) -> frozenset[Path]:
 def _plan_columns(read: FileRead) -> dict[Path, ColumnPlan]:
     """Plan the file's columns by the tags that the reader has, which may not be all."""
     context = read.context
-    policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
     guide = read.requested if context.require_encryption else None
     try:
-        plan = build_plan(
-            schema_from_parquet(read.footer["fields"], guide),
-            context.tagged,
-            policy,
-            table=None,  # its rule would require a tag
-            partition_columns=None,
-            history=context.history,
-            skip_absent=True,
-        )
+        schema = schema_from_parquet(read.footer["fields"], guide)
+        columns = plan_columns(schema, context.tagged, context.policy, context.history)
     except PlanError as error:
         raise VerificationError(
             f"{read.path}: cannot be checked, since its table's tags make no plan for it: {error}"
         ) from error
     if not context.require_encryption:
-        return {column.path: column for column in plan.columns}
+        return {column.path: column for column in columns}
     wanted = _names_of(read.requested)
     histories = SealedHistories(
-        policy, context.uuid, read.unwrap, lambda column: bool(wanted) and wanted.isdisjoint(_names_of_plan(column))
+        context.policy,
+        context.uuid,
+        read.unwrap,
+        lambda column: bool(wanted) and wanted.isdisjoint(_names_of_plan(column)),
     )
-    return {column.path: column for column in histories.judge(plan.columns)}
+    return {column.path: column for column in histories.judge(columns)}
 
 
 def _names_of_plan(plan: ColumnPlan) -> tuple[Path, Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from sparkcrypt import names
@@ -12,7 +11,7 @@ from sparkcrypt.decide.context import TableContext, table_context
 from sparkcrypt.decide.request import require_properties, require_text, require_texts
 from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.parquet_schema import SHREDDED
-from sparkcrypt.plan import ColumnPlan, build_plan
+from sparkcrypt.plan import ColumnPlan, plan_columns
 from sparkcrypt.schema import Path, join_dotted, schema_from_spark
 from sparkcrypt.tags.field_metadata import known_metadata, unknown_metadata, walk_fields
 from sparkcrypt.tags.unite import unite_tags
@@ -179,10 +178,9 @@ def _plan(context: TableContext, text: str) -> tuple[ColumnPlan, ...]:
     """Plan the columns of a schema by all tags that are known; what they lack is for the writer to refuse."""
     if not context.rule.enforce:
         return ()
-    policy = replace(context.policy, untagged="plaintext") if context.policy.untagged == "deny" else context.policy
     schema = schema_from_spark(text)
     tagged = unite_tags(schemas=[schema], known=context.tagged)
-    return build_plan(schema, tagged, policy, table=None, partition_columns=None, skip_absent=True).columns
+    return plan_columns(schema, tagged, context.policy)
 
 
 def _find_encrypted(columns: Iterable[ColumnPlan]) -> tuple[ColumnPlan, ...]:

@@ -3,7 +3,7 @@
 Pure: no Spark, no JVM, no network.
 """
 
-from sparkcrypt.plan.build import build_plan
+from sparkcrypt.plan.build import build_plan, compare_tags, plan_columns
 from sparkcrypt.plan.model import Action, ColumnPlan, EncryptionPlan
 
-__all__ = ["Action", "ColumnPlan", "EncryptionPlan", "build_plan"]
+__all__ = ["Action", "ColumnPlan", "EncryptionPlan", "build_plan", "compare_tags", "plan_columns"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from urllib.parse import quote
 
@@ -21,10 +22,7 @@ def build_plan(
     *,
     table: str | None = None,
     partition_columns: Iterable[str] | None = (),
-    require_encryption: bool = False,
     history: Mapping[Path, tuple[str, ...]] | None = None,
-    compare_stores: bool = False,
-    skip_absent: bool = False,
 ) -> EncryptionPlan:
     """Make the plan of a table or of a file.
 
@@ -35,29 +33,18 @@ def build_plan(
         table: ``db.table``, when it is known.
         partition_columns: names of partition columns, which cannot be encrypted but may be used in key templates.
             None: not known, as to the writer of one file, which has its partition's values only.
-        require_encryption: whether the table's own property requires it; the policy may require it too.
         history: column -> percent-encoded key ids or ``plaintext`` that readers still accept, from the table's
             properties.
-        compare_stores: list where the tags in the schema's metadata and in the table's properties differ.
-        skip_absent: ignore tags of columns that the schema lacks, as an older file of a table may.
 
     Raises:
         PlanError: no plan can be made; one line for each problem of the whole schema.
     """
     planner = _Planner(schema, policy, table, partition_columns)
-    planner.attach(tagged, skip_absent)
+    planner.attach(tagged)
     columns = planner.columns(history or {})
+    planner.refuse_problems()
     rule = policy.table(table)
-    required = (require_encryption or rule.require_encryption) and rule.enforce
-    if required and not planner.problems and all(column.action == "plaintext" for column in columns):
-        planner.problems.append(
-            f"{table or 'this table'} requires encryption, but no column carries a tag that encrypts: its "
-            "tags may have been lost; see `sparkcrypt tags show`, and set them with `sparkcrypt tags set` or in the "
-            "policy's overlay"
-        )
-    if planner.problems:
-        raise PlanError("\n".join(sorted(dict.fromkeys(planner.problems))))
-    return EncryptionPlan(
+    plan = EncryptionPlan(
         table=table,
         columns=columns,
         footer_key=policy.footer_key,
@@ -66,13 +53,47 @@ def build_plan(
         data_key_bits=policy.data_key_bits,
         policy_digest=policy.digest(),
         rule=rule,
-        require_encryption=required,
         partition_columns=planner.partition_columns,
-        differences=planner.differences() if compare_stores else (),
         key_service_json=policy.key_service.canonical(),
         schema=schema,
         footer_key_history=policy.footer_key_history,
     )
+    return plan.require(rule.require_encryption)
+
+
+def plan_columns(
+    schema: Schema,
+    tagged: Iterable[TaggedColumn],
+    policy: Policy,
+    history: Mapping[Path, tuple[str, ...]] | None = None,
+) -> tuple[ColumnPlan, ...]:
+    """Plan the columns of a schema that may lack columns of its table, as an older file does, and by its tags alone.
+
+    Tags of columns that the schema lacks are ignored, the rule of the table is not asked, and columns without a tag
+    are plaintext where the policy denies them.
+
+    Args:
+        schema: as for `build_plan`.
+        tagged: as for `build_plan`.
+        policy: as for `build_plan`.
+        history: as for `build_plan`.
+
+    Raises:
+        PlanError: no plan can be made; one line for each problem of the whole schema.
+    """
+    policy = replace(policy, untagged="plaintext") if policy.untagged == "deny" else policy
+    planner = _Planner(schema, policy, None, None)
+    planner.attach(tagged, skip_absent=True)
+    columns = planner.columns(history or {})
+    planner.refuse_problems()
+    return columns
+
+
+def compare_tags(schema: Schema, tagged: Iterable[TaggedColumn], policy: Policy) -> tuple[str, ...]:
+    """Return where the tags in the schema's metadata and those in the table's properties differ, a line for each."""
+    planner = _Planner(schema, policy, None, None)
+    planner.attach(tagged, skip_absent=True)
+    return planner.differences()
 
 
 class _Planner:
@@ -88,7 +109,7 @@ class _Planner:
         self._index = ColumnIndex(schema)
         self._tags: dict[Path, dict[str, tuple[str, ...]]] = {}
 
-    def attach(self, tagged: Iterable[TaggedColumn], skip_absent: bool) -> None:
+    def attach(self, tagged: Iterable[TaggedColumn], *, skip_absent: bool = False) -> None:
         """Assign each tag to the node that its path names."""
         in_order = sorted(tagged, key=lambda entry: (SOURCES.index(entry.source), entry.path, entry.tags))
         self._check_tags(in_order)
@@ -206,6 +227,15 @@ class _Planner:
             )
         action: Action = "footer_key" if self._policy.untagged == "footer_key" else "plaintext"
         return ColumnPlan(leaf, action, None, None, (), (), f"untagged: {self._policy.untagged}", kept)
+
+    def refuse_problems(self) -> None:
+        """Raise an error if there is any problem.
+
+        Raises:
+            PlanError: one line for each problem.
+        """
+        if self.problems:
+            raise PlanError("\n".join(sorted(dict.fromkeys(self.problems))))
 
     def differences(self) -> tuple[str, ...]:
         """Return where the tags in the schema's metadata and those in the table's properties differ."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -94,6 +94,25 @@ class EncryptionPlan:
     footer_key_history: tuple[str, ...] = ()
     without_effect: tuple[str, ...] = ()
     in_clear: tuple[str, ...] = ()
+
+    def require(self, required: bool) -> EncryptionPlan:
+        """Return the plan of a table that requires encryption, if it does and its rule enforces that.
+
+        Args:
+            required: whether the table's own property, or the policy, requires it.
+
+        Raises:
+            PlanError: no column is encrypted.
+        """
+        if not required or not self.rule.enforce:
+            return self
+        if not self.encrypted:
+            raise PlanError(
+                f"{self.table or 'this table'} requires encryption, but no column carries a tag that encrypts: its "
+                "tags may have been lost; see `sparkcrypt tags show`, and set them with `sparkcrypt tags set` or in "
+                "the policy's overlay"
+            )
+        return replace(self, require_encryption=True)
 
     @property
     def encrypted(self) -> tuple[ColumnPlan, ...]:

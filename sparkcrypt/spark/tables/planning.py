@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from sparkcrypt.decide.values_in_clear import bucketing_text, find_buckets
 from sparkcrypt.keys.sealed_history import SealedHistories
 from sparkcrypt.names import REQUIRE_ENCRYPTION
-from sparkcrypt.plan import EncryptionPlan, build_plan
+from sparkcrypt.plan import EncryptionPlan, build_plan, compare_tags
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema, schema_from_spark
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -39,23 +39,28 @@ def plan_of(spark: SparkSession, table: Table, policy: Policy, *, avro: Schema |
     """Return the plan of a table from the catalog."""
     rule = policy.table(table.full_name)
     tagged = unite_tags(known=tags_of_table(spark, table), avro=[avro], overlay=rule.tags)
+    schema = schema_from_spark(table.schema_json, leave_out=table.partition_columns)
     plan = build_plan(
-        schema_from_spark(table.schema_json, leave_out=table.partition_columns),
+        schema,
         tagged,
         policy,
         table=table.full_name,
         partition_columns=table.partition_columns,
-        require_encryption=table.options.get(REQUIRE_ENCRYPTION, "").lower() == "true",
         history=history_of_properties(table.options),
-        compare_stores=True,
-    )
+    ).require(table.options.get(REQUIRE_ENCRYPTION, "").lower() == "true")
     columns = plan.columns
     if plan.require_encryption:
         columns = SealedHistories(policy, table.uuid, unwrap_by(policy)).judge(columns)
     buckets = tuple(
         bucketing_text(table.full_name, name, tag) for name, tag in find_buckets(columns, table.bucket_columns)
     )
-    return replace(plan, columns=columns, without_effect=tuple(find_unread_properties(table)), in_clear=buckets)
+    return replace(
+        plan,
+        columns=columns,
+        differences=compare_tags(schema, tagged, policy),
+        without_effect=tuple(find_unread_properties(table)),
+        in_clear=buckets,
+    )
 
 
 def plan_path(

@@ -58,7 +58,7 @@ def planned(*, required: bool = True, history: Mapping[str, tuple[str, ...]] | N
     ]
     schema = schema_from_spark({"type": "struct", "fields": fields})
     kept: dict[tuple[str, ...], tuple[str, ...]] = {(name,): entries for name, entries in (history or {}).items()}
-    return build_plan(schema, tags_of_schema(schema), policy(), table="db.t", require_encryption=required, history=kept)
+    return build_plan(schema, tags_of_schema(schema), policy(), table="db.t", history=kept).require(required)
 
 
 def file(columns: Columns | None = None, **changed: Any) -> FileSummary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.plan import EncryptionPlan, build_plan
+from sparkcrypt.plan import EncryptionPlan, build_plan, compare_tags, plan_columns
 from sparkcrypt.policy import Policy, policy_from_document
 from sparkcrypt.schema import Schema, schema_from_spark, split_dotted
 from sparkcrypt.tags import Source, TaggedColumn, tags_of_schema
@@ -60,7 +61,8 @@ def tagged(path: str, *tags: str, source: Source = "table property") -> TaggedCo
 
 def plan(*columns: TaggedColumn, **options: Any) -> EncryptionPlan:
     """Plan the nested schema."""
-    return build_plan(nested(), columns, options.pop("policy", policy()), **options)
+    rules, required = options.pop("policy", policy()), options.pop("require_encryption", False)
+    return build_plan(nested(), columns, rules, **options).require(required)
 
 
 def keys(made: EncryptionPlan) -> dict[str, str | None]:
@@ -122,13 +124,13 @@ def test_order_of_the_input_does_not_count(order: random.Random) -> None:
         for path, tags in (("id", ("pii", "finance")), ("person", ("finance",)), ("people.element", ("public", "pii")))
     ]
     history = [(("id",), ("a", "b")), (("ID",), ("c",)), (("person", "ssn"), ("d",)), (("person",), ("e",))]
-    first = plan(*columns, history=dict(history), compare_stores=True)
+    first = plan(*columns, history=dict(history))
+    differ = compare_tags(nested(), columns, policy())
     order.shuffle(columns)
     order.shuffle(history)
-    again = plan(
-        *columns, history={path: tuple(order.sample(kept, len(kept))) for path, kept in history}, compare_stores=True
-    )
+    again = plan(*columns, history={path: tuple(order.sample(kept, len(kept))) for path, kept in history})
     assert again == first
+    assert compare_tags(nested(), columns, policy()) == differ
     assert again.table_text() == first.table_text()
 
 
@@ -239,34 +241,37 @@ def test_history_is_of_the_tag_and_of_the_column() -> None:
 
 def test_columns_that_a_file_lacks_may_be_passed_over() -> None:
     """An older file lacks columns of its table; only the caller says that this is so."""
-    assert keys(plan(tagged("id", "pii"), tagged("new", "pii"), skip_absent=True)) == {"id": "pii"}
+    columns = plan_columns(nested(), [tagged("id", "pii"), tagged("new", "pii")], policy(untagged="deny"))
+    assert {column.leaf.dotted: column.key.text for column in columns if column.key} == {"id": "pii"}
     assert "the schema has no such column" in problems(tagged("new", "pii"))[0]
 
 
 def test_stores_that_differ_are_listed() -> None:
     """Where schema metadata and table properties do not agree is listed; elements have no place in the metadata."""
-    made = plan(
+    columns = (
         tagged("id", "pii"), tagged("id", "finance", source="schema metadata"),
         tagged("person.ssn", "pii"), tagged("person.age", "pii", source="schema metadata"),
         tagged("people.element", "pii"), tagged("kv.value", "pii"),
         tagged("kv", "pii"), tagged("kv", "pii", source="schema metadata"), tagged("people", "pii", source="overlay"),
-        compare_stores=True,
     )  # fmt: skip
-    assert made.differences == (
+    assert compare_tags(nested(), columns, policy()) == (
         "id: schema metadata has finance, table properties have pii",
         "person.age: schema metadata has pii, table properties have none",
         "person.ssn: schema metadata has none, table properties have pii",
     )
-    assert plan(tagged("id", "pii")).differences == ()
+    assert compare_tags(nested(), [tagged("id", "public", source="overlay")], policy()) == ()
+    assert plan(*columns).differences == ()
 
 
 def test_explain_prints_the_whole_table(capsys: pytest.CaptureFixture[str]) -> None:
     """`explain()` prints column, tags, source, key and reason of every leaf, and where the stores differ."""
     rules = {"a.b": {"footer_mode": "plaintext"}}
-    made = plan(
+    columns = (
         tagged("person.ssn", "pii", "finance"), tagged("people", "monthly", source="overlay"), tagged("id", "public"),
-        policy=policy(tables=rules, untagged="footer_key"), table="a.b", partition_columns=["day"], compare_stores=True,
     )  # fmt: skip
+    ruled = policy(tables=rules, untagged="footer_key")
+    made = plan(*columns, policy=ruled, table="a.b", partition_columns=["day"])
+    made = replace(made, differences=compare_tags(nested(), columns, ruled))
     made.explain()
     assert (
         capsys.readouterr().out
