@@ -22,8 +22,9 @@ from botocore.session import Session as CoreSession
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.cloud.aws_errors import error_code, translate_error
-from sparkcrypt.keys.cloud.aws_options import AwsOptions, KeyNames, aws_options
+from sparkcrypt.keys.cloud.aws_options import AwsOptions, KeyNames
 from sparkcrypt.keys.ids import encode_key_id
+from sparkcrypt.keys.provider_options import read_options
 from sparkcrypt.keys.service import KeyDeletion, KeyDescription, KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -51,7 +52,7 @@ class AwsKeyService(KeyService):
     retries_itself = False
 
     def __init__(self, config: KeyServiceConfig) -> None:
-        self._options = aws_options(config)
+        self._options = read_options(AwsOptions, config)
         self._lock = threading.Lock()
         self._session: CoreSession | None = None
         self._client: Any = None

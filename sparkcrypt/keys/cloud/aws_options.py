@@ -5,18 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from sparkcrypt.errors import ConfigError
-from sparkcrypt.keys.address_checks import check_address, file_option, number_option, text_option
 from sparkcrypt.keys.ids import NameRule, check_key_id
-from sparkcrypt.keys.service import check_options
-from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
+from sparkcrypt.keys.provider_options import OptionSource, address, certificates, number, option, text
 
-KIND = "aws"
-OPTIONS = tuple(
-    name for name in KEY_SERVICE_OPTIONS[KIND] if name not in {"type", "regions", "max_retries", *ENDURANCE_OPTIONS}
-)
 _LONGEST_ALIAS = 256
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _OWN_NAME = re.compile(
@@ -24,56 +16,31 @@ _OWN_NAME = re.compile(
     rf"(?:alias/[A-Za-z0-9/_-]+|(?(region)key/){_UUID}|(?(region)key/)(?P<multi>mrk-[0-9a-f-]{{32,36}}))",
     re.ASCII,
 )
-_PREFIX = re.compile(r"[A-Za-z0-9/_-]{1,100}", re.ASCII)
+
+
+def _read_context(source: OptionSource, name: str) -> tuple[tuple[str, str], ...]:
+    value = source.options.get(name, {})
+    if not isinstance(value, Mapping) or not all(isinstance(entry, str) for pair in value.items() for entry in pair):
+        raise source.error(name, "is not a mapping of names to texts; allowed: such as {department: sales}")
+    return tuple(sorted(value.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class AwsOptions:
     """The checked options."""
 
-    region: str | None
-    endpoint: str | None
-    profile: str | None
-    role_arn: str | None
-    alias_prefix: str
-    encryption_context: tuple[tuple[str, str], ...]
-    ca_bundle: str | None
-    timeout_seconds: float
-
-
-def aws_options(config: KeyServiceConfig) -> AwsOptions:
-    """Check the options of a configuration.
-
-    Raises:
-        ConfigError: an option is not known or has a value that is not allowed.
-    """
-    options = check_options(config, OPTIONS)
-    endpoint = options.get("endpoint")
-    prefix = text_option(options, "alias_prefix", "sparkcrypt/", KIND)
-    if not _PREFIX.fullmatch(prefix) or prefix.startswith("aws/"):
-        raise ConfigError(
-            f"key_service of type 'aws': alias_prefix is {prefix!r}; allowed: 1 to 100 letters, digits, '/', '_' and "
-            "'-', not beginning with aws/"
-        )
-    return AwsOptions(
-        region=text_option(options, "region", "", KIND) or None,
-        endpoint=None if endpoint is None else check_address(endpoint, KIND, name="endpoint"),
-        profile=text_option(options, "profile", "", KIND) or None,
-        role_arn=text_option(options, "role_arn", "", KIND) or None,
-        alias_prefix=prefix,
-        encryption_context=_context(options.get("encryption_context", {})),
-        ca_bundle=file_option(text_option(options, "ca_bundle", "", KIND) or None, "ca_bundle", KIND),
-        timeout_seconds=number_option(options, "timeout_seconds", 10.0, KIND, least=0.1, most=600.0),
+    region: str | None = text()
+    endpoint: str | None = address()
+    profile: str | None = text()
+    role_arn: str | None = text()
+    alias_prefix: str = text(
+        "sparkcrypt/",
+        pattern="(?!aws/)[A-Za-z0-9/_-]{1,100}",
+        allowed="1 to 100 letters, digits, '/', '_' and '-', not beginning with aws/",
     )
-
-
-def _context(value: Any) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, Mapping) or not all(isinstance(entry, str) for pair in value.items() for entry in pair):
-        raise ConfigError(
-            "key_service of type 'aws': encryption_context is not a mapping of names to texts; allowed: such as "
-            "{department: sales}"
-        )
-    return tuple(sorted(value.items()))
+    encryption_context: tuple[tuple[str, str], ...] = option(_read_context)
+    ca_bundle: str | None = certificates()
+    timeout_seconds: float = number(10.0, 0.1, 600.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,13 @@ from sparkcrypt.keys.cloud.azure_options import (
     AES_WRAP,
     KEY_TYPES,
     RSA_WRAP,
-    azure_options,
+    AzureOptions,
     find_key_id,
     is_own,
     name_key,
 )
 from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.provider_options import read_options
 from sparkcrypt.keys.service import KeyDeletion, KeyDescription, KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -55,7 +56,7 @@ class AzureKeyService(KeyService):
     retries_itself = False
 
     def __init__(self, config: KeyServiceConfig) -> None:
-        self._options = azure_options(config)
+        self._options = read_options(AzureOptions, config)
         self._http = AzureHttp(self._options)
         self._creating = threading.Lock()
 

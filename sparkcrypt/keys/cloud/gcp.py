@@ -13,8 +13,9 @@ from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
 from sparkcrypt.keys.cloud.gcp_http import GcpHttp
-from sparkcrypt.keys.cloud.gcp_options import KeyNames, gcp_options
+from sparkcrypt.keys.cloud.gcp_options import GcpOptions, KeyNames
 from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.provider_options import read_options
 from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
@@ -39,7 +40,7 @@ class GcpKeyService(KeyService):
     retries_itself = False
 
     def __init__(self, config: KeyServiceConfig) -> None:
-        self._options = gcp_options(config)
+        self._options = read_options(GcpOptions, config)
         self._names = KeyNames(self._options.key_ring)
         self._http = GcpHttp(self._options)
 

@@ -92,8 +92,9 @@ class GcpCredentials:
     def _load(self) -> _Found:
         if self._options.method == "metadata":
             if self._found is None:
-                source = hashlib.sha256(f"metadata\0{self._options.service_account}".encode()).digest()
-                self._found = _Found(source, _of_metadata(self._options.service_account))
+                account = self._options.service_account or "default"
+                source = hashlib.sha256(f"metadata\0{account}".encode()).digest()
+                self._found = _Found(source, _of_metadata(account))
             return self._found
         # The file is replaced when its key is, so it is read each time, and loaded again if it differs.
         path = credentials_path(self._options)

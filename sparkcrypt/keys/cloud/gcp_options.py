@@ -6,75 +6,37 @@ import re
 from dataclasses import dataclass
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.keys.address_checks import auth_option, check_address, file_option, number_option, text_option
 from sparkcrypt.keys.ids import NameRule, check_key_id
-from sparkcrypt.keys.service import check_options
-from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
+from sparkcrypt.keys.provider_options import address, certificates, choice, login, number, text
 
-KIND = "gcp"
 ENDPOINT = "https://cloudkms.googleapis.com"
-PROTECTION_LEVELS = ("SOFTWARE", "HSM")
-_TAKEN = {"type", "endpoints", "max_retries", *ENDURANCE_OPTIONS}
-OPTIONS = tuple(name for name in KEY_SERVICE_OPTIONS[KIND] if name not in _TAKEN)
 AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
     "file": ("method", "credentials_file"),
     "metadata": ("method", "service_account"),
 }
 _RING = r"projects/[A-Za-z0-9][A-Za-z0-9.:_-]{0,127}/locations/[a-z0-9-]{1,63}/keyRings/[A-Za-z0-9_-]{1,63}"
-_OWN_RING = re.compile(_RING, re.ASCII)
 _OWN_NAME = re.compile(rf"{_RING}/cryptoKeys/[A-Za-z0-9_-]{{1,63}}", re.ASCII)
 _VERSION = re.compile(rf"{_RING}/cryptoKeys/[A-Za-z0-9_-]{{1,63}}/cryptoKeyVersions/[0-9]+", re.ASCII)
 _NAMES = NameRule("A-Za-z0-9-", "_", 63, "Google Cloud KMS")
-_ACCOUNT = re.compile(r"default|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class GcpOptions:
     """The checked options."""
 
-    key_ring: str | None
-    endpoint: str
-    method: str
-    credentials_file: str | None
-    service_account: str
-    protection_level: str
-    ca_bundle: str | None
-    timeout_seconds: float
-
-
-def gcp_options(config: KeyServiceConfig) -> GcpOptions:
-    """Check the options of a configuration.
-
-    Raises:
-        ConfigError: an option is not known or has a value that is not allowed.
-    """
-    options = check_options(config, OPTIONS)
-    auth = auth_option(options.get("auth", {}), AUTH_OPTIONS, "file", KIND)
-    account = auth.get("service_account") or "default"
-    if not _ACCOUNT.fullmatch(account):
-        raise ConfigError(
-            f"key_service of type 'gcp': auth.service_account is {account!r}; allowed: an account's e-mail address"
-        )
-    ring = text_option(options, "key_ring", "", KIND).rstrip("/") or None
-    if ring is not None and not _OWN_RING.fullmatch(ring):
-        raise ConfigError(
-            f"key_service of type 'gcp': key_ring is {ring!r}; allowed: projects/…/locations/…/keyRings/…"
-        )
-    level = text_option(options, "protection_level", "SOFTWARE", KIND)
-    if level not in PROTECTION_LEVELS:
-        raise ConfigError(
-            f"key_service of type 'gcp': protection_level is {level!r}; allowed: {', '.join(PROTECTION_LEVELS)}"
-        )
-    return GcpOptions(
-        key_ring=ring,
-        endpoint=check_address(options.get("endpoint", ENDPOINT), KIND, name="endpoint", example=ENDPOINT),
-        method=auth["method"],
-        credentials_file=auth.get("credentials_file"),
-        service_account=account,
-        protection_level=level,
-        ca_bundle=file_option(text_option(options, "ca_bundle", "", KIND) or None, "ca_bundle", KIND),
-        timeout_seconds=number_option(options, "timeout_seconds", 10.0, KIND, least=0.1, most=600.0),
+    key_ring: str | None = text(pattern=f"(?:{_RING})?", allowed="projects/…/locations/…/keyRings/…", stripped="/")
+    endpoint: str = address(ENDPOINT, default=ENDPOINT)
+    method: str = login(AUTH_OPTIONS)
+    credentials_file: str | None = login(AUTH_OPTIONS, "credentials_file")
+    service_account: str | None = login(
+        AUTH_OPTIONS,
+        "service_account",
+        pattern="default|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+",
+        allowed="an account's e-mail address",
     )
+    protection_level: str = choice("SOFTWARE", "HSM", default="SOFTWARE")
+    ca_bundle: str | None = certificates()
+    timeout_seconds: float = number(10.0, 0.1, 600.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import getpass
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.keys.address_checks import auth_option, check_address, file_option, number_option, text_option
 from sparkcrypt.keys.hadoop.tokens import TOKENS_VARIABLE, read_kms_token
 from sparkcrypt.keys.ids import NameRule
-from sparkcrypt.keys.service import check_options
-from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
+from sparkcrypt.keys.provider_options import address, certificates, choice, login, number, text
 
-KIND = "hadoop"
-_TAKEN = {"type", "addresses", "max_retries", *ENDURANCE_OPTIONS}
-OPTIONS = tuple(name for name in KEY_SERVICE_OPTIONS[KIND] if name not in _TAKEN)
+_ADDRESS = "https://host:9600/kms"
 AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
+    "kerberos": ("method",),
     "simple": ("method", "user"),
     "token": ("method", "token_file"),
-    "kerberos": ("method",),
 }
-_PREFIX = re.compile(r"[a-z0-9_-]{0,50}", re.ASCII)
 NAMES = NameRule("a-z0-9-", "_", 200, "Hadoop KMS")
 """Java's key stores ignore case in names, so capital letters are escaped."""
 
@@ -32,14 +26,16 @@ NAMES = NameRule("a-z0-9-", "_", 200, "Hadoop KMS")
 class HadoopOptions:
     """The checked options."""
 
-    address: str
-    method: str
-    user: str | None
-    token_file: str | None
-    name_prefix: str
-    key_bits: int
-    ca_bundle: str | None
-    timeout_seconds: float
+    address: str = address(
+        _ADDRESS, missing=f"allowed: {_ADDRESS}, as hadoop.security.key.provider.path has it behind kms://"
+    )
+    method: str = login(AUTH_OPTIONS)
+    user: str | None = login(AUTH_OPTIONS, "user")
+    token_file: str | None = login(AUTH_OPTIONS, "token_file")
+    name_prefix: str | None = text(pattern="[a-z0-9_-]{0,50}", allowed="up to 50 of a-z, 0-9, '_' and '-'")
+    key_bits: int = choice(128, 192, 256, default=256)
+    ca_bundle: str | None = certificates()
+    timeout_seconds: float = number(10.0, 0.1, 600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,39 +44,6 @@ class HadoopCredential:
 
     method: str
     secret: str = field(repr=False)
-
-
-def hadoop_options(config: KeyServiceConfig) -> HadoopOptions:
-    """Check the options of a configuration.
-
-    Raises:
-        ConfigError: an option is not known, is missing, or has a value that is not allowed.
-    """
-    options = check_options(config, OPTIONS)
-    if "address" not in options:
-        raise ConfigError(
-            "key_service of type 'hadoop': address is missing; allowed: https://host:9600/kms, as "
-            "hadoop.security.key.provider.path has it behind kms://"
-        )
-    auth = auth_option(options.get("auth", {}), AUTH_OPTIONS, "kerberos", KIND)
-    key_bits = int(number_option(options, "key_bits", 256, KIND, least=128, most=256))
-    if key_bits not in {128, 192, 256}:
-        raise ConfigError(f"key_service of type 'hadoop': key_bits is {key_bits}; allowed: 128, 192, 256")
-    prefix = text_option(options, "name_prefix", "", KIND)
-    if not _PREFIX.fullmatch(prefix):
-        raise ConfigError(
-            f"key_service of type 'hadoop': name_prefix is {prefix!r}; allowed: up to 50 of a-z, 0-9, '_' and '-'"
-        )
-    return HadoopOptions(
-        address=check_address(options["address"], KIND, example="https://host:9600/kms"),
-        method=auth["method"],
-        user=auth.get("user"),
-        token_file=auth.get("token_file"),
-        name_prefix=prefix,
-        key_bits=key_bits,
-        ca_bundle=file_option(text_option(options, "ca_bundle", "", KIND) or None, "ca_bundle", KIND),
-        timeout_seconds=number_option(options, "timeout_seconds", 10.0, KIND, least=0.1, most=600.0),
-    )
 
 
 def read_credential(options: HadoopOptions, environ: Mapping[str, str] = os.environ) -> HadoopCredential:

@@ -17,8 +17,9 @@ from typing import Any
 
 from sparkcrypt.errors import KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
 from sparkcrypt.keys.hadoop.http import KmsHttp
-from sparkcrypt.keys.hadoop.options import NAMES, hadoop_options, read_credential
+from sparkcrypt.keys.hadoop.options import NAMES, HadoopOptions, read_credential
 from sparkcrypt.keys.ids import check_key_id
+from sparkcrypt.keys.provider_options import read_options
 from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, KeyService
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -58,7 +59,8 @@ class HadoopKeyService(KeyService):
     retries_itself = False
 
     def __init__(self, config: KeyServiceConfig) -> None:
-        self._options = hadoop_options(config)
+        self._options = read_options(HadoopOptions, config)
+        self._prefix = self._options.name_prefix or ""
         self._http = KmsHttp(self._options)
 
     def __repr__(self) -> str:
@@ -183,12 +185,10 @@ class HadoopKeyService(KeyService):
         return hashlib.sha256(f"{credential.method}\0{credential.secret}".encode()).digest()
 
     def _name(self, key_id: str) -> str:
-        return self._options.name_prefix + NAMES.encode(key_id)
+        return self._prefix + NAMES.encode(key_id)
 
     def _id_of(self, name: str) -> str | None:
-        if not name.startswith(self._options.name_prefix):
-            return None
-        return NAMES.decode(name.removeprefix(self._options.name_prefix))
+        return NAMES.decode(name.removeprefix(self._prefix)) if name.startswith(self._prefix) else None
 
     def _open(self, key_id: str, eek: _Eek, doing: str) -> bytes:
         name = self._name(key_id)

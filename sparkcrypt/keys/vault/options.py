@@ -9,13 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.keys.address_checks import auth_option, check_address, file_option, number_option, text_option
 from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.service import check_options
-from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, KeyServiceConfig
+from sparkcrypt.keys.provider_options import (
+    OptionSource,
+    address,
+    certificates,
+    number,
+    option,
+    read_login,
+    read_options,
+    text,
+)
+from sparkcrypt.policy.key_service import MAX_RETRIES, KeyServiceConfig
 
-KIND = "vault"
-OPTIONS = tuple(name for name in KEY_SERVICE_OPTIONS[KIND] if name not in {"type", "addresses", *ENDURANCE_OPTIONS})
 AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
     "token": ("method", "token_file"),
     "approle": ("method", "mount_point", "role_id_file", "secret_id_file"),
@@ -23,7 +29,6 @@ AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 KUBERNETES_JWT = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 MAX_NAME_CHARACTERS = 1024
-MAX_RETRIES = 10
 _LITERAL = re.compile(r"[A-Za-z0-9]|(?<=[A-Za-z0-9])[.-](?=[A-Za-z0-9])", re.ASCII)
 _VISIBLE = re.compile(r"[!-~]+")
 _NAME = re.compile(rb"_([0-9a-f]{2})|([A-Za-z0-9.-])")
@@ -43,17 +48,36 @@ class VaultAuth:
         return dict(self.files).get(name)
 
 
+def _read_namespace(source: OptionSource, name: str) -> str | None:
+    value = source.text(name, variable="VAULT_NAMESPACE")
+    if value and not _VISIBLE.fullmatch(value):
+        raise source.error(
+            f"{name} (or VAULT_NAMESPACE)",
+            f"is {value!r}, which no HTTP header carries; allowed: ASCII without spaces and control characters",
+        )
+    return value or None
+
+
+def _read_auth(source: OptionSource, _name: str) -> VaultAuth:
+    texts = read_login(source, AUTH_OPTIONS)
+    method = texts["method"]
+    if method == "kubernetes" and not texts.get("role"):
+        raise source.error("auth:", "role is missing; allowed: the name of the role that this service account may take")
+    files = tuple((name, path) for name, path in sorted(texts.items()) if name.endswith(("_file", "_path")))
+    return VaultAuth(method, (texts.get("mount_point") or method).strip("/"), texts.get("role"), files)
+
+
 @dataclass(frozen=True, slots=True)
 class VaultOptions:
     """The checked options."""
 
-    address: str
-    mount_point: str
-    namespace: str | None
-    auth: VaultAuth
-    ca_bundle: str | None
-    timeout_seconds: float
-    max_retries: int
+    address: str = address(missing="set it, or VAULT_ADDR, to https://host:port", variable="VAULT_ADDR")
+    mount_point: str = text("transit", stripped="/", pattern=r"[\s\S]+", allowed="the path of a transit mount")
+    namespace: str | None = option(_read_namespace)
+    auth: VaultAuth = option(_read_auth)  # noqa: RUF009  # it makes a field
+    ca_bundle: str | None = certificates("VAULT_CACERT")
+    timeout_seconds: float = number(10.0, 0.1, 600.0)
+    max_retries: int = number(3, 0, MAX_RETRIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +89,12 @@ class VaultCredential:
 
 
 def vault_options(config: KeyServiceConfig, environ: Mapping[str, str] = os.environ) -> VaultOptions:
-    """Check the options of a configuration.
+    """Check the options of a configuration; the environment has what they leave out.
 
     Raises:
         ConfigError: an option is not known, is missing, or has a value that is not allowed.
     """
-    options = check_options(config, OPTIONS)
-    return VaultOptions(
-        address=_address(options.get("address"), environ),
-        mount_point=text_option(options, "mount_point", "transit", KIND).strip("/"),
-        namespace=_namespace(text_option(options, "namespace", environ.get("VAULT_NAMESPACE", ""), KIND)),
-        auth=_auth(options.get("auth", {})),
-        ca_bundle=file_option(
-            text_option(options, "ca_bundle", environ.get("VAULT_CACERT", ""), KIND) or None, "ca_bundle", KIND
-        ),
-        timeout_seconds=number_option(options, "timeout_seconds", 10.0, KIND, least=0.1, most=600.0),
-        max_retries=int(number_option(options, "max_retries", 3, KIND, least=0, most=MAX_RETRIES)),
-    )
+    return read_options(VaultOptions, config, environ)
 
 
 def read_credential(auth: VaultAuth, environ: Mapping[str, str] = os.environ) -> VaultCredential:
@@ -138,36 +151,6 @@ def decode_key_name(name: str) -> str | None:
         return key_id if encode_key_name(key_id) == name else None
     except (UnicodeDecodeError, ConfigError):
         return None
-
-
-def _address(value: object, environ: Mapping[str, str]) -> str:
-    address = value if value is not None else environ.get("VAULT_ADDR")
-    if not isinstance(address, str):
-        raise ConfigError(
-            "key_service of type 'vault': address is missing; set it, or VAULT_ADDR, to https://host:port"
-        )
-    return check_address(address, KIND, environ=environ)
-
-
-def _namespace(value: str) -> str | None:
-    if value and not _VISIBLE.fullmatch(value):
-        raise ConfigError(
-            f"key_service of type 'vault': namespace (or VAULT_NAMESPACE) is {value!r}, which no HTTP header carries; "
-            "allowed: ASCII without spaces and control characters"
-        )
-    return value or None
-
-
-def _auth(document: object) -> VaultAuth:
-    texts = auth_option(document, AUTH_OPTIONS, "token", KIND)
-    method = texts["method"]
-    if method == "kubernetes" and not texts.get("role"):
-        raise ConfigError(
-            "key_service of type 'vault': auth: role is missing; allowed: the name of the role that this service "
-            "account may take"
-        )
-    files = tuple((name, path) for name, path in sorted(texts.items()) if name.endswith(("_file", "_path")))
-    return VaultAuth(method, (texts.get("mount_point") or method).strip("/"), texts.get("role"), files)
 
 
 def _token(auth: VaultAuth, environ: Mapping[str, str]) -> str:

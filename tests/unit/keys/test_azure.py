@@ -19,7 +19,8 @@ from sparkcrypt.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
 )
-from sparkcrypt.keys.cloud.azure_options import azure_options, name_key
+from sparkcrypt.keys.cloud.azure_options import AzureOptions, name_key
+from sparkcrypt.keys.provider_options import read_options
 from sparkcrypt.keys.steady import service as steady
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.services.fake_cloud import Answer, Asked, Serve
@@ -426,4 +427,4 @@ def test_options_are_strict(options: dict[str, Any], text: str) -> None:
 )
 def test_token_is_for_the_cloud_of_the_address(address: str, scope: str) -> None:
     """Vaults and managed HSMs of each cloud take tokens of their own kind."""
-    assert azure_options(KeyServiceConfig.from_dict({"type": "azure", "address": address})).scope == scope
+    assert read_options(AzureOptions, KeyServiceConfig.from_dict({"type": "azure", "address": address})).scope == scope
