@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
@@ -238,6 +239,16 @@ class DelegatingKeyService(KeyService):
         if not hasattr(self._service, verb):
             raise self._make_missing_error(verb, key_id)
         return call(self._service)
+
+
+def read_wrapped(prefix: str, wrapped: str) -> bytes:
+    """Return what a provider wrapped as a prefix and base64; no bytes if the text has another form."""
+    if not wrapped.startswith(prefix):
+        return b""
+    try:
+        return base64.b64decode(wrapped.removeprefix(prefix), validate=True)
+    except ValueError:
+        return b""
 
 
 def make_retired_error(key_id: str, version: int, where: str) -> KeyRetiredError:

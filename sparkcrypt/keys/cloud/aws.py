@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import threading
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from sparkcrypt.keys.cloud.aws_errors import error_code, translate_error
 from sparkcrypt.keys.cloud.aws_options import AwsOptions, KeyNames
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.keys.provider_options import read_options
-from sparkcrypt.keys.service import KeyDeletion, KeyDescription, KeyService
+from sparkcrypt.keys.service import KeyDeletion, KeyDescription, KeyService, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
 
@@ -82,7 +81,7 @@ class AwsKeyService(KeyService):
             KeyAccessDeniedError: these credentials may not decrypt with it.
             KeyServiceError: the text is not one that this key wrapped.
         """
-        blob = _blob(wrapped)
+        blob = read_wrapped(_PREFIX, wrapped)
         if not blob:
             self.describe(key_id)  # a missing key is reported before a wrong text
             raise KeyServiceError(
@@ -282,13 +281,3 @@ def _session(options: AwsOptions) -> CoreSession:
     taken = CoreSession(profile=options.profile)
     taken._credentials = DeferredRefreshableCredentials(method="assume-role", refresh_using=fetcher.fetch_credentials)
     return taken
-
-
-def _blob(wrapped: str) -> bytes:
-    """Return the ciphertext inside a wrapped text, or no bytes if the text has another form."""
-    if not wrapped.startswith(_PREFIX):
-        return b""
-    try:
-        return base64.b64decode(wrapped.removeprefix(_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        return b""

@@ -29,7 +29,7 @@ from sparkcrypt.keys.cloud.azure_options import (
 )
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.provider_options import read_options
-from sparkcrypt.keys.service import KeyDeletion, KeyDescription, KeyService
+from sparkcrypt.keys.service import KeyDeletion, KeyDescription, KeyService, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
 
@@ -91,7 +91,7 @@ class AzureKeyService(KeyService):
             KeyServiceError: the text is not one that this key wrapped under this key id.
         """
         name, found = name_key(key_id), _WRAPPED.fullmatch(wrapped)
-        blob = _blob(found[3]) if found else b""
+        blob = read_wrapped("", found[3]) if found else b""
         if found is None or not blob:
             self.describe(key_id)  # a missing key is reported before a wrong text
             raise KeyServiceError(
@@ -226,13 +226,6 @@ def _version_of(answer: Mapping[str, Any], name: str) -> str | None:
     head, _, version = str(answer.get("kid", "")).rpartition("/")
     right = head.rpartition("/keys/")[2].lower() == name.lower() and _VERSION.fullmatch(version) is not None
     return version if right else None
-
-
-def _blob(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return b""
 
 
 def _to_url64(data: bytes) -> str:

@@ -7,7 +7,6 @@ Spark's processes may not have (docs/keys.md).
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ from sparkcrypt.keys.cloud.gcp_http import GcpHttp
 from sparkcrypt.keys.cloud.gcp_options import GcpOptions, KeyNames
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.provider_options import read_options
-from sparkcrypt.keys.service import KeyDescription, KeyService
+from sparkcrypt.keys.service import KeyDescription, KeyService, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 _PREFIX = "gcp:v1:"
@@ -77,7 +76,7 @@ class GcpKeyService(KeyService):
             KeyServiceUnavailableError: the request or the answer was changed on its way.
             KeyServiceError: the text is not one that this key wrapped.
         """
-        name, aad, blob = self._names.of(key_id), _aad(key_id), _blob(wrapped)
+        name, aad, blob = self._names.of(key_id), _aad(key_id), read_wrapped(_PREFIX, wrapped)
         if not blob:
             self.describe(key_id)  # a missing key is reported before a wrong text
             raise KeyServiceError(
@@ -197,16 +196,6 @@ def _field(name: str, data: bytes) -> dict[str, str]:
 
 def _aad(key_id: str) -> bytes:
     return b"sparkcrypt gcp wrap\0" + check_key_id(key_id)
-
-
-def _blob(wrapped: str) -> bytes:
-    """Return the ciphertext inside a wrapped text, or no bytes if the text has another form."""
-    if not wrapped.startswith(_PREFIX):
-        return b""
-    try:
-        return base64.b64decode(wrapped.removeprefix(_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        return b""
 
 
 def _is_version_of(version: str, name: str) -> bool:

@@ -8,7 +8,6 @@ authenticated (AES-CTR); the seal is, and binds the key id and the EEK.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import struct
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from sparkcrypt.keys.hadoop.http import KmsHttp
 from sparkcrypt.keys.hadoop.options import NAMES, HadoopOptions, read_credential
 from sparkcrypt.keys.ids import check_key_id
 from sparkcrypt.keys.provider_options import read_options
-from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, KeyService
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, KeyService, read_wrapped
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -230,11 +229,10 @@ def _eek_of(answer: Any, name: str, key_id: str) -> _Eek:
 
 def _parts(wrapped: str) -> tuple[_Eek, bytes] | None:
     """Return the EEK and the sealed key of a wrapped text, or None if the text has another form."""
-    try:
-        blob = base64.b64decode(wrapped.removeprefix(_PREFIX), validate=True) if wrapped.startswith(_PREFIX) else b""
-        version, iv, length = _HEAD.unpack(blob[: _HEAD.size])
-    except (binascii.Error, ValueError, struct.error):
+    blob = read_wrapped(_PREFIX, wrapped)
+    if len(blob) < _HEAD.size:
         return None
+    version, iv, length = _HEAD.unpack(blob[: _HEAD.size])
     material, sealed = blob[_HEAD.size : _HEAD.size + length], blob[_HEAD.size + length :]
     return (_Eek(version, iv, material), sealed) if length in _AES_BYTES and sealed else None
 
