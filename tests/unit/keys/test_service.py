@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.errors import ConfigError, KeyNotFoundError
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceUnavailableError
 from sparkcrypt.keys import open_service as opening
 from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.local.ephemeral import EphemeralKeyService
@@ -42,6 +42,33 @@ def test_entry_point_is_opened_with_its_configuration(monkeypatch: pytest.Monkey
     mine = config(type="mine", option=1)
     assert str(open_key_service(mine)) == f"DelegatingKeyService({repr(mine)!r})"
     assert isinstance(open_key_service(config(type="local", path="/keys")), LocalKeyService)
+
+
+class Unreliable:
+    """A key service of users over a network, which extends nothing, and whose first call fails."""
+
+    retries_itself = False
+
+    def __init__(self, _: KeyServiceConfig) -> None:
+        self.calls = 0
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Fail once."""
+        self.calls += 1
+        if self.calls == 1:
+            raise KeyServiceUnavailableError("down")
+        return f"{key_id} {wrapped}".encode()
+
+
+def test_a_class_that_extends_nothing_is_guarded_and_refuses_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls are retried as it asks; a verb that it lacks is refused by name, or has the usual answer."""
+    monkeypatch.setattr(opening, "_factory", lambda _: Unreliable)
+    service = open_key_service(config(type="mine"))
+    assert service.unwrap("pii", "w") == b"pii w"
+    assert not service.offers("rotate") and not service.offers("may")
+    assert (service.may(["pii"]), service.credential_identity()) == ({}, b"")
+    with pytest.raises(ConfigError, match="has no 'rotate', which was asked of key 'pii'"):
+        service.rotate("pii")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def test_environment_gives_what_the_policy_leaves_out(tmp_path: Path) -> None:
     [
         ({}, "VAULT_ADDR"),
         ({"address": "vault:8200"}, "https://host:port"),
+        ({"address": ADDRESS, "mount_point": "/"}, "mount_point is ''; allowed: the path of a transit mount"),
         ({"address": "ftp://vault"}, "https://host:port"),
         ({"address": "https://user:hvs.CANARY@vault"}, "more than host"),
         ({"address": ADDRESS + "?x=hvs.CANARY"}, "more than host"),
