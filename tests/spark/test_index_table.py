@@ -125,7 +125,7 @@ def test_commands_name_a_table(lake: Lake, commands: Any) -> None:
     dropped = json.loads(commands("drop", "--table", "t", "--json").stdout)
     assert dropped["store"] == said["store"]
     assert not Path(said["store"]).exists()
-    assert "has no store at" in commands("refresh", "--table", "t", code=78).output
+    assert "has no index at" in commands("refresh", "--table", "t", code=78).output
 
 
 def test_store_of_a_table_follows_a_changed_tag(lake: Lake, commands: Any) -> None:
@@ -149,7 +149,7 @@ def test_store_of_a_table_follows_a_changed_tag(lake: Lake, commands: Any) -> No
         ("pay", r"its tag 'pay' gives it a key for each day \(pay-\{day:%Y-%m\}\), and an index is under one key"),
         ("deep", "it is nested or repeated"),
         ("code", "it is CHAR, which Spark pads"),
-        ("day", "is a partition column, which every store has"),
+        ("day", "is a partition column, which every index has"),
         ("none", r"has none of that name; allowed: id, pay, deep, code, day"),
     ],
 )
@@ -170,17 +170,17 @@ def test_what_has_no_place_or_name_is_refused(lake: Lake, commands: Any) -> None
     """A table without UUID, a policy without a place, a view, and options that belong to folders."""
     policy = lake.policy(more=PLACES)
     lake.sql("CREATE TABLE u (id INT) USING parquet")
-    with pytest.raises(ConfigError, match="has no UUID, by which its store would be found"):
+    with pytest.raises(ConfigError, match="has no UUID, by which its index would be found"):
         index_table(lake.spark, "u", policy, columns=["id"])
     lake.sql("CREATE VIEW v AS SELECT 1 x")
     with pytest.raises(PlanError, match="is a view"):
         index_table(lake.spark, "v", policy, columns=["x"])
     lake.sql("CREATE TABLE o (id INT) USING orc")
-    with pytest.raises(PlanError, match=r"\.o is a table in ORC; stores for data skipping are of Parquet tables"):
+    with pytest.raises(PlanError, match=r"\.o is a table in ORC; data-skipping indexes are of Parquet tables"):
         index_table(lake.spark, "o", lake.policy(more=f"{PLACES}formats: [parquet, orc]\n"), columns=["id"])
     bare = lake.policy()
     set_tags(lake.spark, "u", {"id": ["pii"]}, bare)
-    with pytest.raises(ConfigError, match="does not say where stores are"):
+    with pytest.raises(ConfigError, match="does not say where indexes are"):
         index_table(lake.spark, "u", bare, columns=["id"])
     for words in (("--to", "x"), ("--partition", "a=b"), ("--path", "x")):
         commands("create", "--table", "u", "--column", "id", *words, code=64)

@@ -61,7 +61,7 @@ _COMPARED = {
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """The options that the commands share: the files, their store and policy, and where results go."""
+    """The options that the commands share: the files, the folder of their index, the policy, and where results go."""
 
     table: str | None
     path: str | None
@@ -81,8 +81,8 @@ def index_options(function: F) -> F:
         "--to",
         "--store",
         "to",
-        metavar="STORE",
-        help="With --path: the store's own folder, outside of the files'; by default the table's below "
+        metavar="INDEX",
+        help="With --path: the folder of the index, outside of the files'; by default the table's below "
         "index.location of the policy.",
     )
     @policy_option
@@ -98,7 +98,7 @@ def index_options(function: F) -> F:
 
 @click.group(cls=Group)
 def index() -> None:
-    """Stores for data skipping: what of a table's files a query need not open."""
+    """The data-skipping index of a table: which of its files a query need not open."""
 
 
 @index.command("create", cls=Command)
@@ -109,7 +109,7 @@ def index() -> None:
     multiple=True,
     required=True,
     metavar="COL[:KIND…]",
-    help="A column and the kinds of its indexes: minmax (bounds, the default), values or bloom; may be repeated.",
+    help="A column and what is indexed of it: minmax (bounds, the default), values or bloom; may be repeated.",
 )
 @click.option(
     "--most-values",
@@ -117,7 +117,7 @@ def index() -> None:
     default=LIST_VALUES,
     show_default=True,
     metavar="NUMBER",
-    help="How many distinct values of a file its list has at most; the list of a file with more is unknown.",
+    help="The maximum number of distinct values in a file's list; the list of a file with more is unknown.",
 )
 @click.option(
     "--false-positives",
@@ -125,21 +125,21 @@ def index() -> None:
     default=FILTER_SHARE,
     show_default=True,
     metavar="SHARE",
-    help="The share of other values that a Bloom filter may take for one of its own.",
+    help="The false positive rate of Bloom filters.",
 )
 @click.option(
     "--partition",
     "types",
     multiple=True,
     metavar="COL=TYPE",
-    help="With --path: the type of a partition column that is no string.",
+    help="With --path: the type of a partition column that is not a string.",
 )
 @click.option(
     "--value",
     "values",
     multiple=True,
     metavar="COL=VALUE",
-    help="With --path: a partition value of all files that no folder tells.",
+    help="With --path: a partition value of all files that is in no folder's name.",
 )
 @report_option
 def create(
@@ -150,16 +150,16 @@ def create(
     types: tuple[str, ...],
     values: tuple[str, ...],
 ) -> None:
-    """Write a store over a table's files: bounds of columns, lists of their values, or Bloom filters.
+    """Index a table's files by bounds of columns, lists of their values, or Bloom filters.
 
-    Bounds come from footers alone; for values and bloom the pages of that column are read.  A file whose bounds or
-    values are unknown is opened by every query.  Where a column's own name ends as a kind, two colons follow it.
+    Bounds are read from footers alone; for values and bloom the pages of that column are read.  A file whose bounds or
+    values are unknown is opened by every query.  If a column's own name ends with a kind, two colons follow it.
 
-    With --table folders, partitions and types are those of the catalog, and a column's index is encrypted with the key
-    that the table's plan gives it; a column whose tag gives it a key for each partition is refused.  With --path the
-    key is that with which the files encrypt the column, and folders named column=value make partition columns.
-    Everything else is encrypted with the footer's key.  Files that changed less than two seconds ago are left out.  A
-    store that is there already is replaced.
+    With --table folders, partitions and types are those of the catalog, and what is indexed of a column is encrypted
+    with the key that the table's plan gives it; a column whose tag gives it a key for each partition is refused.  With
+    --path it is encrypted with the key that the column has in the files, and folders named column=value make partition
+    columns.  Everything else is encrypted with the footer's key.  Files that changed less than two seconds ago are left
+    out.  An existing index is replaced.
 
     Examples:
       sparkcrypt index create --table sales.flights --column id --column email:bloom --policy policy.yaml
@@ -180,10 +180,10 @@ def create(
 @index_options
 @report_option
 def refresh(options: IndexOptions) -> None:
-    """Bring a table's store up to date: new and changed files are read, all else is carried over.
+    """Update a table's index: read new and changed files, and keep what is indexed of the others.
 
-    A file is the one that was indexed if its path, time of change and length are.  With --table each index is encrypted
-    with the key that its column has now.  Where nothing changed, nothing is written.
+    A file is unchanged if its path, modification time and length are.  With --table what is indexed of a column is
+    encrypted with the column's current key.  If nothing has changed, nothing is written.
 
     Examples:
       sparkcrypt index refresh --table sales.flights --policy policy.yaml
@@ -196,10 +196,10 @@ def refresh(options: IndexOptions) -> None:
 @index.command("verify", cls=Command)
 @index_options
 def verify(options: IndexOptions) -> None:
-    """Hold a table's store against its files: names, times, lengths and the keyed digests of their footers.
+    """Compare a table's index with its files: names, times, lengths and the keyed digests of their footers.
 
-    Files that are new or changed are told, and are in order: queries open them.  A file with the name, time and length
-    of the one that was indexed and another footer ends with 74: queries would leave out rows of its.
+    New and changed files are listed, and are no error: queries open them.  A file with the name, time and length of the
+    indexed one but another footer is an error (74): queries would miss its rows.
 
     Examples:
       sparkcrypt index verify --table sales.flights --policy policy.yaml
@@ -222,18 +222,18 @@ def verify(options: IndexOptions) -> None:
         raise VerificationError(
             f"{found.altered[0]}: has the name, time and length of the file that was indexed, and another footer"
             f"{f', as have {len(found.altered) - 1} others' if len(found.altered) > 1 else ''}; find out who wrote it, "
-            "then make the store anew with `sparkcrypt index create`"
+            "then index the files again with `sparkcrypt index create`"
         )
 
 
 @index.command("drop", cls=Command)
 @index_options
-@click.option("--uuid", metavar="UUID", help="The UUID of a table that is gone, as `backfill orphans` tells it.")
+@click.option("--uuid", metavar="UUID", help="The UUID of a table that no longer exists, by `backfill orphans`.")
 def drop(options: IndexOptions, uuid: str | None) -> None:
-    """Delete a table's store: its own files and nothing else, once nobody writes it and no table is there.
+    """Delete a table's index: its own files and nothing else.
 
-    With --table and --uuid the metastore is asked which tables lie at, in or above its folder, and with --path the
-    policy alone; a folder with other files is refused.
+    It is refused while another process writes the index, if the folder has other files, and if a table is at, in or
+    above the folder: with --table and --uuid by the metastore and the policy, with --path by the policy alone.
 
     Examples:
       sparkcrypt index drop --table sales.flights --policy policy.yaml
@@ -242,7 +242,7 @@ def drop(options: IndexOptions, uuid: str | None) -> None:
     if uuid is None:
         _check_names(options)
     elif options.table or options.path or options.to:
-        raise click.UsageError("--uuid names a store by itself; leave --table, --path and --to out")
+        raise click.UsageError("--uuid names an index by itself; leave --table, --path and --to out")
     with Workplace(APP, options.launch) as workplace:
         if uuid is None:
             indexed = _open(workplace, options)
@@ -262,14 +262,14 @@ index.add_command(show_index)
 
 
 def _check_names(options: IndexOptions) -> None:
-    """Refuse a call that does not name either a table or a folder of files, or names a store for a table.
+    """Refuse a call that does not name either a table or a folder, or gives a table's index a folder.
 
     Raises:
         click.UsageError: the message names the options.
     """
     require_either(options.table, options.path)
     if options.table is not None and options.to is not None:
-        raise click.UsageError("--to goes with --path; a table's store is below index.location of the policy")
+        raise click.UsageError("--to goes with --path; a table's index is below index.location of the policy")
 
 
 def _open(workplace: Workplace, options: IndexOptions, progress: Progress | None = None) -> Indexed:
@@ -317,7 +317,7 @@ def _name(options: IndexOptions, indexed: Indexed) -> dict[str, Any]:
 
 
 def _describe_comparison(store: str, found: Comparison) -> str:
-    """Return the comparison of files with a store as text."""
+    """Return the comparison of files with their index as text."""
     lines = [f"{store}: generation {found.generation}, {count_of(found.same, 'file')} as indexed"]
     for kind, what in _COMPARED.items():
         names = getattr(found, kind)
@@ -330,7 +330,7 @@ def _describe_comparison(store: str, found: Comparison) -> str:
 
 
 def _describe_result(result: IndexResult) -> str:
-    """Return the result of writing a store as text."""
+    """Return the result of creating or refreshing an index as text."""
     state = f"{count_of(result.read, 'file')} read" if result.written else "nothing has changed"
     lines = [f"{result.store}: generation {result.generation}, {count_of(result.objects, 'object')}, {state}"]
     if result.left_out:

@@ -1,4 +1,4 @@
-"""`sparkcrypt index show`: prints a store's content, and how fresh a table's store is."""
+"""`sparkcrypt index show`: prints the content of an index, and how fresh a table's is."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _FOOTERS = {"encrypted": "encrypted", "plaintext_signed": "in clear, signed", "p
 
 @click.command("show", cls=Command)
 @table_option
-@click.option("--path", "folder", metavar="FOLDER", help="The folder of one table's store instead.")
+@click.option("--path", "folder", metavar="FOLDER", help="The folder of one table's index instead.")
 @optional_policy_option
 @json_option
 @spark_options
 def show_index(table: str | None, folder: str | None, policy: str | None, as_json: bool, launch: Launch) -> None:
-    """Show what a store holds: its version, table, size, objects, indexes and keys.
+    """Show an index: its version, table, size, objects, columns and keys.
 
-    With --table also how true it still is, by a listing of the table's files: how many of them are as they were
-    indexed, changed, new or gone, and when the store was written; `index verify` compares footers too.
+    With --table also how fresh it is, by a listing of the table's files: how many of them are as indexed, changed, new
+    or gone, and when the index was written; `index verify` compares footers too.
 
-    FOLDER holds a Parquet metadata store of version 1 to 4, by whichever writer.  What is encrypted is read with the
-    keys of --policy; an index whose key is denied is listed with that reason.
+    FOLDER has a Parquet metadata store of version 1 to 4, by any writer.  Encrypted columns are read with the keys of
+    --policy; a column whose key is denied is listed with that reason.
 
     Examples:
       sparkcrypt index show --table sales.customers --policy policy.yaml
@@ -52,7 +52,7 @@ def show_index(table: str | None, folder: str | None, policy: str | None, as_jso
     """
     require_either(table, folder)
     if table is not None and policy is None:
-        raise click.UsageError("--table needs --policy, which says where stores are")
+        raise click.UsageError("--table needs --policy, which says where indexes are")
     with Workplace("sparkcrypt index", launch) as workplace:
         fresh = None
         if table is not None:
@@ -66,8 +66,7 @@ def show_index(table: str | None, folder: str | None, policy: str | None, as_jso
             listed = named_files(workplace, (str(folder),))
         except ConfigError as error:
             raise ConfigError(
-                f"{folder}: no store for data skipping is there; `sparkcrypt index create` makes one, and --path takes "
-                "its folder"
+                f"{folder}: no index is there; `sparkcrypt index create` makes one, and --path takes its folder"
             ) from error
         budget = Budget()
         parts = [read_part(StoreFile(file.path, file.open), retrieve_key=retrieve, budget=budget) for file in listed]
@@ -175,9 +174,9 @@ def _state(part: StorePart) -> str:
 
 
 def _describe_freshness(found: Freshness | None) -> str:
-    """Return the freshness of a store as text."""
+    """Return the freshness of an index as text."""
     if found is None:
-        return "freshness unknown: there is no sidecar, or its key is denied; queries do not use this store then"
+        return "freshness unknown: there is no sidecar, or its key is denied; queries do not use this index then"
     counts = f"{count_of(found.indexed, 'file')} as indexed"
     if not found.is_fresh:
         counts += f", {found.changed:,} changed, {found.new:,} new, {found.gone:,} gone; `index refresh` follows them"

@@ -91,7 +91,7 @@ def explain_stale(table: str, index: Mapping[str, Any] | None) -> tuple[str, ...
     if index is None or index["reason"] is None:
         return ()
     return (
-        f"{table}: its store for data skipping is stale: {index['reason']}; queries open every file that it does not "
+        f"{table}: its data-skipping index is stale: {index['reason']}; queries open every file that it does not "
         "know; `sparkcrypt index refresh` makes it known",
     )
 

@@ -29,7 +29,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.skipping.indexes.files import DataFolder, FileRow, RowReader, RowsWanted, Told, read_rows, tell_nobody
 from sparkcrypt.skipping.indexes.indexed import FolderSource, Indexed, IndexStore
-from sparkcrypt.skipping.trusted.folder import open_folder
+from sparkcrypt.skipping.trusted.folder import NO_LOCATION, open_folder
 
 VERSION = 1
 _PURPOSE = b"sparkcrypt index generation\n"
@@ -67,7 +67,7 @@ def open_folder_index(
         return _make_store(policy, table_uuid, table_uuid or data_folder_id(path), uri, state_store, retrieve)
 
     if to is not None:
-        _refuse_overlap(to, path)
+        find(None)  # refuses its folder before a file is read
     data = DataFolder(path, retrieve, check_file)
     return Indexed(FolderSource(policy, data, report_reading(read_rows, path, progress)), find)
 
@@ -127,17 +127,17 @@ def report_reading(read: RowReader, target: str, progress: Progress | None) -> R
 def _place_by_policy(path: str, policy: Policy, table_uuid: str | None) -> str:
     location = policy.index_location
     if location is None:
-        raise ConfigError("the policy does not say where stores are; set index: {location: FOLDER} in it, or give --to")
+        raise ConfigError(f"{NO_LOCATION}, or give --to")
     if table_uuid is None:
         raise ConfigError(
-            f"{path}: no file says of which table it is, so its store has no folder below {location}; give --to"
+            f"{path}: no file says of which table it is, so its index has no folder below {location}; give --to"
         )
     return f"{location.rstrip('/')}/{table_uuid}"
 
 
 def _refuse_overlap(uri: str, path: str) -> None:
     if is_within(uri, path) or is_within(path, uri):
-        raise ConfigError(f"{uri}: is the data's folder, inside or above it; give the store a folder of its own")
+        raise ConfigError(f"{uri}: is the data's folder, inside or above it; give the index a folder of its own")
 
 
 def _make_store(

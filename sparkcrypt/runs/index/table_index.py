@@ -26,6 +26,7 @@ from sparkcrypt.skipping.indexes.files import Column, DataFolder, RowReader, lis
 from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.indexes.indexed import Indexed, find_table_at, list_locations
 from sparkcrypt.skipping.indexes.partitions import TYPES, partition_columns
+from sparkcrypt.skipping.trusted.folder import NO_LOCATION
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import refuse_shared_identity
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CHAR, _COLLATIONS = "__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS"
-_NO_PLACE = "the policy does not say where stores are; set index: {location: FOLDER} in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +127,15 @@ def open_table_index(spark: SparkSession, name: str, policy: Policy, progress: P
     store = find_store(policy, table.uuid, open_state_directory(spark, policy.run_state))
     if store is None:
         raise ConfigError(
-            _NO_PLACE
+            NO_LOCATION
             if policy.index_location is None
-            else f"{table.full_name} has no UUID, by which its store would be found; tag a column of it, or run "
+            else f"{table.full_name} has no UUID, by which its index would be found; tag a column of it, or run "
             "`encrypt_table`"
         )
     for folder in (table.location, *(data.partitions or {}).values()):
         if is_within(store.folder.uri, folder) or is_within(folder, store.folder.uri):
             raise ConfigError(
-                f"{store.folder.uri}: is inside or above {folder}, where {table.full_name} has files; give stores "
+                f"{store.folder.uri}: is inside or above {folder}, where {table.full_name} has files; give indexes "
                 "another place in the policy"
             )
     read = report_reading(rows_in_tasks(spark, policy.key_service), table.full_name, progress)
@@ -194,7 +194,7 @@ def drop_index(spark: SparkSession, policy: Policy, uuid: str) -> tuple[str, tup
     """
     store = find_store(policy, uuid, open_state_directory(spark, policy.run_state))
     if store is None:
-        raise ConfigError(_NO_PLACE)
+        raise ConfigError(NO_LOCATION)
     return store.folder.uri, store.drop(partial(_find_user, spark, policy))
 
 
@@ -213,7 +213,7 @@ def find_files(spark: SparkSession, table: Table, policy: Policy) -> DataFolder:
     refuse_kinds(table, policy)
     if table.format != "parquet":
         raise PlanError(
-            f"{table.full_name} is a table in {str(table.format).upper()}; stores for data skipping are of Parquet "
+            f"{table.full_name} is a table in {str(table.format).upper()}; data-skipping indexes are of Parquet "
             "tables, so name one of those"
         )
     folders = {"": table.location}
@@ -249,7 +249,7 @@ def choose_columns(table: Table, plan: EncryptionPlan, wanted: Iterable[str]) ->
         if field is None:
             raise ConfigError(f"column {name!r}: {table.full_name} has none of that name; allowed: {', '.join(fields)}")
         if name.lower() in {column.lower() for column in table.partition_columns}:
-            raise ConfigError(f"column {name!r}: is a partition column, which every store has; leave it out")
+            raise ConfigError(f"column {name!r}: is a partition column, which every index has; leave it out")
         kind = _column_type(name, field)
         found[str(field["name"])] = Column(kind, _column_key(name, planned[name.lower()]))
     return found

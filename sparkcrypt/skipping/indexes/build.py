@@ -47,7 +47,7 @@ from sparkcrypt.skipping.trusted.write import StoreWriter, open_writer, standing
 
 KINDS = {"minmax": MINMAX, "values": VALUES, "bloom": BLOOM}
 """Name of a kind of index for users -> its name in stores."""
-_CREATE = "`sparkcrypt index create` makes the store anew"
+_CREATE = "`sparkcrypt index create` makes the index anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def plan_store(data: DataFolder, wanted: Wanted) -> Plan:
     partitions = partition_columns([file.name for file in listing.settled], wanted.types, wanted.given)
     taken = {column.column.lower() for column in partitions}
     if twice := [column for column in wanted.kinds if column.lower() in taken]:
-        raise ConfigError(f"column {twice[0]!r}: is a partition column, which every store has; leave it out")
+        raise ConfigError(f"column {twice[0]!r}: is a partition column, which every index has; leave it out")
     uuid, columns = look_at_columns(data, listing.settled, tuple(wanted.kinds))
     return Plan(data, listing, uuid, columns, wanted.make_indexes(columns), partitions, dict(wanted.given))
 
@@ -361,7 +361,7 @@ def _check_store(data: DataFolder, opened: TrustedStore) -> None:
     """Refuse the store of another folder; a table's store is identified by the table's UUID, not by its folder."""
     if data.partitions is None and opened.store.table != table_identifier(data.path):
         raise ConfigError(
-            f"{data.path}: the store is that of {opened.store.table}; name that folder, or {_CREATE} of this one"
+            f"{data.path}: the index is that of {opened.store.table}; name that folder, or {_CREATE} of this one"
         )
     refuse_denied_indexes(opened)
 
@@ -391,7 +391,7 @@ def _check_row(data: DataFolder, row: FileRow, opened: TrustedStore, keys: Store
     """
     if row.table_uuid not in (None, opened.sidecar.table_uuid):
         raise VerificationError(
-            f"{data.path_of(row.name)}: is a file of table {row.table_uuid}, and the store is that of "
+            f"{data.path_of(row.name)}: is a file of table {row.table_uuid}, and the index is that of "
             f"{opened.sidecar.table_uuid or 'a bare folder'}; {_CREATE}"
         )
     for column, found in row.keys.items():

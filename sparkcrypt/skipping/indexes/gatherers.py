@@ -99,7 +99,7 @@ def _read_number(index: Index, name: str, default: float, least: float, most: fl
         number = math.nan
     if not least <= number <= most:
         raise FormatError(
-            f"the index of {index.columns[0]!r} has {name} {show(text)}; expected {least} to {most}: create the store "
+            f"the index of {index.columns[0]!r} has {name} {show(text)}; expected {least} to {most}: create the index "
             "anew"
         )
     return number

@@ -277,7 +277,7 @@ class Indexed:
         """Return the opened store, and the last generation that is recorded of it."""
         if self.source.data.partitions is not None and standing_generation(self.store.folder) is None:
             raise ConfigError(
-                f"{self.source.name} has no store at {self.store.folder.uri}; make one with `sparkcrypt index create`"
+                f"{self.source.name} has no index at {self.store.folder.uri}; make one with `sparkcrypt index create`"
             )
         last = self.store.record.read()
         return self.store.open(last), last

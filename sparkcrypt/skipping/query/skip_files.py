@@ -71,7 +71,7 @@ def skip_files(
     reader = Reader(credential, place.expect(plan), types, retrieve)
     opened = stores.open(place.folder, reader, lifetime_seconds=lifetime_seconds)
     if opened is None:
-        return _keep_all(f"there is no store at {place.folder.uri}; make one with `sparkcrypt index create`")
+        return _keep_all(f"there is no index at {place.folder.uri}; make one with `sparkcrypt index create`")
     predicate = read_predicate(request.get("predicate"), types)
     found = _list_rows(opened, files) if isinstance(opened, PartedStore) else _select(opened, files, predicate)
     return {**_keep_all(None), **found, "store": place.folder.uri, "generation": opened.generation}

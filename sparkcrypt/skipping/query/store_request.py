@@ -13,7 +13,7 @@ from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.plan import ColumnPlan
-from sparkcrypt.skipping.trusted.folder import StoreFolder, open_folder
+from sparkcrypt.skipping.trusted.folder import NO_LOCATION, StoreFolder, open_folder
 from sparkcrypt.skipping.trusted.trust import Expected
 
 
@@ -41,10 +41,10 @@ def find_place(request: Mapping[str, Any]) -> Place:
     context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
     location = context.policy.index_location
     if location is None:
-        return Place(context, None, "the policy does not say where stores are; set index: {location: FOLDER} in it")
+        return Place(context, None, NO_LOCATION)
     if context.uuid is None:
         return Place(
-            context, None, "the table has no UUID, by which its store would be found; tag it, or run `encrypt_table`"
+            context, None, "the table has no UUID, by which its index would be found; tag it, or run `encrypt_table`"
         )
     return Place(context, open_folder(f"{location.rstrip('/')}/{context.uuid}", {}))
 

@@ -18,6 +18,9 @@ from sparkcrypt.policy.model import INDEX_SCHEMES
 from sparkcrypt.skipping.trusted.hdfs_folder import HdfsFolder
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 
+NO_LOCATION = "the policy does not say where indexes are; set index: {location: FOLDER} in it"
+"""Message if a policy has no location for stores."""
+
 
 class StoreFolder(Protocol):
     """The folder of a store; its methods raise the file system's OSError."""

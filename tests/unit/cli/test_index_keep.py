@@ -21,7 +21,7 @@ UUID = "0a1b2c3d-0000-4000-8000-000000000001"
 
 @pytest.fixture
 def table(policy: Path, keys: KeyService) -> Path:
-    """A folder of encrypted files of one table, and a policy that says where stores are."""
+    """A folder of encrypted files of one table, and a policy that says where indexes are."""
     policy.write_text(policy.read_text() + "index: {location: indexes}\n")
     folder = policy.parent / "data"
     for number in range(3):
@@ -127,7 +127,7 @@ def test_a_store_is_not_dropped_where_a_table_is(table: Path, policy: Path) -> N
         (("--partition", "day=decimal(5,2)"), 78, "values of type 'decimal(5,2)' are not compared by their text"),
         (("--partition", "hour=integer"), 78, "'hour': is told by no folder; allowed: day"),
         (("--value", "day=5"), 78, "'day': folders tell its value, and it is given"),
-        (("--column", "Day"), 78, "'Day': is a partition column, which every store has"),
+        (("--column", "Day"), 78, "'Day': is a partition column, which every index has"),
         (("--partition", "day"), 64, "--partition day: is not COL=TEXT"),
         (("--to", "s3a://bucket/indexes"), 78, "stores are not kept on s3a:"),
     ],

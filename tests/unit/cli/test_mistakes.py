@@ -64,7 +64,7 @@ def test_no_store_where_index_show_looks(tmp_path: Path) -> None:
     """It names the command that makes one, and asks for no data file."""
     for folder in (tmp_path, tmp_path / "nowhere"):
         found = run("index", "show", "--path", folder)
-        assert (found.code, "no store for data skipping is there; `sparkcrypt index create`" in found.errors) == (
+        assert (found.code, "no index is there; `sparkcrypt index create`" in found.errors) == (
             78, True,
         )  # fmt: skip
         assert "data file" not in found.errors

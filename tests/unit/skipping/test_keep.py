@@ -339,7 +339,7 @@ def test_the_store_of_another_folder_is_not_refreshed(table: Table) -> None:
     table.create()
     (table.root / "data").rename(table.root / "moved")
     data = DataFolder(str(table.root / "moved"), table.retrieve, lambda *_: None)
-    with pytest.raises(ConfigError, match="the store is that of"):
+    with pytest.raises(ConfigError, match="the index is that of"):
         refresh_store(table.folder, data, table.opened(), table.with_keys({}))
 
 

@@ -49,8 +49,8 @@ def test_files_are_named_by_their_numbers(table: Table) -> None:
     ("more", "why"),
     [
         ({"properties": {}}, "no UUID"),
-        ({"properties": {names.TABLE_UUID: "another"}}, "there is no store at"),
-        ({"policy": None}, "does not say where stores are"),
+        ({"properties": {names.TABLE_UUID: "another"}}, "there is no index at"),
+        ({"policy": None}, "does not say where indexes are"),
     ],
 )
 def test_without_a_store_nothing_is_skipped(table: Table, more: dict[str, Any], why: str) -> None:
