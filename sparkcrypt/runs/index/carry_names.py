@@ -31,7 +31,7 @@ from sparkcrypt.runs.index.open_index import find_store
 from sparkcrypt.runs.index.table_index import planned_keys
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.skipping.format.naming import object_name
-from sparkcrypt.skipping.indexes.build import NewObject, carry_store
+from sparkcrypt.skipping.indexes.build import carry_store
 from sparkcrypt.skipping.indexes.files import SETTLED_SECONDS
 from sparkcrypt.skipping.indexes.indexed import IndexStore
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
@@ -219,8 +219,10 @@ def list_replaced(files: HadoopFiles, service: KeyService, statuses: Iterable[Un
     return Replaced(tuple(proven), frozenset(removed), tuple(others))
 
 
-def read_objects(files: HadoopFiles, proven: Iterable[ProvenFile], digest_key: bytes) -> dict[str, NewObject]:
-    """Return name of the replaced file -> the store's facts about the file that replaced it; one small read for each.
+def read_objects(
+    files: HadoopFiles, proven: Iterable[ProvenFile], digest_key: bytes
+) -> dict[str, tuple[str, ObjectFacts]]:
+    """Return name of the replaced file -> name and facts of the file that replaced it; one small read for each.
 
     A file that is not the verified one, or no longer exists, is left out.
 
@@ -233,7 +235,7 @@ def read_objects(files: HadoopFiles, proven: Iterable[ProvenFile], digest_key: b
         SparkcryptError, OSError: a file cannot be reached.
     """
 
-    def read_object(found: ProvenFile) -> NewObject | None:
+    def read_object(found: ProvenFile) -> tuple[str, ObjectFacts] | None:
         with suppress(FormatError, FileNotFoundError), files.open(found.file.path) as stream:
             if found.secret.of_file(stream) != found.digest:
                 return None
@@ -241,7 +243,7 @@ def read_objects(files: HadoopFiles, proven: Iterable[ProvenFile], digest_key: b
             stream.seek(footer.offset)
             digest = keyed_digest(digest_key, stream.read(footer.size - footer.offset))
             unique = None if footer.aad_file_unique is None else footer.aad_file_unique.hex()
-            return NewObject(found.name, ObjectFacts(footer.size, unique, digest))
+            return found.name, ObjectFacts(footer.size, unique, digest)
         return None
 
     wanted = tuple(proven)

@@ -27,7 +27,7 @@ from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.paths import comparable_path, is_within
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.progress import Progress
-from sparkcrypt.skipping.indexes.files import DataFolder, FileRow, RowReader, RowsWanted, Told, read_rows, tell_nobody
+from sparkcrypt.skipping.indexes.files import DataFolder, ReadRow, RowReader, RowsWanted, Told, read_rows, tell_nobody
 from sparkcrypt.skipping.indexes.indexed import FolderSource, Indexed, IndexStore
 from sparkcrypt.skipping.trusted.folder import NO_LOCATION, open_folder
 
@@ -103,7 +103,7 @@ def report_reading(read: RowReader, target: str, progress: Progress | None) -> R
 
     def read_and_report(
         wanted: RowsWanted, files: Sequence[ListedFile], progress: Told = tell_nobody
-    ) -> Iterator[FileRow]:
+    ) -> Iterator[ReadRow]:
         done = 0
 
         def tell(number: int) -> None:

@@ -78,7 +78,7 @@ class TableSource:
         listing = list_folder(self.data)
         names = [file.name for file in listing.settled]
         partitions = partition_columns(names, partition_types(self.table) if names else {}, {})
-        return Plan(self.data, listing, self.table.uuid, columns, wanted.make_indexes(columns), partitions, {})
+        return Plan(listing, self.table.uuid, columns, wanted.make_indexes(columns), partitions, {})
 
     def choose_keys(self, store: Store, current: Mapping[str, str]) -> Mapping[str, str]:
         """As `planned_keys`, by the table's plan."""

@@ -13,10 +13,11 @@ under a key that its column no longer has.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.skipping.format.description import Index, PartitionColumn
@@ -24,15 +25,15 @@ from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES, VERSION, table_identifier
 from sparkcrypt.skipping.format.rows import Row
 from sparkcrypt.skipping.format.store import IndexEntries
-from sparkcrypt.skipping.indexes.entries import make_index
+from sparkcrypt.skipping.indexes.entries import ReadFile, make_index
 from sparkcrypt.skipping.indexes.files import (
     Column,
     DataFolder,
-    FileRow,
     Listing,
     RowReader,
     RowsWanted,
     changed_since,
+    keys_of,
     list_folder,
     look_at_columns,
     read_rows,
@@ -40,10 +41,10 @@ from sparkcrypt.skipping.indexes.files import (
 from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES
 from sparkcrypt.skipping.indexes.partitions import check_folders, folder_values, partition_columns, partition_value
 from sparkcrypt.skipping.trusted.folder import StoreFolder
-from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar, new_digest_key
+from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar
 from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
 from sparkcrypt.skipping.trusted.trust import TrustedStore, key_of
-from sparkcrypt.skipping.trusted.write import StoreWriter, open_writer, standing_generation
+from sparkcrypt.skipping.trusted.write import open_writer, standing_generation
 
 KINDS = {"minmax": MINMAX, "values": VALUES, "bloom": BLOOM}
 """Name of a kind of index for users -> its name in stores."""
@@ -87,7 +88,6 @@ class Plan:
     """A checked plan of a store.
 
     Attributes:
-        data: the files' folder.
         listing: the files.
         table_uuid: the table's UUID in the files; None for a bare folder.
         columns: column -> its type and key.
@@ -96,7 +96,6 @@ class Plan:
         given: as in `Wanted`.
     """
 
-    data: DataFolder
     listing: Listing
     table_uuid: str | None
     columns: Mapping[str, Column]
@@ -192,7 +191,7 @@ def plan_store(data: DataFolder, wanted: Wanted) -> Plan:
     if twice := [column for column in wanted.kinds if column.lower() in taken]:
         raise ConfigError(f"column {twice[0]!r}: is a partition column, which every index has; leave it out")
     uuid, columns = look_at_columns(data, listing.settled, tuple(wanted.kinds))
-    return Plan(data, listing, uuid, columns, wanted.make_indexes(columns), partitions, dict(wanted.given))
+    return Plan(listing, uuid, columns, wanted.make_indexes(columns), partitions, dict(wanted.given))
 
 
 def create_store(
@@ -212,95 +211,20 @@ def create_store(
     """
     shape = Store(
         VERSION,
-        table_identifier(plan.data.path),
+        table_identifier(plan.listing.data.path),
         None,
         (),
         tuple([(column, ()) for column in plan.partitions]),
         tuple([IndexEntries(index) for index in plan.indexes]),
     )
-    identity, digest_key = StoreIdentity(plan.table_uuid, next_generation(folder, generation)), new_digest_key()
-    wanted = RowsWanted(plan.data, plan.indexes, digest_key)
-    with open_writer(folder, shape, keys, identity) as writer:
-        adding = AddedRows(writer, plan.data, shape, plan.given)
-        adding.add_all(
-            plan.listing.settled,
-            (_check_table(plan, row) for row in read(wanted, plan.listing.settled)),
-        )
-        sidecar = writer.finish(digest_key=digest_key, fixed_values=plan.given)
-    return IndexResult(folder.uri, sidecar, adding.read, (*plan.listing.too_young, *adding.changed), adding.unknown)
-
-
-class AddedRows:
-    """Passes the rows of files to a store's writer, and removes those of files that changed while they were read.
-
-    Attributes:
-        read: number of files that were read.
-        changed: paths of files that no longer exist, or that changed while they were read.
-        unknown: as in `IndexResult`.
-    """
-
-    def __init__(self, writer: StoreWriter, data: DataFolder, shape: Store, fixed_values: Mapping[str, str]) -> None:
-        self.read, self.changed = 0, tuple[str, ...]()
-        self.unknown: dict[str, dict[str, int]] = {}
-        self._writer, self._data, self._given = writer, data, fixed_values
-        self._partitions = [column for column, _ in shape.partitions]
-        self._indexes = [held.index for held in shape.indexes]
-
-    def add_all(self, files: Sequence[ListedFile], rows: Iterable[FileRow]) -> None:
-        """Add the rows of files.
-
-        Args:
-            files: the files as they were listed.
-            rows: the rows that are read from them.
-
-        Raises:
-            As `StoreWriter.add`, and as the reader of the rows.
-        """
-        for row in rows:
-            self.read += 1
-            self._count_unknown(row)
-            self._writer.add(self._row(row), row.facts)
-        changed = changed_since(self._data, files)
-        self._writer.leave_out([self._data.object_of(file) for file in files if file.name in changed])
-        self.changed = tuple([self._data.path_of(name) for name in sorted(changed)])
-
-    def _row(self, row: FileRow) -> Row:
-        texts = {**self._given, **folder_values(row.name)} if self._partitions else {}
-        partitions = tuple([partition_value(texts[column.column], column.type) for column in self._partitions])
-        return Row(row.object, partitions, tuple([row.entries[index] for index in self._indexes]))
-
-    def _count_unknown(self, row: FileRow) -> None:
-        for index, why in row.unknown.items():
-            reasons = self.unknown.setdefault(f"{index.columns[0]} {index.kind}", {})
-            reasons[why] = reasons.get(why, 0) + 1
-
-
-def _check_table(plan: Plan, row: FileRow) -> FileRow:
-    """Return a row, after checking that its file belongs to the plan's table.
-
-    Raises:
-        VerificationError: it belongs to another table; the message names the file.
-    """
-    if row.table_uuid not in (None, plan.table_uuid):
-        raise VerificationError(
-            f"{plan.data.path_of(row.name)}: is a file of table {row.table_uuid}, and the index is that of "
-            f"{plan.table_uuid or 'a bare folder'}; move the file to its table, then run again"
-        )
-    return row
-
-
-def next_generation(folder: StoreFolder, known: int) -> int:
-    """Return a generation after the existing store's and after the last one recorded elsewhere.
-
-    Raises:
-        ConfigError: the store's sidecar cannot be read.
-    """
     try:
-        return max(standing_generation(folder) or 0, known) + 1
+        standing = standing_generation(folder) or 0
     except OSError as error:
         raise ConfigError(
             f"{folder.uri}: its sidecar cannot be read ({error.strerror or error}); see that it may be read"
         ) from error
+    empty = TrustedStore(shape, Sidecar(plan.table_uuid, standing, {}, {}, "", {}, given=plan.given))
+    return _write_next(folder, plan.listing, empty, keys, generation, read)
 
 
 def refresh_store(
@@ -328,27 +252,77 @@ def refresh_store(
         RunConflictError: another process wrote the store meanwhile.
         As `create_store`.
     """
-    _check_store(data, opened)
-    listing = list_folder(data)
-    objects = opened.sidecar.objects
+    if data.partitions is None and opened.store.table != table_identifier(data.path):
+        raise ConfigError(
+            f"{data.path}: the index is that of {opened.store.table}; name that folder, or {_CREATE} of this one"
+        )
+    _refuse_denied_indexes(opened)
+    return _write_next(folder, list_folder(data), opened, keys, generation, read)
+
+
+def _write_next(
+    folder: StoreFolder, listing: Listing, opened: TrustedStore, keys: StoreKeys, generation: int, read: RowReader
+) -> IndexResult:
+    """Write a store's next generation for listed files, unless there is a store and nothing has changed."""
+    data, sidecar, objects = listing.data, opened.sidecar, opened.sidecar.objects
     there = {data.object_of(file): file for file in listing.settled}
     carried = {name for name, file in there.items() if name in objects and objects[name].length == file.length}
     new = [file for name, file in there.items() if name not in carried]
-    if not new and carried == objects.keys() and keys.columns == keys_of_store(opened.store, keys.footer):
-        return IndexResult(folder.uri, opened.sidecar, 0, listing.too_young, {}, written=False)
-    partitions = [column.column for column, _ in opened.store.partitions if column.column not in opened.sidecar.given]
+    unchanged = not new and carried == objects.keys() and keys.columns == keys_of_store(opened.store, keys.footer)
+    if sidecar.files and unchanged:
+        return IndexResult(folder.uri, sidecar, 0, listing.too_young, {}, written=False)
+    partitions = [column.column for column, _ in opened.store.partitions if column.column not in sidecar.given]
     for file in new:
         check_folders(file.name, partitions)
-    sidecar = opened.sidecar
     identity = StoreIdentity(sidecar.table_uuid, max(generation, sidecar.generation) + 1)
+    number, unknown = 0, dict[str, dict[str, int]]()
     with open_writer(folder, opened.store, keys, identity) as writer:
         writer.carry(opened.parts(), {name: (name, facts) for name, facts in objects.items() if name in carried})
-        adding = AddedRows(writer, data, opened.store, sidecar.given)
         wanted = RowsWanted(data, [held.index for held in opened.store.indexes], sidecar.digest_key)
-        rows = read(wanted, new)
-        adding.add_all(new, (_check_row(data, row, opened, keys) for row in rows))
+        for file, found in read(wanted, new):
+            number += 1
+            _check_file(data, file, found, opened, keys)
+            writer.add(_make_row(data, file, found, opened), found.facts)
+            for index, why in found.unknown.items():
+                reasons = unknown.setdefault(f"{index.columns[0]} {index.kind}", {})
+                reasons[why] = reasons.get(why, 0) + 1
+        changed = changed_since(data, new)
+        writer.leave_out([data.object_of(file) for file in new if file.name in changed])
         written = writer.finish(digest_key=sidecar.digest_key, fixed_values=sidecar.given)
-    return IndexResult(folder.uri, written, adding.read, (*listing.too_young, *adding.changed), adding.unknown)
+    left_out = (*listing.too_young, *(data.path_of(name) for name in sorted(changed)))
+    return IndexResult(folder.uri, written, number, left_out, unknown)
+
+
+def _make_row(data: DataFolder, file: ListedFile, found: ReadFile, opened: TrustedStore) -> Row:
+    store = opened.store
+    texts = {**opened.sidecar.given, **folder_values(file.name)} if store.partitions else {}
+    partitions = tuple([partition_value(texts[column.column], column.type) for column, _ in store.partitions])
+    return Row(data.object_of(file), partitions, tuple([found.entries[held.index] for held in store.indexes]))
+
+
+def _check_file(data: DataFolder, file: ListedFile, found: ReadFile, opened: TrustedStore, keys: StoreKeys) -> None:
+    """Check a file's table, and that each column has the key of its index, which would else leak.
+
+    For a table of the metastore keys are not compared: its indexes are under the keys of its plan, while files that no
+    run has rewritten yet may be under earlier ones.
+
+    Raises:
+        ConfigError, VerificationError: a check failed; the message names the file.
+    """
+    path, table_uuid = data.path_of(file.name), table_uuid_of(found.summary.aad_prefix)
+    if table_uuid not in (None, opened.sidecar.table_uuid):
+        raise VerificationError(
+            f"{path}: is a file of table {table_uuid}, and the index is that of "
+            f"{opened.sidecar.table_uuid or 'a bare folder'}; move the file to its table, or {_CREATE}"
+        )
+    for column in {index.columns[0] for index in found.entries} if data.partitions is None else ():
+        own = keys.columns.get(column, keys.footer)
+        others = keys_of(column, found.summary) - {None, own}
+        if others:
+            raise ConfigError(
+                f"{path}: has column {column!r} under {', '.join(map(str, sorted(others, key=str)))}, and its index is "
+                f"under {own}; {_CREATE} under the new key"
+            )
 
 
 def keys_of_store(store: Store, footer_key: str) -> dict[str, str]:
@@ -357,16 +331,7 @@ def keys_of_store(store: Store, footer_key: str) -> dict[str, str]:
     return {column: key for column, key in found.items() if key is not None and key != footer_key}
 
 
-def _check_store(data: DataFolder, opened: TrustedStore) -> None:
-    """Refuse the store of another folder; a table's store is identified by the table's UUID, not by its folder."""
-    if data.partitions is None and opened.store.table != table_identifier(data.path):
-        raise ConfigError(
-            f"{data.path}: the index is that of {opened.store.table}; name that folder, or {_CREATE} of this one"
-        )
-    refuse_denied_indexes(opened)
-
-
-def refuse_denied_indexes(opened: TrustedStore) -> None:
+def _refuse_denied_indexes(opened: TrustedStore) -> None:
     """Refuse a store with an index that was not read, since its entries would be lost.
 
     Raises:
@@ -380,43 +345,10 @@ def refuse_denied_indexes(opened: TrustedStore) -> None:
             )
 
 
-def _check_row(data: DataFolder, row: FileRow, opened: TrustedStore, keys: StoreKeys) -> FileRow:
-    """Return a row, after checking its file's table and that each column has its index's key, which would else leak.
-
-    For a table of the metastore keys are not compared: its indexes are under the keys of its plan, while files that no
-    run has rewritten yet may be under earlier ones.
-
-    Raises:
-        ConfigError, VerificationError: a check failed; the message names the file.
-    """
-    if row.table_uuid not in (None, opened.sidecar.table_uuid):
-        raise VerificationError(
-            f"{data.path_of(row.name)}: is a file of table {row.table_uuid}, and the index is that of "
-            f"{opened.sidecar.table_uuid or 'a bare folder'}; {_CREATE}"
-        )
-    for column, found in row.keys.items():
-        others = {key for key in found if key is not None} - {keys.columns.get(column)}
-        if others and data.partitions is None:
-            there, own = ", ".join(sorted(others)), keys.columns.get(column, keys.footer)
-            raise ConfigError(
-                f"{data.path_of(row.name)}: has column {column!r} under {there}, and its index is under {own}; "
-                f"{_CREATE} under the new key"
-            )
-    return row
-
-
-@dataclass(frozen=True, slots=True)
-class NewObject:
-    """A file that contains the rows of an indexed one: its name in the store, and its facts."""
-
-    name: str
-    facts: ObjectFacts
-
-
 def carry_store(
     folder: StoreFolder,
     opened: TrustedStore,
-    renamed: Mapping[str, NewObject],
+    renamed: Mapping[str, tuple[str, ObjectFacts]],
     removed: Collection[str],
     keys: StoreKeys,
     *,
@@ -427,7 +359,7 @@ def carry_store(
     Args:
         folder: the store's folder.
         opened: the store, with all its indexes.
-        renamed: object -> the file that was proven to contain its rows.
+        renamed: object -> the name and facts of the file that was proven to contain its rows.
         removed: objects whose entries are dropped.
         keys: the keys to encrypt with; indexes of columns that it does not name are under the footer's key.
         generation: the last generation recorded elsewhere; the new store's is later.
@@ -439,11 +371,10 @@ def carry_store(
         KeyAccessDeniedError: the key of an index is denied, so its entries cannot be copied.
         As `open_writer`, and as reading a part.
     """
-    refuse_denied_indexes(opened)
+    _refuse_denied_indexes(opened)
     sidecar = opened.sidecar
     identity = StoreIdentity(sidecar.table_uuid, max(generation, sidecar.generation) + 1)
     with open_writer(folder, opened.store, keys, identity) as writer:
-        now = {name: renamed.get(name) or NewObject(name, facts) for name, facts in sidecar.objects.items()}
-        kept = {name: (new.name, new.facts) for name, new in now.items() if name not in removed}
-        writer.carry(opened.parts(), kept)
+        now = {name: (name, facts) for name, facts in sidecar.objects.items() if name not in removed}
+        writer.carry(opened.parts(), now | {name: new for name, new in renamed.items() if name in now})
         return writer.finish(digest_key=sidecar.digest_key, fixed_values=sidecar.given)

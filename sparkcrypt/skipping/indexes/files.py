@@ -14,10 +14,8 @@ from sparkcrypt.files.open_places import Settings, place
 from sparkcrypt.files.parquet import FileSummary, Footer, RetrieveKey, Source, read_footer, summarise
 from sparkcrypt.skipping.format.description import Index
 from sparkcrypt.skipping.format.naming import object_name
-from sparkcrypt.skipping.format.store import Entry
 from sparkcrypt.skipping.indexes.data_file import column_type
 from sparkcrypt.skipping.indexes.entries import ReadFile, read_file
-from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 
 SETTLED_SECONDS = 2.0
 """Minimum age of a file: a file that is rewritten within the clock's resolution keeps its modification time."""
@@ -90,8 +88,9 @@ class DataFolder:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files of a folder that are old enough to be indexed, and the paths of those that are not."""
+    """A listing of data files: those that are old enough to be indexed, and the paths of those that are not."""
 
+    data: DataFolder
     settled: tuple[ListedFile, ...]
     too_young: tuple[str, ...]
 
@@ -101,28 +100,14 @@ def list_folder(data: DataFolder) -> Listing:
     files, now = data.list_files(), time.time_ns()
     young = {file.name for file in files if now - file.modified_ns < SETTLED_SECONDS * 1e9}
     return Listing(
+        data,
         tuple(file for file in files if file.name not in young),
         tuple(data.path_of(file.name) for file in files if file.name in young),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FileRow:
-    """A store's row for a file: the name and facts of its object, index -> entry, and the keys of its columns.
-
-    ``unknown`` is index -> reason why its entry is unknown, ``keys`` is column -> master keys that encrypt it in the
-    file (None: plaintext), and ``table_uuid`` is the table's UUID in the file.
-    """
-
-    name: str
-    object: str
-    facts: ObjectFacts
-    entries: Mapping[Index, Entry | None]
-    unknown: Mapping[Index, str]
-    keys: Mapping[str, frozenset[str | None]]
-    table_uuid: str | None
-
-
+ReadRow: TypeAlias = "tuple[ListedFile, ReadFile]"
+"""A file, and what was read of it; ``check_file`` has accepted it."""
 Told: TypeAlias = "Callable[[int], None]"
 """Called with the number of files that were read, which never decreases."""
 
@@ -149,13 +134,13 @@ class RowsWanted:
 class RowReader(Protocol):
     """A reader of the rows of files: `read_rows`, or one that uses Spark's tasks."""
 
-    def __call__(self, wanted: RowsWanted, files: Sequence[ListedFile], progress: Told = ...) -> Iterator[FileRow]:
-        """Yield the row of each file."""
+    def __call__(self, wanted: RowsWanted, files: Sequence[ListedFile], progress: Told = ...) -> Iterator[ReadRow]:
+        """Yield each file with what was read of it."""
         ...
 
 
-def read_rows(wanted: RowsWanted, files: Sequence[ListedFile], progress: Told = tell_nobody) -> Iterator[FileRow]:
-    """Yield the row of each file; files that cannot be read because they changed since the listing are left out.
+def read_rows(wanted: RowsWanted, files: Sequence[ListedFile], progress: Told = tell_nobody) -> Iterator[ReadRow]:
+    """Yield each file with what is read of it; files that cannot be read since they changed meanwhile are left out.
 
     Args:
         wanted: what to read.
@@ -176,27 +161,9 @@ def read_rows(wanted: RowsWanted, files: Sequence[ListedFile], progress: Told = 
             if file.name in changed_since(data, (file,)):
                 continue
             raise
-        yield make_row(data, file, found)
+        data.check_file(data.path_of(file.name), found.summary)
+        yield file, found
         progress(number)
-
-
-def make_row(data: DataFolder, file: ListedFile, found: ReadFile) -> FileRow:
-    """Check a file that was read, and return its row.
-
-    Raises:
-        VerificationError: ``check_file`` refuses the file.
-    """
-    data.check_file(data.path_of(file.name), found.summary)
-    columns = {index.columns[0] for index in found.entries}
-    return FileRow(
-        file.name,
-        data.object_of(file),
-        found.facts,
-        found.entries,
-        found.unknown,
-        {column: keys_of(column, found.summary) for column in columns},
-        table_uuid_of(found.summary.aad_prefix),
-    )
 
 
 def changed_since(data: DataFolder, files: Sequence[ListedFile]) -> set[str]:

@@ -15,12 +15,11 @@ from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.indexes.entries import ReadFile
 from sparkcrypt.skipping.indexes.files import (
-    FileRow,
+    ReadRow,
     RowReader,
     RowsWanted,
     Told,
     changed_since,
-    make_row,
     read_rows,
     tell_nobody,
 )
@@ -61,7 +60,7 @@ def _read_rows(
     wanted: RowsWanted,
     files: Sequence[ListedFile],
     progress: Told = tell_nobody,
-) -> Iterator[FileRow]:
+) -> Iterator[ReadRow]:
     data, start, tasks = wanted.data, 0, FIRST_TASKS
     while start < len(files):
         some, read = files[start : start + FILES_A_TASK * tasks], _Answers({}, 0)
@@ -74,7 +73,8 @@ def _read_rows(
             if found is None:
                 yield from read_rows(wanted, (file,))
             elif isinstance(found, ReadFile):
-                yield make_row(data, file, found)
+                data.check_file(data.path_of(file.name), found.summary)
+                yield file, found
             elif not (isinstance(found, FormatError) and file.name in changed_since(data, (file,))):
                 raise found
             progress(number)

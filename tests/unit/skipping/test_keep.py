@@ -20,7 +20,6 @@ from sparkcrypt.skipping.format.naming import object_name
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.indexes import files
 from sparkcrypt.skipping.indexes.build import (
-    NewObject,
     Wanted,
     carry_store,
     keys_of_store,
@@ -418,9 +417,9 @@ def test_a_drop_that_is_killed_can_be_ended(table: Table, monkeypatch: pytest.Mo
         assert not (table.root / "store").exists()
 
 
-def new_object(table: Table, name: str, at: int) -> NewObject:
+def new_object(table: Table, name: str, at: int) -> tuple[str, ObjectFacts]:
     """Return a file of the table as a store would call it, with made-up facts."""
-    return NewObject(object_name(str(table.root / "data" / name), at * 1000), ObjectFacts(99, "ab", None))
+    return object_name(str(table.root / "data" / name), at * 1000), ObjectFacts(99, "ab", None)
 
 
 def test_carrying_over_renames_objects_and_drops_those_that_are_gone(table: Table) -> None:
@@ -432,7 +431,7 @@ def test_carrying_over_renames_objects_and_drops_those_that_are_gone(table: Tabl
     own = table.with_keys(keys_of_store(opened.store, "footer"))
     written = carry_store(table.folder, opened, {first: made}, {second}, own, generation=7)
     assert written.generation == 8
-    assert written.objects == {made.name: made.facts, third: opened.sidecar.objects[third]}
+    assert written.objects == {made[0]: made[1], third: opened.sidecar.objects[third]}
     assert written.digest_key == opened.sidecar.digest_key
     assert table.known() == {"x.parquet": Bounds(0, 5), "c.parquet": Bounds(20, 25)}
     assert table.read == []
@@ -469,3 +468,12 @@ def test_an_index_whose_key_is_denied_is_not_carried_over(table: Table) -> None:
 def test_kinds_of_a_column_are_united_however_it_is_spelled() -> None:
     """A column is found in any case, so that another spelling adds kinds and takes none away."""
     assert read_kinds(["id", "ssn:values", "ID:bloom"]) == {"id": ("minmax", "bloomfilter"), "ssn": ("valuelist",)}
+
+
+def test_a_column_may_have_a_key_of_its_own_under_the_footers_master_key(sealed: Table) -> None:
+    """Its index is under that master key, too, so that a refresh takes its new files."""
+    for number, name in enumerate(("day=1/a.parquet", "day=2/b.parquet", "day=2/c.parquet")):
+        sealed.write(name, number, uuid=UUID, key="footer")
+    sealed.create("ssn")
+    sealed.write("day=3/d.parquet", 7, uuid=UUID, key="footer")
+    assert sealed.refresh(UUID).read == 1
