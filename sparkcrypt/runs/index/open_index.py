@@ -28,7 +28,7 @@ from sparkcrypt.paths import comparable_path, is_within
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.skipping.indexes.files import DataFolder, ReadRow, RowReader, RowsWanted, Told, read_rows, tell_nobody
-from sparkcrypt.skipping.indexes.indexed import FolderSource, Indexed, IndexStore
+from sparkcrypt.skipping.indexes.indexed import Indexed, IndexStore, folder_source
 from sparkcrypt.skipping.trusted.folder import NO_LOCATION, open_folder
 
 VERSION = 1
@@ -69,7 +69,7 @@ def open_folder_index(
     if to is not None:
         find(None)  # refuses its folder before a file is read
     data = DataFolder(path, retrieve, check_file)
-    return Indexed(FolderSource(policy, data, report_reading(read_rows, path, progress)), find)
+    return Indexed(folder_source(policy, data, report_reading(read_rows, path, progress)), find)
 
 
 def find_store(policy: Policy, table_uuid: str | None, state_store: StateStore) -> IndexStore | None:

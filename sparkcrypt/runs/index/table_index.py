@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,9 @@ from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.shared_folders import locations_of_tables
 from sparkcrypt.skipping.format.merge import Store
 from sparkcrypt.skipping.indexes.build import IndexResult, Plan, Wanted, read_kinds
-from sparkcrypt.skipping.indexes.files import Column, DataFolder, RowReader, list_folder
+from sparkcrypt.skipping.indexes.files import Column, DataFolder, list_folder
 from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES
-from sparkcrypt.skipping.indexes.indexed import Indexed, find_table_at, list_locations
+from sparkcrypt.skipping.indexes.indexed import Indexed, Source, find_table_at, list_locations
 from sparkcrypt.skipping.indexes.partitions import TYPES, partition_columns
 from sparkcrypt.skipping.trusted.folder import NO_LOCATION
 from sparkcrypt.spark.setup.session import configure
@@ -39,50 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CHAR, _COLLATIONS = "__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS"
-
-
-@dataclass(frozen=True, slots=True)
-class TableSource:
-    """The data files of a table of the catalog.
-
-    Attributes:
-        table: the table.
-        columns: the plan of its columns.
-        data: its files.
-        read: reads their rows.
-        find_user: returns which table uses a folder, by the policy or the metastore, or None.
-    """
-
-    table: Table
-    columns: EncryptionPlan
-    data: DataFolder
-    read: RowReader
-    find_user: Callable[[str], str | None]
-
-    @property
-    def name(self) -> str:
-        """The name of the table."""
-        return self.table.full_name
-
-    def find_uuid(self) -> str | None:
-        """Return the UUID of the table."""
-        return self.table.uuid
-
-    def plan(self, wanted: Wanted) -> Plan:
-        """Return the plan of a store, with types from the catalog and keys from the plan.
-
-        Raises:
-            ConfigError: a column cannot be indexed; the message names it and the reason.
-        """
-        columns = choose_columns(self.table, self.columns, wanted.kinds)
-        listing = list_folder(self.data)
-        names = [file.name for file in listing.settled]
-        partitions = partition_columns(names, partition_types(self.table) if names else {}, {})
-        return Plan(listing, self.table.uuid, columns, wanted.make_indexes(columns), partitions, {})
-
-    def choose_keys(self, store: Store, current: Mapping[str, str]) -> Mapping[str, str]:
-        """As `planned_keys`, by the table's plan."""
-        return planned_keys(self.columns, store, current)
 
 
 def planned_keys(plan: EncryptionPlan, store: Store, current: Mapping[str, str]) -> dict[str, str]:
@@ -138,8 +93,16 @@ def open_table_index(spark: SparkSession, name: str, policy: Policy, progress: P
                 f"{store.folder.uri}: is inside or above {folder}, where {table.full_name} has files; give indexes "
                 "another place in the policy"
             )
-    read = report_reading(rows_in_tasks(spark, policy.key_service), table.full_name, progress)
-    return Indexed(TableSource(table, plan, data, read, partial(_find_user, spark, policy)), lambda _: store)
+    source = Source(
+        table.full_name,
+        data,
+        report_reading(rows_in_tasks(spark, policy.key_service), table.full_name, progress),
+        lambda: table.uuid,
+        partial(_plan_store, table, plan, data),
+        partial(planned_keys, plan),
+        partial(_find_user, spark, policy),
+    )
+    return Indexed(source, lambda _: store)
 
 
 def index_table(
@@ -201,7 +164,7 @@ def drop_index(spark: SparkSession, policy: Policy, uuid: str) -> tuple[str, tup
 def _find_user(spark: SparkSession, policy: Policy, folder: str) -> str | None:
     """Return which table uses a folder, by the policy or the metastore, or None."""
     by_metastore = ((name, place, "by the metastore") for name, place, _ in locations_of_tables(spark))
-    return find_table_at(folder, (*list_locations(policy), *by_metastore))
+    return find_table_at((*list_locations(policy), *by_metastore), folder)
 
 
 def find_files(spark: SparkSession, table: Table, policy: Policy) -> DataFolder:
@@ -232,6 +195,19 @@ def find_files(spark: SparkSession, table: Table, policy: Policy) -> DataFolder:
         folders,
         len(table.partition_columns),
     )
+
+
+def _plan_store(table: Table, plan: EncryptionPlan, data: DataFolder, wanted: Wanted) -> Plan:
+    """Return the plan of a store, with types from the catalog and keys from the table's plan.
+
+    Raises:
+        ConfigError: a column cannot be indexed; the message names it and the reason.
+    """
+    columns = choose_columns(table, plan, wanted.kinds)
+    listing = list_folder(data)
+    names = [file.name for file in listing.settled]
+    partitions = partition_columns(names, partition_types(table) if names else {}, {})
+    return Plan(listing, table.uuid, columns, wanted.make_indexes(columns), partitions, {})
 
 
 def choose_columns(table: Table, plan: EncryptionPlan, wanted: Iterable[str]) -> dict[str, Column]:

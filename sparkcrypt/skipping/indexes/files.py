@@ -234,9 +234,9 @@ def look_at_columns(
     }
 
 
-def find_uuid(data: DataFolder, files: Sequence[ListedFile]) -> str | None:
+def find_uuid(data: DataFolder) -> str | None:
     """Return the table UUID of the first file that has one; None if no file has one."""
-    for file in files:
+    for file in list_folder(data).settled:
         uuid = table_uuid_of(data.footer(file.name)[1].aad_prefix)
         if uuid is not None:
             return uuid

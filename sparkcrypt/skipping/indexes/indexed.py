@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError
@@ -28,7 +28,7 @@ from sparkcrypt.skipping.indexes.build import (
     refresh_store,
 )
 from sparkcrypt.skipping.indexes.compare import Comparison, Freshness, compare_files, compare_listing
-from sparkcrypt.skipping.indexes.files import DataFolder, RowReader, find_uuid, list_folder
+from sparkcrypt.skipping.indexes.files import DataFolder, RowReader, find_uuid
 from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import Sidecar
@@ -37,78 +37,47 @@ from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_manif
 from sparkcrypt.skipping.trusted.write import standing_generation
 
 
-class Source(Protocol):
-    """Data files that can be indexed."""
-
-    @property
-    def name(self) -> str:
-        """The name of the table, or the folder, for messages."""
-        ...
-
-    @property
-    def data(self) -> DataFolder:
-        """The files."""
-        ...
-
-    @property
-    def read(self) -> RowReader:
-        """The reader of their rows."""
-        ...
-
-    def find_uuid(self) -> str | None:
-        """Return the UUID of their table; None if there is none."""
-        ...
-
-    def plan(self, wanted: Wanted) -> Plan:
-        """Return a checked plan of their store, before anything is written."""
-        ...
-
-    def choose_keys(self, store: Store, current: Mapping[str, str]) -> Mapping[str, str]:
-        """Return column -> the master key for its indexes in an existing store, where ``current`` are its present ones.
-
-        Columns whose indexes are under the footer's key are left out.
-        """
-        ...
-
-    def find_user(self, folder: str) -> str | None:
-        """Return which table uses a folder, or None."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class FolderSource:
-    """The data files of a folder: what they are, and under which keys, is read from the files themselves.
+class Source:
+    """Data files that can be indexed, of a folder or of a table.
 
     Attributes:
+        name: the folder, or the name of the table, for messages.
+        data: the files.
+        read: reads their rows.
+        find_uuid: returns the UUID of their table; None if there is none.
+        plan: returns a checked plan of their store, before anything is written.
+        choose_keys: given an existing store and column -> the present master key of its indexes, returns the same for
+            its next generation; columns that are left out are under the footer's key.
+        find_user: returns which table uses a folder, or None.
+    """
+
+    name: str
+    data: DataFolder
+    read: RowReader
+    find_uuid: Callable[[], str | None]
+    plan: Callable[[Wanted], Plan]
+    choose_keys: Callable[[Store, Mapping[str, str]], Mapping[str, str]]
+    find_user: Callable[[str], str | None]
+
+
+def folder_source(policy: Policy, data: DataFolder, read: RowReader) -> Source:
+    """Return the files of a folder as a source: types, keys and UUID are those in the files.
+
+    Args:
         policy: has the locations of tables.
         data: the files.
         read: reads their rows.
     """
-
-    policy: Policy
-    data: DataFolder
-    read: RowReader
-
-    @property
-    def name(self) -> str:
-        """The folder."""
-        return self.data.path
-
-    def find_uuid(self) -> str | None:
-        """Return the table UUID in the files; None for a bare folder."""
-        return find_uuid(self.data, list_folder(self.data).settled)
-
-    def plan(self, wanted: Wanted) -> Plan:
-        """As `plan_store`."""
-        return plan_store(self.data, wanted)
-
-    def choose_keys(self, store: Store, current: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the present keys, which those of new files must be."""
-        return current
-
-    def find_user(self, folder: str) -> str | None:
-        """Return which table of the policy uses a folder, or None."""
-        return find_table_at(folder, list_locations(self.policy))
+    return Source(
+        data.path,
+        data,
+        read,
+        partial(find_uuid, data),
+        partial(plan_store, data),
+        lambda _, current: current,
+        partial(find_table_at, list_locations(policy)),
+    )
 
 
 def list_locations(policy: Policy) -> Iterable[tuple[str, str, str]]:
@@ -116,12 +85,12 @@ def list_locations(policy: Policy) -> Iterable[tuple[str, str, str]]:
     return [(rule.name, rule.location, "by the policy") for rule in policy.tables if rule.location]
 
 
-def find_table_at(folder: str, tables: Iterable[tuple[str, str, str]]) -> str | None:
+def find_table_at(tables: Iterable[tuple[str, str, str]], folder: str) -> str | None:
     """Return which of these tables is at, in or above a folder; schemes of URIs are ignored.
 
     Args:
-        folder: the folder.
         tables: the name and location of each table, and the source of that.
+        folder: the folder.
     """
     here = split_path(folder)[2]
     for name, place, source in tables:
