@@ -22,9 +22,8 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.decode_chunk import part_budget
 from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.format.merge import Store, merge_parts
+from sparkcrypt.skipping.format.merge import Row, Store, merge_parts
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VERSION
-from sparkcrypt.skipping.format.rows import Row
 from sparkcrypt.skipping.format.store import Bounds, Entry, IndexEntries
 from sparkcrypt.skipping.indexes.entries import make_index
 from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES

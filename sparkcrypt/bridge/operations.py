@@ -218,7 +218,7 @@ class Operations:
         return skip_files(request, service, stores, lifetime_seconds=_lifetime_of(request))
 
     def _judge_part(self, request: Request) -> Answer:
-        from sparkcrypt.skipping.query.judge_part import judge_part
+        from sparkcrypt.skipping.query.skip_files import judge_part
 
         return judge_part(request, self._open(_key_service_of(request)), lifetime_seconds=_lifetime_of(request))
 

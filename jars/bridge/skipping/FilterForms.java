@@ -33,7 +33,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DecimalType;
 
 /**
- * Filters of a scan in the form that the helper evaluates (sparkcrypt/skipping/query/predicate_json.py).
+ * Filters of a scan in the form that the helper evaluates (sparkcrypt/skipping/query/predicate.py).
  *
  * <p>A comparison counts if one side is a column itself, by the id that its relation gave it, and the other a literal of exactly
  * the same type. Everything else is "unknown": casts, functions (CHAR is padded by one), metadata and partition columns, and text

@@ -19,7 +19,7 @@ import org.slf4j.Logger;
 
 /**
  * Evaluation of a query's files by the parts of a store that is too large to be kept open
- * (sparkcrypt/skipping/query/judge_part.py).
+ * (sparkcrypt/skipping/query/skip_files.py).
  *
  * <p>The driver's helper evaluates a few parts, one after another. Many are evaluated in tasks, one part each, by the executors'
  * helpers; a part that no executor can read, for example on a disk of the driver, then goes to the driver's helper.

@@ -21,9 +21,8 @@ from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.skipping.format.description import Index, PartitionColumn
-from sparkcrypt.skipping.format.merge import Store
+from sparkcrypt.skipping.format.merge import Row, Store
 from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES, VERSION, table_identifier
-from sparkcrypt.skipping.format.rows import Row
 from sparkcrypt.skipping.format.store import IndexEntries
 from sparkcrypt.skipping.indexes.entries import ReadFile, make_index
 from sparkcrypt.skipping.indexes.files import (

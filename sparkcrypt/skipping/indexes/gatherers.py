@@ -12,8 +12,8 @@ from sparkcrypt.errors import FormatError, show
 from sparkcrypt.skipping.format.bloom import BloomFilter, count_fitting, hash_value
 from sparkcrypt.skipping.format.convert_values import Value
 from sparkcrypt.skipping.format.description import Index
+from sparkcrypt.skipping.format.merge import size_of
 from sparkcrypt.skipping.format.naming import FALSE_POSITIVES, MOST_VALUES
-from sparkcrypt.skipping.format.rows import size_of
 from sparkcrypt.skipping.format.store import Entry
 
 LIST_VALUES, MAX_LIST_VALUES = 1000, 100_000

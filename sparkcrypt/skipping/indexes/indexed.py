@@ -29,12 +29,11 @@ from sparkcrypt.skipping.indexes.build import (
 )
 from sparkcrypt.skipping.indexes.compare import Comparison, Freshness, compare_files, compare_listing
 from sparkcrypt.skipping.indexes.files import DataFolder, RowReader, find_uuid
-from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import Sidecar
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_manifest, open_parts
-from sparkcrypt.skipping.trusted.write import standing_generation
+from sparkcrypt.skipping.trusted.write import drop_store, standing_generation
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.skipping.format.bloom import BloomFilter
-from sparkcrypt.skipping.format.convert_values import FLOATS, INTEGERS, TIMESTAMPS, Value, decimal_scale
+from sparkcrypt.skipping.format.convert_values import FLOATS, INTEGERS, Value
 from sparkcrypt.skipping.format.store import UNKNOWN, Bounds
-from sparkcrypt.skipping.query.predicate import Compare, In, IsNull, StartsWith
+from sparkcrypt.skipping.query.predicate import Compare, In, IsNull, StartsWith, is_of
 
 
 class Answer(NamedTuple):
@@ -227,18 +226,3 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 def order(value: Value) -> tuple[bool, Any]:
     """Return a sort key that orders values of a type as Spark does: NaN equals NaN and is greater than any number."""
     return (True, 0) if value != value else (False, value)
-
-
-def is_of(value: Value, kind: str) -> bool:
-    """Tell whether a literal is a value of a type, so that comparing it with the column's values is exact."""
-    if kind == "boolean":
-        return isinstance(value, bool)
-    if isinstance(value, bool):
-        return False
-    if kind in INTEGERS or kind == "date" or kind in TIMESTAMPS:
-        return isinstance(value, int)
-    if kind in FLOATS:
-        return isinstance(value, float)  # Spark casts an integer to double, which may change its value
-    if decimal_scale(kind) is not None:
-        return isinstance(value, int) or (isinstance(value, Decimal) and value.is_finite())
-    return isinstance(value, str if kind == "string" else bytes)

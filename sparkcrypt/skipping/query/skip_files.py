@@ -2,30 +2,39 @@
 
 A file is kept unless its exclusion is certain.  A query that reads a column whose key is denied gets all files, so that
 it fails with the same refusal as without a store.
+
+A store that is too large to be kept open is judged by its parts: each task of a query requests that for another part,
+whose identity it has from the driver's helper.
 """
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from sparkcrypt.decide.context import TableContext
+from sparkcrypt.decide.context import TableContext, table_context
 from sparkcrypt.decide.masked_leaves import plan_leaves, wrapped_keks
-from sparkcrypt.decide.request import require_text, require_texts
+from sparkcrypt.decide.request import require_properties, require_text, require_texts
 from sparkcrypt.errors import BridgeError, PlanError
+from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.keys.access_decisions import KeyDecisions
+from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.ids import decode_key_id
+from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.opened import OpenedKeyService, access_token
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan
-from sparkcrypt.skipping.query.judge_part import pack_part
-from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, PartedStore, Reader
-from sparkcrypt.skipping.query.predicate import Predicate
-from sparkcrypt.skipping.query.predicate_json import read_predicate
-from sparkcrypt.skipping.query.skipper import Listed
-from sparkcrypt.skipping.query.store_request import column_types, find_place, retrieve_key
+from sparkcrypt.skipping.format.decode_chunk import part_budget
+from sparkcrypt.skipping.format.merge import merge_parts
+from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, PartedStore, Reader, name_unused
+from sparkcrypt.skipping.query.predicate import Predicate, read_predicate
+from sparkcrypt.skipping.query.skipper import Listed, Skipper
+from sparkcrypt.skipping.trusted.folder import NO_LOCATION, StoreFolder, open_folder
+from sparkcrypt.skipping.trusted.trust import Expected, PartIdentity, open_part
 
 _PLAINTEXT = "plaintext"
 
@@ -42,7 +51,7 @@ def skip_files(
     Args:
         request: ``policy``, ``path`` (of the table), ``properties``, ``schema`` (Spark schema JSON without partition
             columns), ``types`` (column -> Spark type, for the columns of the predicate), ``read`` (columns that the
-            query reads), ``predicate`` (`predicate_json`), ``folders`` (paths), ``files`` (for each: number of its
+            query reads), ``predicate`` (`read_predicate`), ``folders`` (paths), ``files`` (for each: number of its
             folder, name, modification time in milliseconds and length), ``key_metadata`` (of some columns of some
             files, base64).
         service: the policy's key service.
@@ -152,3 +161,106 @@ def _listed_files(request: Mapping[str, Any]) -> list[Listed]:
         raise BridgeError(
             "the request's 'files' are not as expected; the jar and this helper do not belong together"
         ) from error
+
+
+def judge_part(
+    request: Mapping[str, Any], service: OpenedKeyService, *, lifetime_seconds: float | None = None
+) -> dict[str, Any]:
+    """Decide which objects of one part of a store a query need not open.
+
+    Args:
+        request: as for `skip_files` without ``folders`` and ``files``, and with ``part`` from `pack_part`.
+        service: the policy's key service.
+        lifetime_seconds: maximum age of opened keys that this session accepts.
+
+    Returns:
+        ``rows``: index -> the base64 of a bitmap; its bit *n*, counted from the lowest of the first byte, is set if by
+        this index no row of the object in row *n* can match; ``unused``: index -> reason why it is not used.
+
+    Raises:
+        SparkcryptError: the part is not the one in the store's sidecar, or cannot be read.
+    """
+    place, part, types = find_place(request), _unpack_part(request.get("part")), column_types(request)
+    if place.folder is None:
+        raise BridgeError(f"a part of a store is asked for, and {place.why}")
+    expected = place.expect(plan_leaves(place.context, require_text(request, "schema")))
+    if part.table_uuid != expected.table_uuid:
+        raise BridgeError("a part of another table's store is asked for; ask for those of the table that is read")
+    retrieve = partial(retrieve_key, service.opener, lifetime_seconds)
+    store = merge_parts([open_part(place.folder, part, retrieve, expected, part_budget())])
+    if store is None:  # unreachable: a footer whose key is denied was refused above
+        raise BridgeError(f"{part.name}: was read without keys")
+    predicate, bitmaps = read_predicate(request.get("predicate"), types), dict[str, bytearray]()
+    for row, names in enumerate(Skipper(store, {}, types).name_rows(predicate)):
+        if names is not None:
+            bitmap = bitmaps.setdefault(" and ".join(names), bytearray((len(store.objects) + 7) // 8))
+            bitmap[row >> 3] |= 1 << (row & 7)
+    rows = {index: base64.b64encode(bitmap).decode() for index, bitmap in bitmaps.items()}
+    return {"rows": rows, "unused": name_unused(store)}
+
+
+def pack_part(part: PartIdentity) -> dict[str, Any]:
+    """Return a part's identity as JSON values, for `judge_part`."""
+    return asdict(part)
+
+
+def _unpack_part(packed: Any) -> PartIdentity:
+    try:
+        part = PartIdentity(**packed)
+        texts = (part.name, part.unique, part.objects, part.table_uuid)
+        if not all(isinstance(text, str) for text in texts) or {type(part.length), type(part.generation)} != {int}:
+            raise TypeError
+    except TypeError as error:
+        raise BridgeError(
+            "the request's 'part' is not as expected; the jar and this helper do not belong together"
+        ) from error
+    return part
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The location of a table's store by the policy; if there is none, ``folder`` is None and ``why`` the reason."""
+
+    context: TableContext
+    folder: StoreFolder | None
+    why: str | None = None
+
+    def expect(self, plan: Sequence[ColumnPlan]) -> Expected:
+        """Return the expected identity and keys of the store.
+
+        A key template yields another key for each partition, so its text is no key, and such an index is not used.
+        """
+        keys = {
+            column.leaf.logical[0]: column.key.text for column in plan if column.key and len(column.leaf.logical) == 1
+        }
+        return Expected.of(self.context.policy, self.context.uuid, keys)
+
+
+def find_place(request: Mapping[str, Any]) -> Place:
+    """Return the location of the store for a request's ``policy``, ``path`` and ``properties``."""
+    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+    location = context.policy.index_location
+    if location is None:
+        return Place(context, None, NO_LOCATION)
+    if context.uuid is None:
+        return Place(
+            context, None, "the table has no UUID, by which its index would be found; tag it, or run `encrypt_table`"
+        )
+    return Place(context, open_folder(f"{location.rstrip('/')}/{context.uuid}", {}))
+
+
+def column_types(request: Mapping[str, Any]) -> dict[str, str]:
+    """Return column -> Spark type of a request's ``types``.
+
+    Raises:
+        BridgeError: it is no object of strings.
+    """
+    types = request.get("types")
+    if not isinstance(types, dict) or not all(isinstance(kind, str) for kind in types.values()):
+        raise BridgeError("the request's 'types' are not as expected; the jar and this helper do not belong together")
+    return types
+
+
+def retrieve_key(opener: DataKeyOpener, lifetime_seconds: float | None, request: KeyRequest) -> bytes:
+    """Return a data key of a store, opened with a KEK that is not older than the session accepts."""
+    return opener.open(parse_key_material(request.key_metadata or b""), lifetime_seconds=lifetime_seconds)

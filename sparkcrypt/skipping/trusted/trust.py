@@ -26,9 +26,8 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.skipping.format.decode_chunk import Budget, part_budget
 from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.format.merge import Store, merge_parts
+from sparkcrypt.skipping.format.merge import Store, merge_parts, with_rows
 from sparkcrypt.skipping.format.naming import field_name
-from sparkcrypt.skipping.format.rows import with_rows
 from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import MAX_BYTES, SIDECAR, Sidecar, open_sidecar

@@ -1,4 +1,4 @@
-"""Writes encrypted stores of version 4: every index is under its column's key, everything else under the footer's.
+"""Writes and deletes stores of version 4: every index is under its column's key, everything else under the footer's.
 
 New files are written beside the old ones, then the sidecar is replaced, then the old files are deleted: if the writer
 is killed, either the old or the new store is complete.  Upstream's readers ignore the sidecar, and see both meanwhile.
@@ -7,17 +7,16 @@ is killed, either the old or the new store is complete.  Upstream's readers igno
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from functools import partial
 from typing import NamedTuple
 
-from sparkcrypt.errors import ConfigError, FormatError, RunConflictError
+from sparkcrypt.errors import ConfigError, FormatError, RunConflictError, VerificationError
 from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
 from sparkcrypt.skipping.format.decode_chunk import PART_BYTES, PART_VALUES, part_budget
-from sparkcrypt.skipping.format.merge import Store, merge_parts
-from sparkcrypt.skipping.format.rows import Row, RowSize, is_known, measure_row, rows_of, with_rows
+from sparkcrypt.skipping.format.merge import Row, RowSize, Store, is_known, measure_row, merge_parts, rows_of, with_rows
 from sparkcrypt.skipping.format.store import StoreFile, read_part
 from sparkcrypt.skipping.format.table import schema_json, table_bytes
 from sparkcrypt.skipping.trusted.folder import StoreFolder
@@ -291,3 +290,48 @@ def _is_own(folder: StoreFolder, name: str, table_uuid: str | None) -> bool:
 def _facts(folder: StoreFolder, name: str) -> tuple[int, str]:
     footer = read_footer(folder.target(name))
     return footer.size, (footer.aad_file_unique or b"").hex()
+
+
+def drop_store(
+    folder: StoreFolder,
+    table_uuid: str | None,
+    user_of: Callable[[str], str | None],
+    note: Callable[[int], None],
+) -> tuple[str, ...]:
+    """Delete a store's files, the sidecar first, so that the rest is not used if this process is killed.
+
+    Args:
+        folder: the store's folder.
+        table_uuid: the table's UUID; None for a bare folder.
+        user_of: returns a text about the user of a folder, None if it is unused; called before anything is deleted,
+            while other writers are locked out.
+        note: called with the store's generation before anything is deleted, so that a restored copy is not used.
+
+    Returns:
+        The names of the deleted files.
+
+    Raises:
+        ConfigError: there is no store, or the folder has files that do not belong to this table's store; nothing is
+            deleted.  Or a file cannot be deleted.
+        VerificationError: the folder is in use; nothing is deleted.
+        RunConflictError: another process writes the store.
+    """
+    try:
+        if all(name.startswith((".", "_")) and name != SIDECAR for name in folder.names()):
+            raise ConfigError(f"{folder.uri}: holds no store that sparkcrypt wrote; name the folder of one")
+        with folder.lock():
+            names = (SIDECAR, *own_files(folder, table_uuid))
+            user = user_of(folder.uri)
+            if user is not None:
+                raise VerificationError(
+                    f"{folder.uri}: {user}, so its files stay; point that elsewhere, then drop the store again"
+                )
+            note(standing_generation(folder) or 0)
+            for name in names:
+                folder.delete(name)
+        folder.delete_folder()
+    except OSError as error:
+        raise ConfigError(
+            f"{folder.uri}: cannot be deleted ({error.strerror or error}); see that this user may write to it"
+        ) from error
+    return names

@@ -25,13 +25,13 @@ from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store, 
 from sparkcrypt.skipping.indexes.compare import compare_files
 from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.trusted import hdfs_folder
-from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.folder import open_folder
 from sparkcrypt.skipping.trusted.hdfs_folder import STALE_SECONDS
 from sparkcrypt.skipping.trusted.local_folder import LOCK
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.skipping.trusted.store_keys import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore
+from sparkcrypt.skipping.trusted.write import drop_store
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.whole_stores import open_store
 

@@ -31,9 +31,9 @@ from sparkcrypt.skipping.indexes.compare import Comparison
 from sparkcrypt.skipping.indexes.entries import read_file
 from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.trusted import write
-from sparkcrypt.skipping.trusted.drop import drop_store
 from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR, ObjectFacts
+from sparkcrypt.skipping.trusted.write import drop_store
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.tables import UUID, Table
 

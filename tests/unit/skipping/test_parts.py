@@ -17,12 +17,11 @@ from sparkcrypt.files.parquet import DataKey
 from sparkcrypt.keys.opened import OpenedKeyService
 from sparkcrypt.policy import Policy
 from sparkcrypt.skipping.format.decode_chunk import Budget
-from sparkcrypt.skipping.format.rows import rows_of
+from sparkcrypt.skipping.format.merge import rows_of
 from sparkcrypt.skipping.format.store import NO_KEY, Bounds
 from sparkcrypt.skipping.indexes.build import refresh_store
-from sparkcrypt.skipping.query.judge_part import judge_part
 from sparkcrypt.skipping.query.opened_stores import OpenedStores
-from sparkcrypt.skipping.query.skip_files import skip_files
+from sparkcrypt.skipping.query.skip_files import judge_part, skip_files
 from sparkcrypt.skipping.trusted import trust, write
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR, PartSize, Sidecar, open_sidecar, seal_sidecar
@@ -206,7 +205,7 @@ def test_part_is_known_by_all_that_the_sidecar_says(table: Table) -> None:
 
 def test_part_that_holds_more_than_a_part_is_refused(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its sidecar says, no more is read of a part than a writer puts into one."""
-    monkeypatch.setattr("sparkcrypt.skipping.query.judge_part.part_budget", lambda: Budget(values=5))
+    monkeypatch.setattr("sparkcrypt.skipping.query.skip_files.part_budget", lambda: Budget(values=5))
     with pytest.raises(FormatError, match="more than is read at once"):
         judge(table, request_of(table, ["=", "id", 15]))
 

@@ -10,8 +10,18 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import BridgeError
-from sparkcrypt.skipping.query.predicate import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith, Unsupported
-from sparkcrypt.skipping.query.predicate_json import read_predicate
+from sparkcrypt.skipping.query.predicate import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    Unsupported,
+    read_predicate,
+)
 
 TYPES = {
     "i": "integer",

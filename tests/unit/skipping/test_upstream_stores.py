@@ -27,7 +27,7 @@ from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
 from sparkcrypt.skipping.format.store import NO_KEY, Bounds, StoreFile, StorePart, read_part
 from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store
 from sparkcrypt.skipping.indexes.files import DataFolder
-from sparkcrypt.skipping.query.predicate_json import read_predicate
+from sparkcrypt.skipping.query.predicate import read_predicate
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 from sparkcrypt.skipping.trusted.local_folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
