@@ -252,9 +252,9 @@ def drop(options: IndexOptions, uuid: str | None) -> None:
             from sparkcrypt.runs.index.table_index import drop_index
 
             uri, deleted = drop_index(spark, loaded, uuid)
-    named = {"table": options.table, "path": options.path, "uuid": uuid}
-    names = {key: value for key, value in named.items() if value is not None}
-    document = {**names, "store": uri, "deleted": list(deleted)}
+    names = {"table": options.table, "path": options.path, "uuid": uuid}
+    named = {key: value for key, value in names.items() if value is not None}
+    document = {**named, "store": uri, "deleted": list(deleted)}
     show(document, f"{uri}: dropped, {count_of(len(deleted), 'file')}", as_json=options.as_json)
 
 
