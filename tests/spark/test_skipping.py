@@ -322,7 +322,7 @@ def test_table_without_a_store_is_read_whole(stored: Lake) -> None:
     assert "no UUID" in str(check(stored, "SELECT * FROM u WHERE id = 1").why)
     set_tags(stored.spark, "u", {"email": ["pii"]}, None)
     found = check(stored, "SELECT * FROM u WHERE id = 1")
-    assert "there is no store" in str(found.why)
+    assert "there is no index" in str(found.why)
     assert "sparkcrypt index create" in str(found.why)
 
 
