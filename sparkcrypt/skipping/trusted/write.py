@@ -318,13 +318,13 @@ def drop_store(
     """
     try:
         if all(name.startswith((".", "_")) and name != SIDECAR for name in folder.names()):
-            raise ConfigError(f"{folder.uri}: holds no store that sparkcrypt wrote; name the folder of one")
+            raise ConfigError(f"{folder.uri}: holds no index that sparkcrypt wrote; name the folder of one")
         with folder.lock():
             names = (SIDECAR, *own_files(folder, table_uuid))
             user = user_of(folder.uri)
             if user is not None:
                 raise VerificationError(
-                    f"{folder.uri}: {user}, so its files stay; point that elsewhere, then drop the store again"
+                    f"{folder.uri}: {user}, so its files stay; point that elsewhere, then drop the index again"
                 )
             note(standing_generation(folder) or 0)
             for name in names:

@@ -382,7 +382,7 @@ def test_a_store_is_dropped_whole(table: Table) -> None:
     deleted = drop_store(table.folder, None, lambda _: None, noted.append)
     assert (deleted[0], len(deleted), noted) == (SIDECAR, 2, [1])
     assert not (table.root / "store").exists()
-    with pytest.raises(ConfigError, match="holds no store"):
+    with pytest.raises(ConfigError, match="holds no index"):
         drop_store(table.folder, None, lambda _: None, noted.append)
 
 
