@@ -240,7 +240,7 @@ def test_store_that_cannot_be_written_fails_no_run(lake: Lake, damage: str) -> N
     assert done.index is not None
     assert done.index["state"] == "stale"
     assert why in done.index["reason"]
-    (warning,) = [line for line in done.warnings if "data skipping" in line]
+    (warning,) = [line for line in done.warnings if "data-skipping index" in line]
     assert why in warning
     assert "sparkcrypt index" in warning
     lake.sql("REFRESH TABLE t")
