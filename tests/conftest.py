@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 import pytest
 
 from tests.services import ServiceUnavailableError
-from tests.services.cluster import Cluster, start_cluster
 from tests.services.connect import start_connect_server
 from tests.services.hdfs import Hdfs, start_hdfs
 from tests.services.installed import ROOT, spark_environment
@@ -171,14 +170,6 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     """A real HDFS: one NameNode, three DataNodes (what the smallest erasure code needs), and a key ``zone``."""
     running = _or_skip(start_hdfs, tmp_path_factory.mktemp("hdfs"), datanodes=3, zone_key="zone")
-    yield running
-    running.stop()
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A real standalone cluster with two workers of one core each."""
-    running = _or_skip(start_cluster, tmp_path_factory.mktemp("cluster"), env=quick_java({}))
     yield running
     running.stop()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -16,25 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FreshJvm, require_service
 from tests.services import ServiceFailedError, ServiceUnavailableError
-from tests.services.cluster import Cluster, _alive_workers, start_cluster
-from tests.services.connect import start_connect_server
-from tests.services.hdfs import JARS, REPOSITORY, Hdfs, fetched_jars, ivy_settings, start_hdfs
-from tests.services.metastore import Metastore, start_metastore
+from tests.services.cluster import _alive_workers
+from tests.services.hdfs import JARS, REPOSITORY, Hdfs, fetched_jars, ivy_settings
+from tests.services.metastore import Metastore
 from tests.services.processes import accepts, answers, free_port, start_process, wait_until
-from tests.services.quick_java import quick_java
 from tests.services.thrift import start_thrift_server
-
-SESSION = """
-import json, sys
-from pyspark.sql import SparkSession
-conf = json.loads(sys.argv[1])
-builder = SparkSession.builder
-for name, value in {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", **conf}.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-"""
 
 
 def _eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
@@ -236,100 +222,6 @@ def test_a_service_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.services
-@pytest.mark.spark
-@pytest.mark.slow
-def test_two_sessions_share_a_table_through_the_metastore(metastore: Metastore, fresh_jvm: FreshJvm) -> None:
-    """A Hive table that one JVM creates is read by another that has only the metastore's address."""
-    conf = json.dumps({"spark.master": "local[1]", **metastore.spark_conf()})
-    made = fresh_jvm(
-        SESSION
-        + 'spark.sql(\'CREATE TABLE shared (id BIGINT) STORED AS PARQUET TBLPROPERTIES ("owner.team"="sales")\')\n'
-        "spark.sql('INSERT INTO shared SELECT id FROM range(7)')\n",
-        conf,
-    )
-    assert made.returncode == 0, made.stderr
-    read = fresh_jvm(
-        SESSION
-        + "print(spark.table('shared').count(), spark.sql('SHOW TBLPROPERTIES shared(`owner.team`)').first()[1])",
-        conf,
-    )
-    assert read.stdout.split() == ["7", "sales"], read.stderr
-
-
-@pytest.mark.services
-@pytest.mark.slow
-def test_a_stopped_metastore_leaves_no_process_and_no_port(java: dict[str, str], tmp_path: Path) -> None:
-    """After stop nothing listens on its port and its process has ended."""
-    running = start_metastore(tmp_path)
-    port = int(running.uri.rpartition(":")[2])
-    assert accepts(port)
-    running.stop()
-    assert not accepts(port)
-    assert _group(running.process.pid) == []
-
-
-@pytest.mark.cluster
-@pytest.mark.spark
-@pytest.mark.slow
-def test_a_job_runs_on_both_workers(cluster: Cluster, fresh_jvm: FreshJvm) -> None:
-    """Tasks of one job run in two executors, one on each worker."""
-    script = SESSION + (
-        "import os, time\n"
-        "def where(_):\n"
-        "    time.sleep(1)\n"
-        "    return os.getcwd()\n"
-        "while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3: time.sleep(0.2)\n"
-        "print(*set(spark.sparkContext.parallelize(range(4), 4).map(where).collect()), sep='\\n')\n"
-    )
-    conf = {"spark.master": cluster.master_url, "spark.executor.memory": "512m", "spark.executor.cores": "1"}
-    result = fresh_jvm(script, json.dumps(conf))
-    folders = result.stdout.split()
-    assert {Path(folder).parents[1].name for folder in folders} == {"worker-0", "worker-1"}, result.stderr
-
-
-@pytest.mark.cluster
-@pytest.mark.slow
-def test_executors_inherit_the_workers_environment(java: dict[str, str], tmp_path: Path, fresh_jvm: FreshJvm) -> None:
-    """The variables of env reach executors, and after stop no process of the cluster is left."""
-    running = start_cluster(tmp_path / "cluster", env=quick_java({"SPARKCRYPT_TEST_MARK": "inherited"}), workers=1)
-    try:
-        script = SESSION + (
-            "import os\n"
-            "print(spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ['SPARKCRYPT_TEST_MARK']).first())\n"
-        )
-        conf = {"spark.master": running.master_url, "spark.executor.memory": "512m"}
-        result = fresh_jvm(script, json.dumps(conf))
-        assert result.stdout.strip() == "inherited", result.stderr
-    finally:
-        running.stop()
-    assert [pid for process in running.processes for pid in _group(process.pid)] == []
-
-
-@pytest.mark.services
-@pytest.mark.spark
-@pytest.mark.slow
-def test_a_connect_client_writes_and_reads(connect_url: str, fresh_jvm: FreshJvm, tmp_path: Path) -> None:
-    """A client without a JVM of its own writes a Parquet folder through the server and reads it back."""
-    script = (
-        "import sys; from pyspark.sql import SparkSession\n"
-        "spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()\n"
-        "spark.range(5).write.parquet(sys.argv[2])\n"
-        "print(type(spark).__module__, spark.read.parquet(sys.argv[2]).count())\n"
-    )
-    result = fresh_jvm(script, connect_url, tmp_path / "numbers")
-    assert result.stdout.split() == ["pyspark.sql.connect.session", "5"], result.stderr
-    assert list((tmp_path / "numbers").glob("*.parquet"))
-
-
-@pytest.mark.services
-@pytest.mark.slow
-def test_a_connect_server_that_cannot_start_says_why(java: dict[str, str], tmp_path: Path) -> None:
-    """A conf that Spark refuses fails the launch with the server's own message."""
-    with pytest.raises(ServiceFailedError, match="Master must"):
-        start_connect_server(tmp_path, {"spark.master": "no-such-master"})
-
-
-@pytest.mark.services
 @pytest.mark.slow
 def test_services_of_java_listen_on_the_loopback_address_alone(metastore: Metastore, hdfs: Hdfs) -> None:
     """Neither the metastore, which has no setting for it, nor any port of HDFS can be reached from another machine."""
@@ -337,21 +229,6 @@ def test_services_of_java_listen_on_the_loopback_address_alone(metastore: Metast
         found = _listens_on(service.pid)
         assert found
         assert {address for address, _ in found} == {LOOPBACK}
-
-
-@pytest.mark.services
-@pytest.mark.slow
-def test_a_stopped_hdfs_leaves_no_process(java: dict[str, str], tmp_path: Path) -> None:
-    """It uses the given conf, and after stop its port is closed and its process has ended."""
-    try:
-        running = start_hdfs(tmp_path, {"dfs.namenode.acls.enabled": "false"})
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
-    port = int(running.uri.rpartition(":")[2])
-    assert accepts(port)
-    running.stop()
-    assert not accepts(port)
-    assert _group(running.process.pid) == []
 
 
 def test_jars_of_hdfs_come_from_the_mirror_that_maven_is_set_up_for(
