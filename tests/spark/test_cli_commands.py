@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -142,6 +143,8 @@ def test_doctor_is_content_when_all_is_there(ended: Ended) -> None:
         "rule of d.t",
     ]
     assert all(set(check) == {"check", "ok", "detail", "fix"} for check in found)
+    (tasks,) = [check["detail"] for check in found if check["check"] == "tasks of the native engine"]
+    assert re.match(r"2 tasks ran with Python 3\..*pandas 2\..*pyarrow", tasks)
     assert ended.code("doctor") == 0
     assert ended.text("doctor text").count("\n") == len(found)
     assert ended.fact("left") == []
