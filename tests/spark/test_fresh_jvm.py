@@ -129,7 +129,10 @@ def test_spark_sql_by_conf_alone(conf_dir: Path, java: dict[str, str], tmp_path:
 
 
 def test_python_session_by_conf_alone(conf_dir: Path, java: dict[str, str], tmp_path: Path) -> None:
-    """A pyspark session without this package on its path encrypts by tags in its schema, by conf lines alone."""
+    """A pyspark session without this package on its path encrypts by tags in its schema, by conf lines alone.
+
+    ``configure`` in that session passes its probe, whose tag no policy has.
+    """
     script = tmp_path / "job.py"
     script.write_text(f"""
 import sys
@@ -140,29 +143,17 @@ rows = spark.range(2).select("id", email, F.lit("{PLAIN}").alias("n"))
 rows.write.parquet("out")
 print("read", spark.read.parquet("out").filter("email LIKE 'CANARY%'").count())
 assert "sparkcrypt" not in sys.modules
-""")
-    output = run_spark(tmp_path, conf_dir, java, str(spark_home() / "bin" / "spark-submit"), str(script))
-    assert_encrypted(tmp_path / "out", make_policy(tmp_path / "p"), {"email": "pii"})
-    assert "read 2" in output
-
-
-def test_configure_where_conf_has_launched(conf_dir: Path, java: dict[str, str], tmp_path: Path) -> None:
-    """In a session that conf lines launched, ``configure`` passes its probe, whose tag no policy has."""
-    script = tmp_path / "job.py"
-    script.write_text(f"""
-import sys
 sys.path.insert(0, "{ROOT}")
 import sparkcrypt
-from pyspark.sql import SparkSession, functions as F
-spark = SparkSession.builder.getOrCreate()
 sparkcrypt.configure(spark, sparkcrypt.load_policy("{tmp_path / "p" / "policy.yaml"}"))
-email = F.lit("{SECRET}").alias("email", metadata={{"tags": "pii"}})
-spark.range(2).select("id", email, F.lit("{PLAIN}").alias("n")).write.parquet("out")
-print("read", spark.read.parquet("out").count())
+rows.write.parquet("configured")
+print("then", spark.read.parquet("configured").count())
 """)
     output = run_spark(tmp_path, conf_dir, java, str(spark_home() / "bin" / "spark-submit"), str(script))
-    assert_encrypted(tmp_path / "out", make_policy(tmp_path / "p"), {"email": "pii"})
+    for folder in ("out", "configured"):
+        assert_encrypted(tmp_path / folder, make_policy(tmp_path / "p"), {"email": "pii"})
     assert "read 2" in output
+    assert "then 2" in output
 
 
 @pytest.mark.services

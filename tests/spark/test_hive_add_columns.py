@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ for name, value in json.loads(sys.argv[1]).items():
     builder = builder.config(name, value)
 spark = builder.enableHiveSupport().getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-policy, uri, table, secret, plain = sparkcrypt.load_policy(sys.argv[2]), *sys.argv[3:7]
+policy, uri, secret, plain = sparkcrypt.load_policy(sys.argv[2]), *sys.argv[3:6]
 machine = spark._jvm
 
 def add_columns(name, kind):
@@ -52,10 +51,9 @@ def attempt(action):
     return None
 
 sparkcrypt.configure(spark, policy)
-spark.sql("CREATE DATABASE IF NOT EXISTS " + table.split(".")[0])
-told = {}
-"""
-BOTH_STORES = """
+
+table, told = "both.t", {}
+spark.sql("CREATE DATABASE both")
 spark.sql(f"CREATE TABLE {table} (id INT, email STRING, note STRING) STORED AS PARQUET")
 set_tags(spark, table, {"email": ["pii"]}, policy)
 spark.sql(f"INSERT INTO {table} VALUES (1, '{secret}', '{plain}')")
@@ -67,8 +65,9 @@ told["differences"] = sparkcrypt.plan_table(spark, table, policy).differences
 spark.sql(f"INSERT INTO {table} VALUES (2, '{secret}', '{plain}', '1')")
 told["read"] = [list(row) for row in spark.table(table).orderBy("id").select("id", "email", "phone").collect()]
 print(json.dumps(told))
-"""
-SCHEMA_ALONE = """
+
+table, told = "alone.t", {}
+spark.sql("CREATE DATABASE alone")
 email = F.lit(secret).alias("email", metadata={"tags": ["pii"]})
 frame = spark.range(1).coalesce(1).select(F.col("id").cast("int"), email, F.lit(plain).alias("note"))
 frame.createOrReplaceTempView("tagged")
@@ -88,8 +87,16 @@ print(json.dumps(told))
 """
 
 
-def run(fresh_jvm: FreshJvm, jar: Path, metastore: Metastore, policy: Path, table: str, script: str) -> dict[str, Any]:
-    """Run a script in a JVM of its own on the metastore, and return what it told."""
+def test_tags_in_both_stores_survive_in_one_and_those_of_the_schema_alone_are_missed(
+    fresh_jvm: FreshJvm, private_jar: Path, metastore: Metastore, tmp_path: Path
+) -> None:
+    """The properties' tags still mark the column and encrypt later writes, and the plan names the schema's loss.
+
+    Where these were none and encryption is required, neither Spark's writer nor Hive's SerDe writes in clear; the plan
+    says why.
+    """
+    rules = "".join(f"  {name}.t: {{require_encryption: true}}\n" for name in ("both", "alone"))
+    policy = make_policy(tmp_path / "p", tables=rules)
     conf = {
         **metastore.spark_conf(),
         "spark.master": "local[2]",
@@ -97,40 +104,22 @@ def run(fresh_jvm: FreshJvm, jar: Path, metastore: Metastore, policy: Path, tabl
         "spark.sql.parquet.compression.codec": "uncompressed",
         "spark.hadoop.parquet.compression": "uncompressed",
     }
-    done = fresh_jvm(
-        SCRIPT + script, json.dumps(conf), policy, metastore.uri, table, SECRET, PLAIN, env={"SPARKCRYPT_JAR": str(jar)}
-    )
+    file, environment = tmp_path / "p" / "policy.yaml", {"SPARKCRYPT_JAR": str(private_jar)}
+    done = fresh_jvm(SCRIPT, json.dumps(conf), file, metastore.uri, SECRET, PLAIN, env=environment)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
-
-
-def test_tags_in_both_stores_survive_in_one(
-    fresh_jvm: FreshJvm, private_jar: Path, metastore: Metastore, tmp_path: Path
-) -> None:
-    """The properties' tags still mark the column and encrypt later writes, and the plan names the schema's loss."""
-    policy = make_policy(tmp_path / "p", tables="  both.t: {require_encryption: true}\n")
-    told = run(fresh_jvm, private_jar, metastore, tmp_path / "p" / "policy.yaml", "both.t", BOTH_STORES)
-    assert told["before"]["email"] == ["pii"]
-    assert told["after"] == {"id": None, "email": ["pii"], "note": None, "phone": None}
-    assert len(told["differences"]) == 1
-    assert "email" in told["differences"][0]
-    assert told["read"] == [[1, SECRET, None], [2, SECRET, "1"]]
+    both, alone = map(json.loads, done.stdout.splitlines()[-2:])
+    assert both["before"]["email"] == ["pii"]
+    assert both["after"] == {"id": None, "email": ["pii"], "note": None, "phone": None}
+    assert len(both["differences"]) == 1
+    assert "email" in both["differences"][0]
+    assert both["read"] == [[1, SECRET, None], [2, SECRET, "1"]]
     assert len(assert_encrypted(metastore.warehouse / "both.db" / "t", policy, {"email": "pii"})) == 2
-
-
-def test_tags_in_the_schema_alone_are_lost_and_writes_refused(
-    fresh_jvm: FreshJvm, private_jar: Path, metastore: Metastore, tmp_path: Path
-) -> None:
-    """Where encryption is required, neither Spark's writer nor Hive's SerDe writes in clear; the plan says why."""
-    policy = make_policy(tmp_path / "p", tables="  alone.t: {require_encryption: true}\n")
-    told = run(fresh_jvm, private_jar, metastore, tmp_path / "p" / "policy.yaml", "alone.t", SCHEMA_ALONE)
-    assert told["before"]["email"] == ["pii"]
-    assert told["encrypted before"] == ["email"]
-    assert told["after"] == {"id": None, "email": None, "note": None, "phone": None}
+    assert alone["before"]["email"] == ["pii"]
+    assert alone["encrypted before"] == ["email"]
+    assert alone["after"] == {"id": None, "email": None, "note": None, "phone": None}
     for refused in ("plan", "insert", "serde"):
-        assert "require" in told[refused], refused
-        assert "tag" in told[refused], refused
+        assert "require" in alone[refused], refused
+        assert "tag" in alone[refused], refused
     folder = metastore.warehouse / "alone.db" / "t"
     assert len(data_files(folder)) == 1
     assert_encrypted(folder, policy, {"email": "pii"})

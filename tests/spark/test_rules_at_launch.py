@@ -30,6 +30,12 @@ spark.sql(f"SELECT 3 AS id, '{{secret}}' AS email").write.mode("append").parquet
 spark.sql(f"SELECT 4 AS id, 'open' AS email").write.parquet(f"{{root}}/free")
 assert len(spark.table("t").where("email IS NOT NULL").collect()) == 2
 """
+OVERWRITE = """
+spark.sql("CREATE TABLE o (id INT, email STRING) USING parquet OPTIONS ('parquet.sparkcrypt.tags.email' = 'pii')")
+for night in range(2):
+    spark.sql(f"SELECT {night} AS id, '{secret}' AS email").write.mode("overwrite").saveAsTable("o")
+assert len(spark.table("o").where("email IS NOT NULL").collect()) == 1
+"""
 CLASSIC = """
 builder = SparkSession.builder.master("local[2]")
 for name, value in json.loads((root / "conf.json").read_text()).items():
@@ -47,12 +53,16 @@ def assert_under_rule(root: Path, policy: Policy) -> None:
 
 
 def test_rules_hold_by_launch_lines_alone(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
-    """With the lines of ``sparkcrypt conf`` a table's rule holds by its name, in its partitions and by their paths."""
+    """With the lines of ``sparkcrypt conf`` a table's rule holds by its name, in its partitions and by their paths.
+
+    A table that a frame overwrites each night keeps its tags.
+    """
     policy = make_policy(tmp_path / "policy", tables=RULES)
     (tmp_path / "conf.json").write_text(json.dumps(launch_conf(policy, str(private_jar))))
-    done = fresh_jvm(WRITE.format(session=CLASSIC), tmp_path, SECRET)
+    done = fresh_jvm(WRITE.format(session=CLASSIC) + OVERWRITE, tmp_path, SECRET)
     assert done.returncode == 0, done.stderr[-4000:]
     assert_under_rule(tmp_path, policy)
+    assert_encrypted(tmp_path / "warehouse" / "o", policy, {"email": "pii"}, visible=())
 
 
 def test_rules_hold_on_connect(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
@@ -70,26 +80,3 @@ def test_rules_hold_on_connect(fresh_jvm: FreshJvm, private_jar: Path, tmp_path:
         server.stop()
     assert done.returncode == 0, done.stderr[-4000:]
     assert_under_rule(tmp_path, policy)
-
-
-OVERWRITE = """
-import json, sys
-from pathlib import Path
-from pyspark.sql import SparkSession
-
-root, secret = Path(sys.argv[1]), sys.argv[2]
-{session}
-spark.sql("CREATE TABLE t (id INT, email STRING) USING parquet OPTIONS ('parquet.sparkcrypt.tags.email' = 'pii')")
-for night in range(2):
-    spark.sql(f"SELECT {{night}} AS id, '{{secret}}' AS email").write.mode("overwrite").saveAsTable("t")
-assert len(spark.table("t").where("email IS NOT NULL").collect()) == 1
-"""
-
-
-def test_overwrite_keeps_tags_by_launch_lines_alone(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
-    """With the lines of ``sparkcrypt conf`` a table that a frame overwrites each night keeps its tags."""
-    policy = make_policy(tmp_path / "policy")
-    (tmp_path / "conf.json").write_text(json.dumps(launch_conf(policy, str(private_jar))))
-    done = fresh_jvm(OVERWRITE.format(session=CLASSIC), tmp_path, SECRET)
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert_encrypted(tmp_path / "warehouse" / "t", policy, {"email": "pii"}, visible=())
