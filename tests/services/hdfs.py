@@ -18,6 +18,8 @@ __all__ = ["JARS", "REPOSITORY", "VERSION", "Hdfs", "fetched_jars", "ivy_setting
 VERSION = "3.5.0"
 START_SECONDS = 180.0
 KEY_PROVIDER = "hadoop.security.key.provider.path"
+# A key store's password is stretched at each load and save; 10,000 rounds are the fewest that Java takes.
+JAVA_OPTIONS = (*QUICK, "-Djdk.jceks.iterationCount=10000")
 
 
 JARS = (
@@ -93,7 +95,7 @@ def start_hdfs(
     command: list[str | Path] = [
         java_home() / "bin" / "java",
         "-Xmx512m",
-        *QUICK,
+        *JAVA_OPTIONS,
         f"-Dlog4j2.configurationFile={work_dir / 'log4j2.properties'}",
         f"-Dtest.build.data={work_dir / 'data'}",
         "-cp",
@@ -115,7 +117,7 @@ def start_hdfs(
 def _make_key(work_dir: Path, jars: Path, name: str) -> str:
     """Create a key in a Java key store below a folder; return the store's URI for Hadoop."""
     provider = f"jceks://file@{work_dir / 'zones.jceks'}"
-    java = [str(java_home() / "bin" / "java"), *QUICK, "-cp", f"{jars}/*:{spark_home() / 'jars'}/*"]
+    java = [str(java_home() / "bin" / "java"), *JAVA_OPTIONS, "-cp", f"{jars}/*:{spark_home() / 'jars'}/*"]
     shell = ["org.apache.hadoop.crypto.key.KeyShell", "create", name, "-provider", provider]
     subprocess.run([*java, *shell], env=spark_environment(), check=True, capture_output=True, timeout=START_SECONDS)
     return provider

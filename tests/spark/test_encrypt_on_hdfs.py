@@ -28,7 +28,6 @@ from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
 
-ENGINES = pytest.mark.parametrize("engine", ["native", "spark"])
 HTTP_ADDRESS = "dfs.namenode.http-address"
 PARTITIONED = "CREATE TABLE t (id INT, email STRING, note STRING, p INT) USING parquet PARTITIONED BY (p) LOCATION '{}'"
 UNPARTITIONED = "CREATE TABLE t (id INT, email STRING, note STRING) USING parquet LOCATION '{}'"
@@ -119,8 +118,9 @@ def assert_by(engine: Engine, report: Report) -> None:
     assert not [text for text in report.warnings if "engine" in text]
 
 
-@ENGINES
-@pytest.mark.parametrize("create", [PARTITIONED, UNPARTITIONED], ids=["partitioned", "unpartitioned"])
+@pytest.mark.parametrize(
+    ("create", "engine"), [(PARTITIONED, "native"), (UNPARTITIONED, "spark")], ids=["partitioned", "unpartitioned"]
+)
 def test_table_and_state_on_hdfs(shore: Shore, create: str, engine: Engine) -> None:
     """Files are encrypted beside the table, rows stay equal, state is on HDFS alone, and a second run does nothing."""
     before = shore.fill(create)
@@ -139,8 +139,7 @@ def test_table_and_state_on_hdfs(shore: Shore, create: str, engine: Engine) -> N
     assert verify_table(lake.spark, "t", policy).ok
 
 
-@ENGINES
-def test_owner_group_mode_and_acl_are_kept(shore: Shore, engine: Engine) -> None:
+def test_owner_group_mode_and_acl_are_kept(shore: Shore) -> None:
     """The new folders have what the old ones had, and the new files what the old files had, ACLs included."""
     shore.fill(PARTITIONED)
     folders = {f"{shore.folder}/p={p}": f"analyst{p}" for p in (0, 1)}
@@ -154,7 +153,7 @@ def test_owner_group_mode_and_acl_are_kept(shore: Shore, engine: Engine) -> None
         )
         for file in shore.parquet(folder):
             shore.give(file, "alice", "hr", "", f"user::rw-,group::---,other::---,user:{user}:r--,mask::r--")
-    assert_by(engine, encrypted(shore, {"email": ["pii"]}, engine)[1])
+    assert_by("native", encrypted(shore, {"email": ["pii"]})[1])
     catalog = Catalog(shore.lake.spark)
     partitions = catalog.partitions(catalog.table("t"))
     assert len(partitions) == 2
@@ -171,8 +170,7 @@ def test_owner_group_mode_and_acl_are_kept(shore: Shore, engine: Engine) -> None
         assert shore.files.access(files[0]).mode == "0640"
 
 
-@ENGINES
-def test_files_are_kept_on_the_media_of_the_old_ones(shore: Shore, engine: Engine) -> None:
+def test_files_are_kept_on_the_media_of_the_old_ones(shore: Shore) -> None:
     """Storage policy and erasure coding of each partition's folder, its own or inherited, are those of the new one."""
     shore.files.make_folder(f"{shore.folder}/p=0")
     shore.files.make_folder(f"{shore.folder}/p=1")
@@ -185,7 +183,7 @@ def test_files_are_kept_on_the_media_of_the_old_ones(shore: Shore, engine: Engin
     kept = {p: storage_of(shore.files, f"{shore.folder}/p={p}") for p in (0, 1)}
     assert (kept[0].policy, kept[1].policy, kept[1].erasure_coding) == ("ONE_SSD", "HOT", "XOR-2-1-1024k")
     assert storage_of(shore.files, f"{shore.root}/not/there") == Storage("HOT", "", "")
-    assert_by(engine, encrypted(shore, {"email": ["pii"]}, engine)[1])
+    assert_by("spark", encrypted(shore, {"email": ["pii"]}, "spark")[1])
     catalog = Catalog(shore.lake.spark)
     for partition in catalog.partitions(catalog.table("t")):
         assert "/.sparkcrypt/" in partition.location
@@ -196,8 +194,7 @@ def test_files_are_kept_on_the_media_of_the_old_ones(shore: Shore, engine: Engin
     assert rows_of(shore.lake.spark.table("t")) == before
 
 
-@ENGINES
-def test_new_files_do_not_leave_an_encryption_zone(shore: Shore, engine: Engine) -> None:
+def test_new_files_do_not_leave_an_encryption_zone(shore: Shore) -> None:
     """A table that is a zone of its own is refused before anything is written; in a zone above it, it is done."""
     system, _ = shore.files.locate(shore.root)
     path = shore.files.path
@@ -206,7 +203,7 @@ def test_new_files_do_not_leave_an_encryption_zone(shore: Shore, engine: Engine)
     before = shore.fill(UNPARTITIONED)
     said = rf"lies in the encryption zone /{shore.lake.database}/t, and .*, in no enc"
     with pytest.raises(VerificationError, match=said):
-        encrypted(shore, {"email": ["pii"]}, engine)
+        encrypted(shore, {"email": ["pii"]})
     assert not shore.parquet(f"{shore.root}/.sparkcrypt")
     assert rows_of(shore.lake.spark.table("t")) == before
     shore.lake.sql("DROP TABLE t")
@@ -216,20 +213,19 @@ def test_new_files_do_not_leave_an_encryption_zone(shore: Shore, engine: Engine)
     system.createEncryptionZone(path(above), "zone")
     shore.folder = f"{above}/t"
     assert shore.fill(UNPARTITIONED) == before
-    assert_by(engine, encrypted(shore, {"email": ["pii"]}, engine)[1])
+    assert_by("native", encrypted(shore, {"email": ["pii"]})[1])
     location = Catalog(shore.lake.spark).table("t").location
     assert storage_of(shore.files, location).zone == f"/{shore.lake.database}/zone"
     assert rows_of(shore.lake.spark.table("t")) == before
 
 
-@ENGINES
-def test_narrow_files_do_not_become_wide(shore: Shore, engine: Engine) -> None:
+def test_narrow_files_do_not_become_wide(shore: Shore) -> None:
     """Files that only their owner and group may read stay so, in a folder that all may list."""
     shore.fill(UNPARTITIONED)
     shore.give(shore.folder, "alice", "hr", "0755")
     for file in shore.parquet(shore.folder):
         shore.give(file, "alice", "hr", "0640")
-    assert_by(engine, encrypted(shore, {"email": ["pii"]}, engine)[1])
+    assert_by("native", encrypted(shore, {"email": ["pii"]})[1])
     location = Catalog(shore.lake.spark).table("t").location
     assert shore.files.access(location).mode == "0755"
     found = {(access.owner, access.group, access.mode) for access in map(shore.files.access, shore.parquet(location))}
