@@ -368,15 +368,15 @@ def test_damaged_files_are_refused_or_unknown(tmp_path: Path, encrypted: bool) -
         for column, kind in zip(columns, ("string", "long"), strict=True)
         for writer in WRITERS
     ]
+    sources = [(sealed(data, tmp_path / "f.parquet").read_bytes() if encrypted else data, kind) for data, kind in files]
+    whole = [entry_of(source, index_of(VALUES, kind), retrieve_key=retrieve) for source, kind in sources]
     for number in range(600):
-        data, kind = files[number % len(files)]
-        source = sealed(data, tmp_path / "f.parquet").read_bytes() if encrypted else data
-        whole = entry_of(source, index_of(VALUES, kind), retrieve_key=retrieve)
+        (source, kind), expected = sources[number % len(files)], whole[number % len(files)]
         damaged = mutate_bytes(source, chance, files[number * 7 % len(files)][0])
         try:
             with deadline(10.0):
                 found = entry_of(damaged, index_of(VALUES, kind), retrieve_key=retrieve)
-            outcomes["same" if found == whole else "other" if isinstance(found, frozenset) else "unknown"] += 1
+            outcomes["same" if found == expected else "other" if isinstance(found, frozenset) else "unknown"] += 1
         except SparkcryptError as error:
             outcomes[type(error).__name__] += 1
             assert isinstance(error, (FormatError, VerificationError, ConfigError)), error
