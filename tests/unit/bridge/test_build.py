@@ -25,34 +25,20 @@ def load_build() -> ModuleType:
 build = load_build()
 
 
-@pytest.fixture(scope="module")
-def jars(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two jars from two copies of the sources, which have other paths and other times."""
-    first = tmp_path_factory.mktemp("one")
-    shutil.copytree(build.SOURCES, first / "bridge")
-    shutil.copytree(build.PACKAGE, first / "sparkcrypt", ignore=shutil.ignore_patterns("_jar", "__pycache__"))
-    second = tmp_path_factory.mktemp("two") / "copy"
-    shutil.copytree(first, second, copy_function=shutil.copyfile)
-    built = []
-    for folder in (first, second):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(build, "SOURCES", folder / "bridge")
-            patch.setattr(build, "PACKAGE", folder / "sparkcrypt")
-            built.append(folder / "sparkcrypt.jar")
-            build.build(build.installed_pyspark(), built[-1])
-    return built
-
-
 @pytest.mark.slow
-def test_builds_are_byte_reproducible(jars: list[Path]) -> None:
-    """Two builds give the same bytes, so that what is shipped can be checked against its sources."""
-    assert jars[0].read_bytes() == jars[1].read_bytes()
+def test_builds_are_byte_reproducible(jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the sources, of other paths and times, gives the jar's bytes: what is shipped can be checked."""
+    unwanted = shutil.ignore_patterns("_jar", "__pycache__")
+    for name, folder in (("SOURCES", "bridge"), ("PACKAGE", "sparkcrypt")):
+        shutil.copytree(getattr(build, name), tmp_path / folder, ignore=unwanted, copy_function=shutil.copyfile)
+        monkeypatch.setattr(build, name, tmp_path / folder)
+    build.build(build.installed_pyspark(), tmp_path / "sparkcrypt.jar")
+    assert jar.read_bytes() == (tmp_path / "sparkcrypt.jar").read_bytes()
 
 
-@pytest.mark.slow
-def test_jar_holds_both_halves(jars: list[Path]) -> None:
+def test_jar_holds_both_halves(jar: Path) -> None:
     """Java classes, the starter, and the package with the helper are in it; Spark's side and command line are not."""
-    names = zipfile.ZipFile(jars[0]).namelist()
+    names = zipfile.ZipFile(jar).namelist()
     assert {"__main__.py", "io/sparkcrypt/SchemaTagCryptoFactory.class", "sparkcrypt/bridge/server.py"} <= set(names)
     assert not {name.split("/")[1] for name in names if "/" in name} & {"spark", "cli", "backfill", "airflow", "_jar"}
     assert len(names) == len(set(names))
