@@ -16,6 +16,7 @@ from tests.interop.jars import Jar, fetched
 from tests.interop.spark_rows import collected, encryption, row_reader
 from tests.services import ServiceUnavailableError
 from tests.services.installed import java_home, spark_home
+from tests.services.quick_java import QUICK
 from tests.spark.support import Lake, retriever
 from tests.unit.parquet.rewriting import REDACTED, arrow_read, new_encryption
 from tests.unit.parquet.writers import ALGORITHMS, Keys
@@ -80,10 +81,8 @@ def files(java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pat
     source = Path(__file__).parent / "java" / "OldWriter.java"
     bin_folder = java_home() / "bin"
     subprocess.run([bin_folder / "javac", "-nowarn", "-cp", classpath, "-d", folder, source], env=java, check=True)
-    for name in OF_1_8:
-        how = [str(ROWS), *name.split("-")]
-        command: list[str | Path] = [bin_folder / "java", "-cp", classpath, "OldWriter", folder / name, *how]
-        subprocess.run(command, env=java, check=True, capture_output=True)
+    command: list[str | Path] = [bin_folder / "java", *QUICK, "-cp", classpath, "OldWriter", folder, str(ROWS), *OF_1_8]
+    subprocess.run(command, env=java, check=True, capture_output=True)
     return folder
 
 

@@ -25,24 +25,30 @@ public final class OldWriter {
 
   private OldWriter() {}
 
-  /** Takes the target, rows, codec, v1 or v2, and whether to use dictionaries. */
+  /** Takes a folder, rows, and names of files: codec, v1 or v2, and whether to use dictionaries. */
   public static void main(String[] arguments) throws Exception {
+    for (int place = 2; place < arguments.length; place++) {
+      write(new Path(arguments[0], arguments[place]), Integer.parseInt(arguments[1]), arguments[place].split("-"));
+    }
+  }
+
+  private static void write(Path file, int rows, String[] how) throws Exception {
     Configuration conf = new Configuration();
     conf.set("parquet.example.schema", SCHEMA.toString());
-    boolean second = arguments[3].equals("v2");
+    boolean second = how[1].equals("v2");
     try (ParquetWriter<Group> writer =
-        ExampleParquetWriter.builder(new Path(arguments[0]))
+        ExampleParquetWriter.builder(file)
             .withType(SCHEMA)
             .withConf(conf)
-            .withCompressionCodec(CompressionCodecName.valueOf(arguments[2].toUpperCase(Locale.ROOT)))
+            .withCompressionCodec(CompressionCodecName.valueOf(how[0].toUpperCase(Locale.ROOT)))
             .withWriterVersion(second ? WriterVersion.PARQUET_2_0 : WriterVersion.PARQUET_1_0)
-            .withDictionaryEncoding(Boolean.parseBoolean(arguments[4]))
+            .withDictionaryEncoding(Boolean.parseBoolean(how[2]))
             .withRowGroupSize(60_000)
             .withPageSize(1024)
             .withDictionaryPageSize(2048)
             .build()) {
       SimpleGroupFactory factory = new SimpleGroupFactory(SCHEMA);
-      for (int number = 0; number < Integer.parseInt(arguments[1]); number++) {
+      for (int number = 0; number < rows; number++) {
         writer.write(row(factory.newGroup(), number));
       }
     }
