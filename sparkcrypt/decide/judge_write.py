@@ -35,7 +35,7 @@ def judge_write(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         PlanError, ConfigError: the first aspect that is refused; the message names what is refused, and why.
-        BridgeError: an aspect is not known: it is never left out.
+        BridgeError: there is no aspect, or one that is not known, by which nothing would be judged.
     """
     aspects = require_mapping(request, "aspects")
     if not aspects or not aspects.keys() <= _JUDGES.keys():

@@ -12,8 +12,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.BiConsumer;
 import java.util.stream.Collectors;
+import scala.Option;
 import scala.Tuple2;
+import scala.collection.Iterable;
 import scala.collection.Iterator;
+import scala.collection.JavaConverters;
 
 /**
  * Calls by name of classes of Spark and Scala that differ between Spark 3.5 (Scala 2.12) and 4.x (2.13): compiled calls would
@@ -72,34 +75,17 @@ final class Calls {
     }
   }
 
-  /** Returns scala.Some of a value. */
-  static Object some(Object value) {
-    try {
-      Class<?> option = Class.forName("scala.Option", true, value.getClass().getClassLoader());
-      return invoke(option.getMethod("apply", Object.class), null, value);
-    } catch (ReflectiveOperationException e) {
-      throw new IllegalStateException(e);
-    }
+  /** Returns the value of a Scala Option, which the caller knows the type of, or null. */
+  @SuppressWarnings("unchecked")
+  static <T> T orNull(Object option) {
+    return ((Option<T>) option).isDefined() ? ((Option<T>) option).get() : null;
   }
 
-  /** Returns scala.None, from the class loader of a given object. */
-  static Object none(Object beside) {
-    try {
-      return invoke(Class.forName("scala.Option", true, beside.getClass().getClassLoader()).getMethod("empty"), null);
-    } catch (ReflectiveOperationException e) {
-      throw new IllegalStateException(e);
-    }
-  }
-
-  /** Returns the value of a Scala Option, or null. */
-  static Object orNull(Object option) {
-    return (Boolean) call(option, "isDefined") ? call(option, "get") : null;
-  }
-
-  /** Returns the elements of a Scala collection. */
-  static List<Object> list(Object scalaCollection) {
-    List<Object> found = new ArrayList<>();
-    Iterator<?> iterator = (Iterator<?>) call(scalaCollection, "iterator");
+  /** Returns the elements of a Scala collection, which the caller knows the type of. */
+  @SuppressWarnings("unchecked")
+  static <T> List<T> list(Object scalaCollection) {
+    List<T> found = new ArrayList<>();
+    Iterator<T> iterator = ((Iterable<T>) scalaCollection).iterator();
     while (iterator.hasNext()) {
       found.add(iterator.next());
     }
@@ -107,13 +93,9 @@ final class Calls {
   }
 
   /** Returns a Scala list of these elements. */
-  static Object scalaList(List<Object> elements) {
-    try {
-      Method convert = Class.forName("scala.collection.JavaConverters").getMethod("asScalaBuffer", List.class);
-      return call(invoke(convert, null, elements), "toList");
-    } catch (ReflectiveOperationException e) {
-      throw new IllegalStateException(e);
-    }
+  @SuppressWarnings("deprecation") // what replaces it is not in Spark 3.5
+  static Object scalaList(List<?> elements) {
+    return JavaConverters.asScalaBuffer(elements).toList();
   }
 
   /** Returns a Scala map with more entries; the map itself if it has them already. */
@@ -139,16 +121,17 @@ final class Calls {
   }
 
   /** Returns a copy of a case class with one value replaced. */
-  static Object copy(Object product, Object old, Object replacement) {
+  @SuppressWarnings("unchecked") // a case class has no other copies
+  static <T> T copy(T product, Object old, Object replacement) {
     Object[] values = values(product, old, replacement);
     for (Method method : methods(product, "copy")) {
       if (method.getParameterCount() == values.length) {
-        return invoke(method, product, values);
+        return (T) invoke(method, product, values);
       }
       if (method.getParameterCount() == values.length + 1) { // its second parameter list: the session
         Object[] more = Arrays.copyOf(values, values.length + 1);
         more[values.length] = call(product, "sparkSession");
-        return invoke(method, product, more);
+        return (T) invoke(method, product, more);
       }
     }
     throw new IllegalStateException(product.getClass().getName() + " has no method copy that fits");
@@ -165,11 +148,11 @@ final class Calls {
   }
 
   /** Creates an object by the constructor that takes these arguments. */
-  static Object make(Class<?> type, Object... arguments) {
+  static <T> T make(Class<T> type, Object... arguments) {
     for (Constructor<?> constructor : type.getConstructors()) {
       if (takes(constructor, arguments)) {
         try {
-          return constructor.newInstance(arguments);
+          return type.cast(constructor.newInstance(arguments));
         } catch (InvocationTargetException e) {
           throw new IllegalStateException(type.getName() + " failed: " + e.getCause(), e.getCause());
         } catch (ReflectiveOperationException e) {
@@ -197,15 +180,15 @@ final class Calls {
       return false;
     }
     for (int i = 0; i < types.length; i++) {
-      if (arguments[i] != null && !types[i].isInstance(arguments[i]) && !isInt(types[i], arguments[i])) {
+      if (arguments[i] != null && !types[i].isInstance(arguments[i]) && !isPrimitive(types[i], arguments[i])) {
         return false;
       }
     }
     return true;
   }
 
-  private static boolean isInt(Class<?> type, Object argument) {
-    return type == int.class && argument instanceof Integer;
+  private static boolean isPrimitive(Class<?> type, Object argument) {
+    return type == int.class && argument instanceof Integer || type == boolean.class && argument instanceof Boolean;
   }
 
   private static Object invoke(Method method, Object target, Object... arguments) {

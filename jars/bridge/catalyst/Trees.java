@@ -1,57 +1,46 @@
 package io.sparkcrypt;
 
-import java.lang.reflect.InvocationTargetException;
-import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
 
-/**
- * Access to the parts of plans and expressions that are Scala collections, whose types differ between Spark 3.5 and 4.x.
- *
- * <p>Like Calls, but only for methods without arguments, and faster: a rule of the analyzer visits every expression of a query.
- */
+/** Access to the parts of plans and expressions that are Scala collections, whose types differ between Spark 3.5 and 4.x. */
 final class Trees {
-  private static final Map<Class<?>, Map<String, Method>> METHODS = new ConcurrentHashMap<>();
-
   private Trees() {}
 
   static List<Expression> children(Expression expression) {
-    return elements(Expression.class, get(TreeNode.class, expression, "children"));
+    return elements(Expression.class, Calls.call(expression, "children"));
   }
 
   static List<QueryPlan<?>> children(QueryPlan<?> plan) {
-    return plans(get(TreeNode.class, plan, "children"));
+    return plans(Calls.call(plan, "children"));
   }
 
   /** Returns plans that a command has besides its children, and those behind a cached relation. */
   static List<QueryPlan<?>> innerChildren(QueryPlan<?> plan) {
-    return plans(get(QueryPlan.class, plan, "innerChildren"));
+    return plans(Calls.call(plan, "innerChildren"));
   }
 
   static List<Attribute> output(QueryPlan<?> plan) {
-    return elements(Attribute.class, get(QueryPlan.class, plan, "output"));
+    return elements(Attribute.class, Calls.call(plan, "output"));
   }
 
   static List<Expression> expressions(QueryPlan<?> plan) {
-    return elements(Expression.class, get(QueryPlan.class, plan, "expressions"));
+    return elements(Expression.class, Calls.call(plan, "expressions"));
   }
 
   /** Returns the expressions in a named part of a node. */
   static List<Expression> expressions(Object node, String part) {
-    return elements(Expression.class, get(node.getClass(), node, part));
+    return elements(Expression.class, Calls.call(node, part));
   }
 
   static List<Attribute> attributes(Object node, String part) {
-    return elements(Attribute.class, get(node.getClass(), node, part));
+    return elements(Attribute.class, Calls.call(node, part));
   }
 
   /** Returns names in lower case, as Spark compares them by default. */
@@ -67,9 +56,9 @@ final class Trees {
    * @param names in lower case
    * @param query a resolved plan
    */
-  static List<Object> columnsNamed(Set<String> names, Object query) {
-    List<Object> columns = Calls.list(Calls.call(query, "output"));
-    columns.removeIf(column -> !names.contains(((String) Calls.call(column, "name")).toLowerCase(Locale.ROOT)));
+  static List<Attribute> columnsNamed(Set<String> names, QueryPlan<?> query) {
+    List<Attribute> columns = output(query);
+    columns.removeIf(column -> !names.contains(column.name().toLowerCase(Locale.ROOT)));
     return columns;
   }
 
@@ -85,27 +74,5 @@ final class Trees {
       found.add(plan);
     }
     return found;
-  }
-
-  /** Returns the result of a method without arguments; the method is looked up once for each class. */
-  static Object get(Class<?> type, Object target, String name) {
-    Method method = METHODS.computeIfAbsent(type, unused -> new ConcurrentHashMap<>()).computeIfAbsent(name, unused -> find(type, name));
-    try {
-      return method.invoke(target);
-    } catch (InvocationTargetException e) {
-      throw new IllegalStateException(name + " of " + type.getName() + " failed: " + e.getCause(), e.getCause());
-    } catch (ReflectiveOperationException e) {
-      throw new IllegalStateException(e);
-    }
-  }
-
-  private static Method find(Class<?> type, String name) {
-    try {
-      Method method = type.getMethod(name);
-      method.setAccessible(true); // public methods of non-public classes
-      return method;
-    } catch (NoSuchMethodException e) {
-      throw new IllegalStateException(type.getName() + " has no method " + name, e);
-    }
   }
 }

@@ -3,13 +3,8 @@ package io.sparkcrypt;
 import java.util.List;
 import java.util.Map;
 import java.util.WeakHashMap;
-import java.util.function.Function;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.execution.ColumnarRule;
-import scala.Function1;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.BoxedUnit;
 
@@ -30,15 +25,15 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     Reader.protectNames();
-    extensions.injectPreCBORule(rule(session -> new TableOptionsRule()));
-    extensions.injectPreCBORule(rule(session -> new SkipRule()));
-    extensions.injectColumnar(skipMetrics());
-    extensions.injectPostHocResolutionRule(rule(NamedColumnGuard::new));
-    extensions.injectPostHocResolutionRule(rule(TagRule::new));
-    extensions.injectResolutionRule(rule(MaskRule::new));
-    extensions.injectCheckRule(maskedWriteGuard());
-    NameRule.inject(extensions, rule(NameRule::new));
-    NameRule.inject(extensions, rule(VariableRule::new));
+    extensions.injectPreCBORule(session -> new TableOptionsRule());
+    extensions.injectPreCBORule(session -> new SkipRule());
+    extensions.injectColumnar(session -> new SkipMetrics());
+    extensions.injectPostHocResolutionRule(NamedColumnGuard::new);
+    extensions.injectPostHocResolutionRule(TagRule::new);
+    extensions.injectResolutionRule(MaskRule::new);
+    extensions.injectCheckRule(MaskedWriteGuard::new);
+    NameRule.inject(extensions, NameRule::new);
+    NameRule.inject(extensions, VariableRule::new);
     Declassify.inject(extensions);
     return BoxedUnit.UNIT;
   }
@@ -78,32 +73,5 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
   public static boolean hasRules(Object session) {
     Object analyzer = Calls.call(Calls.call(session, "sessionState"), "analyzer");
     return Calls.list(Calls.call(analyzer, "extendedResolutionRules")).stream().anyMatch(rule -> rule instanceof MaskRule);
-  }
-
-  private static Function1<SparkSession, Rule<LogicalPlan>> rule(Function<SparkSession, Rule<LogicalPlan>> make) {
-    return new AbstractFunction1<>() {
-      @Override
-      public Rule<LogicalPlan> apply(SparkSession session) {
-        return make.apply(session);
-      }
-    };
-  }
-
-  private static Function1<SparkSession, ColumnarRule> skipMetrics() {
-    return new AbstractFunction1<>() {
-      @Override
-      public ColumnarRule apply(SparkSession session) {
-        return new SkipMetrics();
-      }
-    };
-  }
-
-  private static Function1<SparkSession, Function1<LogicalPlan, BoxedUnit>> maskedWriteGuard() {
-    return new AbstractFunction1<>() {
-      @Override
-      public Function1<LogicalPlan, BoxedUnit> apply(SparkSession session) {
-        return new MaskedWriteGuard(session);
-      }
-    };
   }
 }

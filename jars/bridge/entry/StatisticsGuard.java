@@ -3,9 +3,13 @@ package io.sparkcrypt;
 import java.util.Collection;
 import java.util.HashSet;
 import java.util.Set;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.util.QueryExecutionListener;
 import org.slf4j.Logger;
+import scala.Option;
 
 /**
  * A listener that removes the statistics of encrypted columns from the catalog after ANALYZE TABLE … FOR COLUMNS.
@@ -41,14 +45,12 @@ public class StatisticsGuard implements QueryExecutionListener {
   }
 
   private static void drop(QueryExecution execution, Object identifier) {
-    Object state = Calls.call(Calls.call(execution, "sparkSession"), "sessionState");
-    Object catalog = Calls.call(state, "catalog");
-    Object table = Calls.call(catalog, "getTableMetadata", identifier);
-    Object statistics = Calls.call(table, "stats");
-    if (!(Boolean) Calls.call(statistics, "isDefined")) {
+    SessionState state = ((SparkSession) Calls.call(execution, "sparkSession")).sessionState();
+    CatalogTable table = (CatalogTable) Calls.call(state.catalog(), "getTableMetadata", identifier);
+    Object held = Calls.orNull(table.stats());
+    if (held == null) {
       return;
     }
-    Object held = Calls.call(statistics, "get");
     Set<String> encrypted = AnalyzedColumns.findEncrypted(state, table);
     Set<Object> dropped = new HashSet<>();
     Calls.forEach(
@@ -59,7 +61,7 @@ public class StatisticsGuard implements QueryExecutionListener {
           }
         });
     if (!dropped.isEmpty()) {
-      Calls.call(catalog, "alterTableStats", identifier, Calls.some(without(held, dropped)));
+      Calls.call(state.catalog(), "alterTableStats", identifier, Option.apply(without(held, dropped)));
       LOG.info("dropped the column statistics of encrypted columns {} of {}", dropped, identifier);
     }
   }

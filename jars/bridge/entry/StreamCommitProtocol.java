@@ -10,8 +10,11 @@ import org.apache.hadoop.mapreduce.JobContext;
 import org.apache.hadoop.mapreduce.TaskAttemptContext;
 import org.apache.spark.internal.io.FileNameSpec;
 import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol;
+import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /**
@@ -40,15 +43,15 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     SparkSession session = SparkSession.active();
     Object query = query(session);
     Object write = Calls.call(Calls.call(query, "lastExecution"), "logical");
-    Object known = Calls.orNull(Calls.call(write, "catalogTable")); // as of the query's start; null for a mere folder
+    CatalogTable known = Calls.orNull(Calls.call(write, "catalogTable")); // as of the query's start; null for a mere folder
     SessionPolicy policy = SessionPolicy.of(session);
     if (policy != null) {
-      List<Object> columns = partitionColumns(query, Calls.call(write, "query"));
+      List<Attribute> columns = partitionColumns(query, (LogicalPlan) Calls.call(write, "query"));
       new WriteRequest(policy, null, Map.of(), new StructType()).addPartitions(columns, folder).ask();
     }
     if (known != null) {
-      Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
-      describe(Calls.call(catalog, "getTableMetadata", Calls.call(known, "identifier")), job.getConfiguration());
+      Object catalog = session.sessionState().catalog();
+      describe((CatalogTable) Calls.call(catalog, "getTableMetadata", known.identifier()), job.getConfiguration());
     }
     if (policy != null) {
       tellTables(new KnownTables(session, policy), query, known, job.getConfiguration());
@@ -68,7 +71,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
   }
 
   /** Sets what the tables require in whose folder the stream writes: that of its own table, and others that it is in. */
-  private void tellTables(KnownTables tables, Object query, Object known, Configuration conf) {
+  private void tellTables(KnownTables tables, Object query, CatalogTable known, Configuration conf) {
     List<String> columns = Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames")).stream().map(String.class::cast).toList();
     tables.checkPartitions(folder, columns, known == null ? null : TableEntry.name(known));
     if (known == null) {
@@ -98,7 +101,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
   /** Returns the streaming query of this thread. */
   private static Object query(SparkSession session) {
     String id = session.sparkContext().getLocalProperty(Reader.STREAM_QUERY_ID);
-    Map<?, ?> active = (Map<?, ?>) Calls.call(Calls.call(session, "sharedState"), "activeStreamingQueries");
+    Map<?, ?> active = (Map<?, ?>) Calls.call(session.sharedState(), "activeStreamingQueries");
     Object query = id == null ? null : active.get(UUID.fromString(id));
     if (query == null) {
       throw Refusal.of("BridgeError", "which table this stream writes cannot be told, so its tags are not known");
@@ -117,17 +120,16 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
   }
 
   /** Returns the same as columns of the written query. */
-  private static List<Object> partitionColumns(Object stream, Object query) {
+  private static List<Attribute> partitionColumns(Object stream, LogicalPlan query) {
     return Trees.columnsNamed(partitionNames(stream), query);
   }
 
   /** Sets the properties in a job's configuration that a batch write into the table would set. */
-  private static void describe(Object table, Configuration conf) {
-    Object identifier = Calls.call(table, "identifier");
-    conf.set(Names.TABLE, Calls.call(Calls.call(identifier, "database"), "get") + "." + Calls.call(identifier, "table"));
-    conf.set(Names.TABLE_SCHEMA, (String) Calls.call(Calls.call(table, "schema"), "json"));
+  private static void describe(CatalogTable table, Configuration conf) {
+    conf.set(Names.TABLE, TableEntry.name(table));
+    conf.set(Names.TABLE_SCHEMA, table.schema().json());
     Calls.forEach(
-        Calls.call(Calls.call(table, "storage"), "properties"),
+        table.storage().properties(),
         (name, value) -> {
           if (((String) name).startsWith(Names.PREFIX)) {
             conf.set((String) name, (String) value);

@@ -11,8 +11,8 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.types.DataTypes;
 import scala.Enumeration;
+import scala.Function1;
 import scala.Tuple3;
-import scala.runtime.AbstractFunction1;
 
 /**
  * The SQL function {@code declassify(value, reason)}: the value without its tags, if the policy allows it.
@@ -29,7 +29,8 @@ final class Declassify {
   /** Registers the function in sessions that are created later. */
   @SuppressWarnings({"unchecked", "rawtypes"}) // the builder's own type names a Scala collection
   static void inject(SparkSessionExtensions extensions) {
-    extensions.injectFunction((Tuple3) new Tuple3<>(new FunctionIdentifier(NAME), info(), builder()));
+    Function1<Object, Expression> builder = arguments -> make(Trees.elements(Expression.class, arguments));
+    extensions.injectFunction((Tuple3) new Tuple3<>(new FunctionIdentifier(NAME), new ExpressionInfo(Declassify.class.getName(), NAME), builder));
   }
 
   /** Registers the function in an existing session. */
@@ -37,19 +38,6 @@ final class Declassify {
     SparkSessionExtensions own = new SparkSessionExtensions();
     inject(own);
     Calls.call(own, "registerFunctions", Calls.call(Calls.call(session, "sessionState"), "functionRegistry"));
-  }
-
-  private static ExpressionInfo info() {
-    return new ExpressionInfo(Declassify.class.getName(), NAME);
-  }
-
-  private static AbstractFunction1<Object, Expression> builder() {
-    return new AbstractFunction1<>() {
-      @Override
-      public Expression apply(Object arguments) {
-        return make(Trees.elements(Expression.class, arguments));
-      }
-    };
   }
 
   private static Expression make(List<Expression> arguments) {

@@ -111,7 +111,7 @@ final class PlanTags {
   /** Visits a plan, from its leaves up. */
   void visit(QueryPlan<?> plan) {
     if (plan instanceof WithCTE) {
-      Trees.elements(CTERelationDef.class, Trees.get(WithCTE.class, plan, "cteDefs")).forEach(this::visitCte);
+      Trees.elements(CTERelationDef.class, Calls.call(plan, "cteDefs")).forEach(this::visitCte);
       visit(((WithCTE) plan).plan());
       return;
     }
@@ -168,7 +168,7 @@ final class PlanTags {
    * Visits a recursive query. Each round may move values between its columns, so it is visited until no column gains anything.
    */
   private void visitLoop(QueryPlan<?> loop, List<QueryPlan<?>> children) {
-    Long id = (Long) Trees.get(loop.getClass(), loop, "id");
+    Long id = (Long) Calls.call(loop, "id");
     List<Carried> before;
     do {
       before = columnsOf(loop);
@@ -223,7 +223,7 @@ final class PlanTags {
     if (leaf instanceof CTERelationRef) {
       return byCte.get(((CTERelationRef) leaf).cteId());
     }
-    return leaf.getClass().getSimpleName().equals(LOOP + "Ref") ? byLoop.get((Long) Trees.get(leaf.getClass(), leaf, "loopId")) : null;
+    return leaf.getClass().getSimpleName().equals(LOOP + "Ref") ? byLoop.get((Long) Calls.call(leaf, "loopId")) : null;
   }
 
   /** Records the tags of a column of a table; adds what a column of no table may have lost. */
@@ -275,14 +275,14 @@ final class PlanTags {
   }
 
   private void visitExpand(Expand plan) {
-    addRows(Trees.output(plan), Trees.get(Expand.class, plan, "projections"));
+    addRows(Trees.output(plan), Calls.call(plan, "projections"));
   }
 
   /** Visits a rewritten MERGE: rows of the target and the source, and the rows made of them in each case. */
   private void visitMerge(QueryPlan<?> plan) {
     for (String part : INSTRUCTIONS) {
       for (Expression instruction : Trees.expressions(plan, part)) {
-        addRows(Trees.output(plan), Trees.get(instruction.getClass(), instruction, "outputs"));
+        addRows(Trees.output(plan), Calls.call(instruction, "outputs"));
       }
     }
   }

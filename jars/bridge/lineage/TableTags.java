@@ -13,6 +13,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.types.DataType;
@@ -61,7 +62,7 @@ final class TableTags {
 
   /** Returns the catalog's facts about a leaf and its columns. */
   Read of(QueryPlan<?> leaf, List<Attribute> columns) {
-    Object table = tableOf(leaf);
+    CatalogTable table = tableOf(leaf);
     Map<String, String> told = table != null ? ofTable(table) : folderOf(leaf);
     if (told == null) {
       return new Read(null, Map.of(), Map.of());
@@ -107,11 +108,11 @@ final class TableTags {
   }
 
   /** Returns the properties of a table; in a query that writes also the tags of those in whose folders it lies. */
-  private Map<String, String> ofTable(Object table) {
+  private Map<String, String> ofTable(CatalogTable table) {
     if (!forWrite) {
       return TableEntry.writerProperties(table);
     }
-    Object now = tables.fresh(Calls.call(table, "identifier"));
+    CatalogTable now = tables.fresh(table.identifier());
     Map<String, String> told = new TreeMap<>(tables.propertiesWithTags(now));
     if (told.containsKey(Names.LOCATIONS)) {
       told.put("", TableEntry.folder(now));
@@ -119,10 +120,10 @@ final class TableTags {
     return told;
   }
 
-  private static Object tableOf(QueryPlan<?> leaf) {
+  private static CatalogTable tableOf(QueryPlan<?> leaf) {
     return switch (leaf.getClass().getSimpleName()) {
       case "LogicalRelation" -> Calls.orNull(Calls.call(leaf, "catalogTable"));
-      case "HiveTableRelation" -> Calls.call(leaf, "tableMeta");
+      case "HiveTableRelation" -> (CatalogTable) Calls.call(leaf, "tableMeta");
       default -> null;
     };
   }

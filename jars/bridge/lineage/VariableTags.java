@@ -61,10 +61,18 @@ final class VariableTags {
 
   /** Returns the columns of a cursor that was opened, with the tags that its query was given then; none if it was not. */
   private static List<Attribute> columnsOf(Object cursor) {
-    Object context = Calls.call(Catalyst.module(CURSORS), "getScriptingContext", Calls.call(Calls.call(cursor, "definition"), "name"));
+    Object context = Calls.call(cursors(), "getScriptingContext", Calls.call(Calls.call(cursor, "definition"), "name"));
     Object state = Calls.orNull(Calls.call(context, "getCursorState", cursor));
     Object columns = state == null ? null : Calls.callIfPresent(state, "outputSchema");
     return columns == null ? List.of() : Trees.elements(Attribute.class, columns);
+  }
+
+  private static Object cursors() {
+    try { // Spark 4.2 and later have cursors
+      return Class.forName(CURSORS, true, LogicalPlan.class.getClassLoader()).getField("MODULE$").get(null);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
   }
 
   private static void note(SparkSession session, Object variable, Carried found) {

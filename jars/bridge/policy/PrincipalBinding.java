@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.WeakHashMap;
 import java.util.regex.Pattern;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.internal.SQLConf;
 
 /**
  * The binding of each session to the key service of the principal that it serves, if the key service's options name the
@@ -51,7 +52,7 @@ final class PrincipalBinding {
     if (user == null && ServerUser.isThriftServer()) {
       return policy; // without a principal no key is opened (PinnedPolicy)
     }
-    Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
+    SQLConf conf = session.sessionState().conf();
     boolean isTemplate = isTemplate(PinnedPolicy.keyServiceIn(policy));
     if (isTemplate || bound == null && user != null) {
       String template = isTemplate ? policy : launched; // a client may have SET another one at its login
@@ -70,7 +71,7 @@ final class PrincipalBinding {
         return rendered;
       }
     }
-    if (user != null && !bound.token().equals(Calls.call(conf, "getConfString", Names.SESSION_TOKEN, ""))) {
+    if (user != null && !bound.token().equals(conf.getConfString(Names.SESSION_TOKEN, ""))) {
       setToken(conf, bound.token()); // that of another principal would make this user the other
     }
     return policy;
@@ -91,7 +92,7 @@ final class PrincipalBinding {
     }
   }
 
-  private static void setToken(Object conf, String token) {
+  private static void setToken(SQLConf conf, String token) {
     set(conf, Names.SESSION_TOKEN, token);
     set(conf, Names.ORC_KEY_PROVIDER, RegisteredPolicies.orcKeyProvider(token));
   }
@@ -122,9 +123,9 @@ final class PrincipalBinding {
     return keyService != null && keyService.contains(PLACEHOLDER);
   }
 
-  private static void set(Object conf, String name, String value) {
+  private static void set(SQLConf conf, String name, String value) {
     // Hadoop's and Spark's configurations replace ${name} inside values.
-    Calls.call(conf, "setConfString", name, value.replace("$", "\\u0024"));
+    conf.setConfString(name, value.replace("$", "\\u0024"));
   }
 
   private static String insertPrincipal(String policy, String principal) {

@@ -15,6 +15,8 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.internal.SQLConf;
 
 /** The policy that a session is under, as far as the driver needs it. */
 final class SessionPolicy {
@@ -28,8 +30,8 @@ final class SessionPolicy {
 
   /** Returns null for a session without a policy, whose plans are not changed. */
   static SessionPolicy of(SparkSession session) {
-    Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
-    String text = (String) Calls.call(conf, "getConfString", Names.POLICY, "");
+    SQLConf conf = session.sessionState().conf();
+    String text = conf.getConfString(Names.POLICY, "");
     if (text.isBlank()) {
       text = session.sparkContext().hadoopConfiguration().get(Names.POLICY, "");
     }
@@ -84,7 +86,7 @@ final class SessionPolicy {
 
   /** Returns a setting of the session's configuration; empty if it is not set. */
   String setting(String name) {
-    return (String) Calls.call(Calls.call(Calls.call(session, "sessionState"), "conf"), "getConfString", name, "");
+    return session.sessionState().conf().getConfString(name, "");
   }
 
   /** Returns the principal that reads and writes in this session. */
@@ -107,9 +109,9 @@ final class SessionPolicy {
   }
 
   /** Refuses a table that names another policy or key service: Hive's SerDe would ignore it silently. */
-  void refuseOther(Object table) {
+  void refuseOther(CatalogTable table) {
     Configuration conf = hadoopConf();
-    for (Object properties : List.of(Calls.call(Calls.call(table, "storage"), "properties"), Calls.call(table, "properties"))) {
+    for (Object properties : List.of(table.storage().properties(), table.properties())) {
       for (String name : List.of(Names.POLICY, Names.KEY_SERVICE)) {
         Object value = Calls.orNull(Calls.call(properties, "get", name));
         if (value != null) {
@@ -191,6 +193,6 @@ final class SessionPolicy {
   }
 
   Configuration hadoopConf() {
-    return (Configuration) Calls.call(Calls.call(session, "sessionState"), "newHadoopConf");
+    return session.sessionState().newHadoopConf();
   }
 }

@@ -46,6 +46,6 @@ final class EarlyNameRule extends Analyzer.WindowsSubstitution$ {
   }
 
   private static Analyzer analyzer(SparkSession session) {
-    return (Analyzer) Calls.call(Calls.call(session, "sessionState"), "analyzer");
+    return session.sessionState().analyzer();
   }
 }

@@ -41,8 +41,7 @@ final class MaskRule extends Rule<LogicalPlan> {
 
   /** Returns the session's own setting: while a view is resolved, the settings stored with the view are in force. */
   private static String onDenied(SparkSession session) {
-    Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
-    String said = ((String) Calls.call(conf, "getConfString", ON_DENIED, "")).trim().toLowerCase(Locale.ROOT);
+    String said = session.sessionState().conf().getConfString(ON_DENIED, "").trim().toLowerCase(Locale.ROOT);
     if (!said.isEmpty() && !said.equals("error") && !said.equals("mask")) {
       throw Refusal.of("ConfigError", ON_DENIED + " is '" + said + "'; allowed: error, mask");
     }

@@ -11,6 +11,7 @@ import java.util.Set;
 import java.util.regex.Pattern;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
@@ -172,9 +173,7 @@ final class PlaceGuard {
   /** Returns whether a command creates a table in the folder that follows from its database. */
   private static boolean isManaged(LogicalPlan node) {
     Object table = node.getClass().getSimpleName().startsWith("Create") ? Calls.callIfPresent(node, "table") : null;
-    return table != null
-        && table.getClass().getSimpleName().equals("CatalogTable")
-        && String.valueOf(Calls.call(Calls.call(table, "tableType"), "name")).equals("MANAGED");
+    return table instanceof CatalogTable made && made.tableType().name().equals("MANAGED");
   }
 
   private String defaultPath(Object identifier) {
@@ -191,13 +190,12 @@ final class PlaceGuard {
     if (!(Boolean) Calls.call(catalog(), "tableExists", identifier)) {
       return null;
     }
-    Object table = Calls.call(catalog(), "getTableMetadata", identifier);
-    boolean isManaged = String.valueOf(Calls.call(Calls.call(table, "tableType"), "name")).equals("MANAGED");
-    return isManaged ? Calls.orNull(Calls.call(Calls.call(table, "storage"), "locationUri")) : null;
+    CatalogTable table = (CatalogTable) Calls.call(catalog(), "getTableMetadata", identifier);
+    return table.tableType().name().equals("MANAGED") ? Calls.orNull(table.storage().locationUri()) : null;
   }
 
   private Object catalog() {
-    return Calls.call(Calls.call(session, "sessionState"), "catalog");
+    return session.sessionState().catalog();
   }
 
   /** Returns the texts of places in a value of a node, whatever collections and descriptions it is in. */

@@ -8,6 +8,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.function.Predicate;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
@@ -23,7 +24,6 @@ import org.slf4j.Logger;
 import scala.Function1;
 import scala.PartialFunction;
 import scala.Tuple2;
-import scala.runtime.AbstractFunction1;
 
 /**
  * A query's plan for one reader: each table has the reader's mark, and nulls for the leaves that the reader is denied.
@@ -129,8 +129,7 @@ final class ReaderPlan {
   }
 
   private LogicalPlan maskDenied(LogicalPlan node, List<Object> renamed) {
-    Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
-    ReadTable table = new ReadTable(node, new KnownTables(session, policy), catalog);
+    ReadTable table = new ReadTable(node, new KnownTables(session, policy));
     boolean isLeft = table.hasOwnPolicy() || table.isOrc() && !policy.encryptsOrc();
     DeniedPlaces denied = isLeft ? DeniedPlaces.NONE : new DeniedPlaces(decision.of(table));
     if (denied.isNone()) {
@@ -174,8 +173,8 @@ final class ReaderPlan {
       boolean isWhole = leaves == null || leaves.readableType(old.dataType()) == null;
       Metadata metadata = isWhole ? MaskMark.on(old.metadata(), reasons.get(old.name())) : old.metadata();
       Expression value = leaves == null ? now : leaves.mask(now, old.dataType(), now.dataType());
-      Expression alias = Catalyst.alias(value, old.name(), metadata, Calls.call(old, "qualifier"));
-      renamed.add(new Tuple2<>(old, Catalyst.attribute(alias)));
+      Alias alias = Catalyst.alias(value, old.name(), metadata, Calls.call(old, "qualifier"));
+      renamed.add(new Tuple2<>(old, alias.toAttribute()));
       columns.add(alias);
     }
     LogicalPlan marked = mark.on(read);
@@ -199,7 +198,7 @@ final class ReaderPlan {
     for (Object column : Calls.list(output)) {
       Attribute old = (Attribute) column;
       DataType type = readableType(denied, old.name(), old.dataType());
-      attributes.add(type.equals(old.dataType()) ? old : Catalyst.withType(old, type));
+      attributes.add(type.equals(old.dataType()) ? old : old.withDataType(type));
     }
     Object[] values = Calls.values(node, relation, Calls.copy(relation, schema, narrow));
     for (int i = 0; i < values.length; i++) {
@@ -215,11 +214,6 @@ final class ReaderPlan {
   }
 
   static Function1<LogicalPlan, Object> test(Predicate<LogicalPlan> predicate) {
-    return new AbstractFunction1<>() {
-      @Override
-      public Object apply(LogicalPlan node) {
-        return predicate.test(node);
-      }
-    };
+    return predicate::test;
   }
 }

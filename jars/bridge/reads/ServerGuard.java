@@ -35,8 +35,7 @@ final class ServerGuard {
     String said = Launch.conf(ALLOW);
     Set<String> allowed = new HashSet<>();
     Arrays.stream((said == null ? "" : said).split(",")).map(String::trim).forEach(allowed::add);
-    Object conf = Calls.call(Calls.call(session, "sessionState"), "conf"); // a static setting
-    return new ServerGuard(allowed, Place.of((String) Calls.call(conf, "warehousePath")));
+    return new ServerGuard(allowed, Place.of(session.sessionState().conf().warehousePath())); // a static setting
   }
 
   String text() {

@@ -45,8 +45,7 @@ record StrictProjection(SessionPolicy policy, String reader, boolean isOfPolicy)
   }
 
   private static String setting(SparkSession session) {
-    Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
-    return ((String) Calls.call(conf, "getConfString", CONF, "")).trim().toLowerCase(Locale.ROOT);
+    return session.sessionState().conf().getConfString(CONF, "").trim().toLowerCase(Locale.ROOT);
   }
 
   /**

@@ -46,12 +46,11 @@ final class SkipRule extends Rule<LogicalPlan> {
     boolean isAsked = isAsked(session);
     Map<LogicalPlan, Set<String>> read = new IdentityHashMap<>();
     addRead(plan, read);
-    Object catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
     KnownTables tables = new KnownTables(session, policy);
     return plan.transformUp(
         new PlanSteps<LogicalPlan>(
             node -> read.containsKey(node) && isServed(node, isAsked),
-            node -> skipping(new ReadTable(node, tables, catalog), policy, session, read.get(node))));
+            node -> skipping(new ReadTable(node, tables), policy, session, read.get(node))));
   }
 
   /** Returns the node with skipping, or the node itself if that fails. */
@@ -108,7 +107,7 @@ final class SkipRule extends Rule<LogicalPlan> {
   }
 
   private static String conf(SparkSession session, String name) {
-    return (String) Calls.call(Calls.call(Calls.call(session, "sessionState"), "conf"), "getConfString", name, name.equals(SKIPPING) ? "" : "false");
+    return session.sessionState().conf().getConfString(name, name.equals(SKIPPING) ? "" : "false");
   }
 
   /**

@@ -13,8 +13,11 @@ import java.util.regex.Pattern;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTablePartition;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.slf4j.Logger;
+import scala.Option;
 
 /**
  * The folders of tables with tags or a rule, as the catalog has them.
@@ -45,7 +48,7 @@ final class CatalogPlaces {
   CatalogPlaces(SparkSession session, SessionPolicy policy, RealPlaces real) {
     this.session = session;
     this.policy = policy;
-    this.catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
+    this.catalog = session.sessionState().catalog();
     this.real = real;
   }
 
@@ -91,7 +94,7 @@ final class CatalogPlaces {
   }
 
   private Object parse(String name) {
-    return Calls.call(Calls.call(Calls.call(session, "sessionState"), "sqlParser"), "parseTableIdentifier", name);
+    return Calls.call(session.sessionState().sqlParser(), "parseTableIdentifier", name);
   }
 
   private void addName(Map<String, Map<String, String>> byDatabase, String name) {
@@ -114,8 +117,8 @@ final class CatalogPlaces {
       return;
     }
     Map<String, String> missing = new TreeMap<>(names);
-    for (Object table : Calls.list(Calls.call(external, "getTablesByName", database, Calls.scalaList(List.copyOf(names.keySet()))))) {
-      String name = missing.remove(((String) Calls.call(Calls.call(table, "identifier"), "table")).toLowerCase(Locale.ROOT));
+    for (CatalogTable table : Calls.<CatalogTable>list(Calls.call(external, "getTablesByName", database, Calls.scalaList(List.copyOf(names.keySet()))))) {
+      String name = missing.remove(table.identifier().table().toLowerCase(Locale.ROOT));
       if (name != null) {
         addFolders(found, name, table, true);
         addPartitionsElsewhere(found, name, table);
@@ -130,7 +133,12 @@ final class CatalogPlaces {
     }
   }
 
-  private void addPartitionsElsewhere(PlaceIndex<TablePlace> found, String name, Object table) {
+  /** Returns the partitions of a table in the catalog, by a Scala option of some of their values. */
+  static List<CatalogTablePartition> listPartitions(Object catalog, CatalogTable table, Object values) {
+    return Calls.list(Calls.call(catalog, "listPartitions", table.identifier(), values));
+  }
+
+  private void addPartitionsElsewhere(PlaceIndex<TablePlace> found, String name, CatalogTable table) {
     String root = TableEntry.folder(table);
     if (root == null || Calls.list(Calls.call(table, "partitionColumnNames")).isEmpty()) {
       return;
@@ -138,9 +146,9 @@ final class CatalogPlaces {
     Set<String> elsewhere = new LinkedHashSet<>();
     Place own = Place.of(root);
     Place ofRuns = Place.of(Place.ofRuns(root));
-    for (Object partition : Calls.list(Calls.call(catalog, "listPartitions", Calls.call(table, "identifier"), Calls.none(session)))) {
-      Object uri = Calls.orNull(Calls.call(Calls.call(partition, "storage"), "locationUri"));
-      String folder = uri == null ? root : Place.textOf(uri);
+    for (CatalogTablePartition partition : listPartitions(catalog, table, Option.empty())) {
+      String location = TableEntry.folder(partition.storage());
+      String folder = location == null ? root : location;
       if (!Place.of(folder).isWithin(own) && !Place.of(folder).isWithin(ofRuns)) {
         elsewhere.add(folder);
       }
@@ -169,7 +177,7 @@ final class CatalogPlaces {
     PlaceIndex<TablePlace> found = new PlaceIndex<>();
     Object external = Calls.call(catalog, "externalCatalog");
     Object names = Calls.call(external, "listTables", database);
-    for (Object table : Calls.list(Calls.call(external, "getTablesByName", database, names))) {
+    for (CatalogTable table : Calls.<CatalogTable>list(Calls.call(external, "getTablesByName", database, names))) {
       if (TableEntry.isTagged(table) || TableEntry.properties(table).containsKey(Names.TABLE_UUID)) {
         addFolders(found, TableEntry.name(table), table, false);
       }
@@ -177,7 +185,7 @@ final class CatalogPlaces {
     return found;
   }
 
-  private void addFolders(PlaceIndex<TablePlace> found, String name, Object table, boolean isRuled) {
+  private void addFolders(PlaceIndex<TablePlace> found, String name, CatalogTable table, boolean isRuled) {
     String root = TableEntry.folder(table);
     if (root != null) {
       add(found, new TablePlace(root, real.of(root), name, table, isRuled));

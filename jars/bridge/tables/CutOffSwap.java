@@ -5,6 +5,7 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 
 /**
  * The moment between the two renames by which runs swap a managed table without partitions, when the table's folder is missing.
@@ -18,11 +19,11 @@ final class CutOffSwap {
   private CutOffSwap() {}
 
   /** Refuses a table whose folder is missing while a run keeps its old files. */
-  static void refuse(Object table, Configuration conf) {
+  static void refuse(CatalogTable table, Configuration conf) {
     String folder = TableEntry.folder(table);
     boolean isRenamed =
         folder != null
-            && Calls.call(Calls.call(table, "tableType"), "name").equals("MANAGED")
+            && table.tableType().name().equals("MANAGED")
             && Calls.list(Calls.call(table, "partitionColumnNames")).isEmpty()
             && TableEntry.properties(table).containsKey(Names.TABLE_UUID);
     String old = isRenamed ? oldFolder(new Path(folder), conf) : null;

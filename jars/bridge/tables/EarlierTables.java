@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEvent;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEventListener;
 
@@ -34,7 +35,7 @@ final class EarlierTables implements ExternalCatalogEventListener {
     return BY_APPLICATION.computeIfAbsent(
         session.sparkContext().applicationId(),
         unused -> {
-          Object catalog = Calls.call(Calls.call(session, "sharedState"), "externalCatalog");
+          Object catalog = Calls.call(session.sharedState(), "externalCatalog");
           EarlierTables made = new EarlierTables(catalog);
           Calls.call(catalog, "addListener", made);
           return made;
@@ -74,17 +75,17 @@ final class EarlierTables implements ExternalCatalogEventListener {
 
   private void renewCopy(String database, String name) {
     String uuid = copied.remove(key(database, name));
-    Object table = uuid == null ? null : Calls.call(catalog, "getTable", database, name);
+    CatalogTable table = uuid == null ? null : (CatalogTable) Calls.call(catalog, "getTable", database, name);
     if (table != null && uuid.equals(TableEntry.properties(table).get(Names.TABLE_UUID))) {
       Calls.call(catalog, "alterTable", TableEntry.with(table, Map.of(Names.TABLE_UUID, UUID.randomUUID().toString())));
     }
   }
 
   private void note(String database, List<Object> names) {
-    for (Object table : Calls.list(Calls.call(catalog, "getTablesByName", database, Calls.scalaList(names)))) {
+    for (CatalogTable table : Calls.<CatalogTable>list(Calls.call(catalog, "getTablesByName", database, Calls.scalaList(names)))) {
       if (TableEntry.folder(table) != null) {
-        String key = key(database, (String) Calls.call(Calls.call(table, "identifier"), "table"));
-        TableRequirements now = TableRequirements.of(table).withAbsent(byName.remove(key), TableEntry.schema(table));
+        String key = key(database, table.identifier().table());
+        TableRequirements now = TableRequirements.of(table).withAbsent(byName.remove(key), table.schema());
         if (!now.isEmpty()) {
           byName.put(key, now);
         }

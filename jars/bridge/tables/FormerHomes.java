@@ -13,8 +13,11 @@ import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTablePartition;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.slf4j.Logger;
+import scala.Option;
 
 /**
  * Folders in which a table or a partition lived until a run put it elsewhere: what is written there by path would be in no table,
@@ -123,7 +126,7 @@ final class FormerHomes {
       return;
     }
     Object source = Calls.call(plan, "dataSource");
-    Object table = Calls.orNull(Calls.call(source, "catalogTable"));
+    CatalogTable table = Calls.orNull(Calls.call(source, "catalogTable"));
     if (table == null) {
       Calls.forEach(
           Calls.call(source, "options"),
@@ -137,9 +140,9 @@ final class FormerHomes {
     }
   }
 
-  private void refuseStreamOf(Object table) {
-    for (Object partition : tables.partitions(table, Calls.none(table))) {
-      String location = TableEntry.folder(partition);
+  private void refuseStreamOf(CatalogTable table) {
+    for (CatalogTablePartition partition : tables.partitions(table, Option.empty())) {
+      String location = TableEntry.folder(partition.storage());
       if (location != null && Staged.of(location) != null) {
         String name = TableEntry.name(table);
         throw Refusal.of(
@@ -248,19 +251,19 @@ final class FormerHomes {
   }
 
   /** Adds the partitions of the table whose folder, or folder of runs, is nearest. */
-  private void addPartitions(List<Left> found, String folder, Object table, boolean isOfRun) {
+  private void addPartitions(List<Left> found, String folder, CatalogTable table, boolean isOfRun) {
     String root = TableEntry.folder(table);
     List<Object> columns = Calls.list(Calls.call(table, "partitionColumnNames"));
     boolean isInRuns = root != null && isWithin(folder, Place.ofRuns(root));
     boolean concerns = isInRuns ? !isOfRun : root != null && isWithin(folder, root);
-    if (columns.isEmpty() || !concerns || !tables.exists(Calls.call(table, "identifier"))) {
+    if (columns.isEmpty() || !concerns || !tables.exists(table.identifier())) {
       return;
     }
     String name = TableEntry.name(table);
-    Object values = isInRuns ? Calls.none(table) : valuesIn(pathBelow(root, folder), Set.copyOf(columns), table);
-    for (Object partition : tables.partitions(table, values)) {
-      Object uri = Calls.orNull(Calls.call(Calls.call(partition, "storage"), "locationUri"));
-      String location = uri == null ? root : Place.textOf(uri);
+    Object values = isInRuns ? Option.empty() : valuesIn(pathBelow(root, folder), Set.copyOf(columns), table);
+    for (CatalogTablePartition partition : tables.partitions(table, values)) {
+      String own = TableEntry.folder(partition.storage());
+      String location = own == null ? root : own;
       Staged staged = Staged.of(location);
       if (staged != null && isWithin(folder, location)) {
         found.clear();
@@ -297,10 +300,10 @@ final class FormerHomes {
   }
 
   /** Returns the values of partition columns that a path names, as an option of a Scala map; none if it names none. */
-  private static Object valuesIn(String path, Set<Object> columns, Object table) {
+  private static Object valuesIn(String path, Set<Object> columns, CatalogTable table) {
     Map<String, String> values = new TreeMap<>(ReadTable.valuesIn(path));
     values.entrySet().removeIf(value -> !columns.contains(value.getKey()) || value.getValue().isEmpty());
-    Object none = Calls.call(Calls.call(table, "properties"), "empty");
-    return values.isEmpty() ? Calls.none(table) : Calls.some(Calls.with(none, values));
+    Object none = Calls.call(table.properties(), "empty");
+    return values.isEmpty() ? Option.empty() : Option.apply(Calls.with(none, values));
   }
 }

@@ -9,6 +9,8 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Predicate;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTablePartition;
 import org.slf4j.Logger;
 
 /**
@@ -34,7 +36,7 @@ final class KnownTables {
   KnownTables(SparkSession session, SessionPolicy policy) {
     this.session = session;
     this.policy = policy;
-    this.catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
+    this.catalog = session.sessionState().catalog();
     this.real = new RealPlaces(policy);
     this.folders = new CatalogPlaces(session, policy, real);
   }
@@ -90,29 +92,29 @@ final class KnownTables {
   }
 
   private Object parseName(String name) {
-    return Calls.call(Calls.call(Calls.call(session, "sessionState"), "sqlParser"), "parseTableIdentifier", name);
+    return Calls.call(session.sessionState().sqlParser(), "parseTableIdentifier", name);
   }
 
   boolean exists(Object identifier) {
     return (Boolean) Calls.call(catalog, "tableExists", identifier);
   }
 
-  Object fresh(Object identifier) {
-    return Calls.call(catalog, "getTableMetadata", identifier);
+  CatalogTable fresh(Object identifier) {
+    return (CatalogTable) Calls.call(catalog, "getTableMetadata", identifier);
   }
 
   /** Returns the partitions of a table in the catalog, by a Scala option of some of their values. */
-  List<Object> partitions(Object table, Object values) {
-    return Calls.list(Calls.call(catalog, "listPartitions", Calls.call(table, "identifier"), values));
+  List<CatalogTablePartition> partitions(CatalogTable table, Object values) {
+    return CatalogPlaces.listPartitions(catalog, table, values);
   }
 
   /** Returns whether a table that a condition accepts is in the catalog; asks for every table of every database. */
-  boolean anyTable(Predicate<Object> condition) {
+  boolean anyTable(Predicate<CatalogTable> condition) {
     Object external = Calls.call(catalog, "externalCatalog");
     return Calls.list(Calls.call(external, "listDatabases")).stream()
         .flatMap(
             database ->
-                Calls.list(Calls.call(external, "getTablesByName", database, Calls.call(external, "listTables", database))).stream())
+                Calls.<CatalogTable>list(Calls.call(external, "getTablesByName", database, Calls.call(external, "listTables", database))).stream())
         .anyMatch(condition);
   }
 
@@ -132,24 +134,24 @@ final class KnownTables {
   }
 
   /** Returns the folder of a table; the default one, if it has no location of its own yet. */
-  String folderOf(Object table) {
+  String folderOf(CatalogTable table) {
     String folder = TableEntry.folder(table);
-    return folder == null ? Place.textOf(Calls.call(catalog, "defaultTablePath", Calls.call(table, "identifier"))) : folder;
+    return folder == null ? Place.textOf(Calls.call(catalog, "defaultTablePath", table.identifier())) : folder;
   }
 
   /** Returns the name of a table that may name no database, and then is in the current one. */
-  String name(Object table) {
+  String name(CatalogTable table) {
     return TableEntry.name(table, (String) Calls.call(catalog, "getCurrentDatabase"));
   }
 
   /** Returns the current entry of the table that owns this folder or one above it; null if there is none. */
-  Object owner(String folder) {
+  CatalogTable owner(String folder) {
     for (int attempt = 0; attempt < 2; attempt++) {
       TablePlace near = near(folder);
       if (near == null || near.table() == null) {
         return null;
       }
-      Object now = current(near);
+      CatalogTable now = current(near);
       if (now != null) {
         return now;
       }
@@ -159,10 +161,10 @@ final class KnownTables {
   }
 
   /** Returns a table's entry as the catalog has it now; null if the table is gone or elsewhere. */
-  private Object current(TablePlace known) {
-    Object identifier = Calls.call(known.table(), "identifier");
-    Object now = exists(identifier) ? fresh(identifier) : null;
-    return now != null && Calls.call(now, "storage").equals(Calls.call(known.table(), "storage")) ? now : null;
+  private CatalogTable current(TablePlace known) {
+    Object identifier = known.table().identifier();
+    CatalogTable now = exists(identifier) ? fresh(identifier) : null;
+    return now != null && now.storage().equals(known.table().storage()) ? now : null;
   }
 
   /** Returns the other tables with tags or a rule whose folder this is or lies in, as they are now, the nearest first. */
@@ -173,7 +175,7 @@ final class KnownTables {
       boolean isStale = false;
       for (TablePlace known : above(place, allPlaces())) {
         if (!known.isOf(name) && known.table() != null) {
-          Object now = current(known);
+          CatalogTable now = current(known);
           isStale |= now == null;
           found.add(known.with(now));
         }
@@ -191,7 +193,7 @@ final class KnownTables {
    *
    * @param table its entry in the catalog
    */
-  Map<String, String> writerProperties(Object table) {
+  Map<String, String> writerProperties(CatalogTable table) {
     String folder = TableEntry.folder(table);
     String name = TableEntry.name(table);
     Map<String, String> own = TableEntry.writerProperties(table);
@@ -199,7 +201,7 @@ final class KnownTables {
   }
 
   /** Returns the properties of a table that is read, with the tags of the tables in whose folders it lies. */
-  Map<String, String> propertiesWithTags(Object table) {
+  Map<String, String> propertiesWithTags(CatalogTable table) {
     String folder = TableEntry.folder(table);
     Map<String, String> own = TableEntry.writerProperties(table);
     return folder == null ? own : SharedFolder.addTags(own, folder, real.of(folder), others(folder, TableEntry.name(table)));
@@ -248,7 +250,7 @@ final class KnownTables {
   Map<String, String> writerPropertiesByFolder(String folder, String uuid) {
     forgetBefore(folder);
     Made made = findAnnounced(folder, uuid);
-    Object owner = made != null && made.uuid == null ? null : owner(folder);
+    CatalogTable owner = made != null && made.uuid == null ? null : owner(folder);
     String name = made != null ? made.name.replace("`", "") : owner == null ? null : TableEntry.name(owner);
     if (name == null) {
       return places(List.of(folder));
@@ -292,7 +294,7 @@ final class KnownTables {
     }
     try {
       forgetBefore(folder);
-      Object owner = namesAll ? owner(folder) : null;
+      CatalogTable owner = namesAll ? owner(folder) : null;
       if (owner != null) {
         known.putObject(folder).put("table", TableEntry.name(owner)).putNull("uuid");
       }

@@ -6,31 +6,33 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTablePartition;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.types.StructType;
+import scala.Option;
 
 /** A plan's node that reads Parquet or ORC files, with the properties for its reader, its schema and its partitions. */
 final class ReadTable {
   private static final String DATASOURCES = "org.apache.spark.sql.execution.datasources.";
-  private static final String READ = DATASOURCES + "LogicalRelation";
   private static final String HIVE_READ = "org.apache.spark.sql.catalyst.catalog.HiveTableRelation";
-  private static final String ORC_SERDE = ".orcserde";
 
   final LogicalPlan node;
   private final KnownTables tables;
-  private final Object catalog;
   /** The relation of a LogicalRelation; null for a Hive table, which the SerDe reads unless Spark converts it later. */
-  private final Object relation;
+  private final HadoopFsRelation relation;
   /** The catalog's entry; null for files by path. */
-  private final Object entry;
+  private final CatalogTable entry;
 
-  ReadTable(LogicalPlan node, KnownTables tables, Object catalog) {
+  ReadTable(LogicalPlan node, KnownTables tables) {
     this.node = node;
     this.tables = tables;
-    this.catalog = catalog;
     boolean isHive = node.getClass().getName().equals(HIVE_READ);
-    relation = isHive ? null : Calls.call(node, "relation");
-    entry = isHive ? Calls.call(node, "tableMeta") : Calls.orNull(Calls.call(node, "catalogTable"));
+    relation = isHive ? null : (HadoopFsRelation) ((LogicalRelation) node).relation();
+    entry = isHive ? (CatalogTable) Calls.call(node, "tableMeta") : Calls.orNull(((LogicalRelation) node).catalogTable());
   }
 
   /** Returns whether a node reads Parquet or ORC files, by Spark's source or Hive's SerDe. */
@@ -41,26 +43,24 @@ final class ReadTable {
     if (!node.getClass().getName().equals(HIVE_READ)) {
       return false;
     }
-    Object serde = Calls.orNull(Calls.call(Calls.call(Calls.call(node, "tableMeta"), "storage"), "serde"));
-    String name = serde == null ? "" : ((String) serde).toLowerCase(Locale.ROOT);
-    return name.contains("parquet") || name.endsWith(ORC_SERDE);
+    CatalogStorageFormat storage = ((CatalogTable) Calls.call(node, "tableMeta")).storage();
+    String serde = Calls.orNull(storage.serde());
+    return serde != null && serde.toLowerCase(Locale.ROOT).contains("parquet") || TableEntry.isOrcSerde(storage);
   }
 
   /** Returns the relation of a node that reads Parquet or ORC files by Spark's source; null for any other node. */
-  static Object relationOf(LogicalPlan node) {
-    if (!node.getClass().getName().equals(READ)) {
-      return null;
-    }
-    Object relation = Calls.call(node, "relation");
-    boolean isFiles = relation.getClass().getName().equals(DATASOURCES + "HadoopFsRelation");
-    Object format = isFiles ? Calls.call(relation, "fileFormat") : null;
-    return isFiles && (isParquet(format) || OrcWrite.isOrc(format)) ? relation : null;
+  static HadoopFsRelation relationOf(LogicalPlan node) {
+    return node instanceof LogicalRelation read
+            && read.relation() instanceof HadoopFsRelation files
+            && (isParquet(files.fileFormat()) || OrcWrite.isOrc(files.fileFormat()))
+        ? files
+        : null;
   }
 
   /** Returns the same for Parquet files only. */
-  static Object parquetOf(LogicalPlan node) {
-    Object relation = relationOf(node);
-    return relation != null && isParquet(Calls.call(relation, "fileFormat")) ? relation : null;
+  static HadoopFsRelation parquetOf(LogicalPlan node) {
+    HadoopFsRelation relation = relationOf(node);
+    return relation != null && isParquet(relation.fileFormat()) ? relation : null;
   }
 
   private static boolean isParquet(Object format) {
@@ -70,8 +70,8 @@ final class ReadTable {
   /** Returns whether the files are ORC. */
   boolean isOrc() {
     return relation == null
-        ? String.valueOf(Calls.orNull(Calls.call(Calls.call(entry, "storage"), "serde"))).toLowerCase(Locale.ROOT).endsWith(ORC_SERDE)
-        : OrcWrite.isOrc(Calls.call(relation, "fileFormat"));
+        ? TableEntry.isOrcSerde(entry.storage())
+        : OrcWrite.isOrc(relation.fileFormat());
   }
 
   /** Returns whether the read can leave out parts of a nested column, whatever it is nested in. */
@@ -79,7 +79,7 @@ final class ReadTable {
     return relation != null;
   }
 
-  Object relation() {
+  HadoopFsRelation relation() {
     return relation;
   }
 
@@ -91,7 +91,7 @@ final class ReadTable {
   /** Returns the token in the options of a node that reads a table, or null. */
   static Object tokenIn(LogicalPlan node) {
     boolean isHive = node.getClass().getName().equals(HIVE_READ);
-    Object options = isHive ? Calls.call(Calls.call(Calls.call(node, "tableMeta"), "storage"), "properties") : Calls.call(Calls.call(node, "relation"), "options");
+    Object options = isHive ? Calls.call(Calls.call(Calls.call(node, "tableMeta"), "storage"), "properties") : ((HadoopFsRelation) ((LogicalRelation) node).relation()).options();
     return Calls.orNull(Calls.call(options, "get", Names.SESSION_TOKEN));
   }
 
@@ -101,14 +101,14 @@ final class ReadTable {
 
   /** Returns the name of the table that a node reads, or its folder. */
   static String nameOf(LogicalPlan node) {
-    return new ReadTable(node, null, null).name();
+    return new ReadTable(node, null).name();
   }
 
   String folder() {
     if (entry != null && TableEntry.folder(entry) != null) {
       return TableEntry.folder(entry);
     }
-    List<Object> roots = Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths"));
+    List<Object> roots = Calls.list(Calls.call(relation.location(), "rootPaths"));
     return roots.isEmpty() ? "/" : roots.get(0).toString();
   }
 
@@ -119,11 +119,11 @@ final class ReadTable {
   Map<String, String> readerProperties() {
     Map<String, String> told = new LinkedHashMap<>();
     if (entry != null) {
-      told.putAll(TableEntry.writerProperties(tables.fresh(Calls.call(entry, "identifier"))));
+      told.putAll(TableEntry.writerProperties(tables.fresh(entry.identifier())));
     } else {
       told.putAll(tables.writerPropertiesByFolder(folder()));
       Calls.forEach(
-          Calls.call(relation, "options"),
+          relation.options(),
           (name, value) -> {
             if (((String) name).startsWith(Names.PREFIX) && !name.equals(Names.POLICY) && !name.equals(Names.SESSION_TOKEN)) {
               told.put((String) name, (String) value);
@@ -135,21 +135,20 @@ final class ReadTable {
 
   /** Returns the columns that are in files. */
   StructType schema() {
-    return relation != null ? (StructType) Calls.call(relation, "dataSchema") : (StructType) Calls.call(entry, "dataSchema");
+    return relation != null ? relation.dataSchema() : entry.dataSchema();
   }
 
   List<Map<String, String>> partitions() {
     List<Map<String, String>> found = new ArrayList<>();
     if (entry != null) {
-      Object none = Calls.none(node);
-      for (Object partition : Calls.list(Calls.call(catalog, "listPartitions", Calls.call(entry, "identifier"), none))) {
+      for (CatalogTablePartition partition : tables.partitions(entry, Option.empty())) {
         Map<String, String> values = new LinkedHashMap<>();
-        Calls.forEach(Calls.call(partition, "spec"), (name, value) -> values.put((String) name, (String) value));
+        Calls.forEach(partition.spec(), (name, value) -> values.put((String) name, (String) value));
         found.add(values);
       }
       return found;
     }
-    Object specification = Calls.call(Calls.call(relation, "location"), "partitionSpec");
+    Object specification = Calls.call(relation.location(), "partitionSpec");
     for (Object partition : Calls.list(Calls.call(specification, "partitions"))) {
       found.add(valuesIn(Calls.call(partition, "path").toString()));
     }
@@ -157,7 +156,7 @@ final class ReadTable {
   }
 
   List<String> files() {
-    return relation == null ? List.of() : Arrays.asList((String[]) Calls.call(Calls.call(relation, "location"), "inputFiles"));
+    return relation == null ? List.of() : Arrays.asList(relation.location().inputFiles());
   }
 
   /** Returns the values of partition columns in the names of a path's folders. */

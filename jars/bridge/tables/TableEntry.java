@@ -17,6 +17,8 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
+import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.types.StructType;
 
 /** A table's entry in the catalog, as far as writers and readers of its files use it. */
@@ -40,20 +42,20 @@ final class TableEntry {
   private TableEntry() {}
 
   /** Returns {@code database.table}. */
-  static String name(Object table) {
+  static String name(CatalogTable table) {
     return name(table, null);
   }
 
   /** Returns the same for a table that may name no database, and then is in the current one. */
-  static String name(Object table, String current) {
-    Object identifier = Calls.call(table, "identifier");
+  static String name(CatalogTable table, String current) {
+    Object identifier = table.identifier();
     Object database = Calls.orNull(Calls.call(identifier, "database"));
     return (database == null ? current : database) + "." + Calls.call(identifier, "table");
   }
 
   /** Returns its name quoted for SQL. */
-  static String quote(Object table) {
-    return quoteIdentifier(Calls.call(table, "identifier"));
+  static String quote(CatalogTable table) {
+    return quoteIdentifier(table.identifier());
   }
 
   /** Returns the same for the identifier of a table, without its catalog. */
@@ -67,24 +69,34 @@ final class TableEntry {
   }
 
   /** Returns the folder of its files; null if it has none, like a view. */
-  static String folder(Object table) {
-    Object uri = Calls.orNull(Calls.call(Calls.call(table, "storage"), "locationUri"));
-    return uri == null ? null : Place.textOf(uri);
+  static String folder(CatalogTable table) {
+    return folder(table.storage());
+  }
+
+  /** Returns the folder of the files of a table or partition. */
+  static String folder(CatalogStorageFormat storage) {
+    return storage.locationUri().isDefined() ? Place.textOf(storage.locationUri().get()) : null;
   }
 
   /** Returns the properties of sparkcrypt that reach a writer. */
-  static Map<String, String> properties(Object table) {
+  static Map<String, String> properties(CatalogTable table) {
     Map<String, String> found = new TreeMap<>();
-    add(found, Calls.call(Calls.call(table, "storage"), "properties"));
+    add(found, table.storage().properties());
     if (isHive(table)) {
-      add(found, Calls.call(table, "properties"));
+      add(found, table.properties());
     }
     return found;
   }
 
   /** Returns whether it is a Hive table. */
-  static boolean isHive(Object table) {
-    return "hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))));
+  static boolean isHive(CatalogTable table) {
+    return "hive".equalsIgnoreCase(Calls.orNull(table.provider()));
+  }
+
+  /** Returns whether files in this form are read and written by Hive's SerDe of ORC. */
+  static boolean isOrcSerde(CatalogStorageFormat storage) {
+    String serde = Calls.orNull(storage.serde());
+    return serde != null && serde.toLowerCase(Locale.ROOT).endsWith(".orcserde");
   }
 
   /**
@@ -114,9 +126,9 @@ final class TableEntry {
   }
 
   /** Returns the options of a write or read of a table without those of its own properties that could weaken it. */
-  static Object dropWeakening(Object options, Object table) {
+  static Object dropWeakening(Object options, CatalogTable table) {
     Set<String> refused = new HashSet<>();
-    for (Object own : List.of(Calls.call(Calls.call(table, "storage"), "properties"), Calls.call(table, "properties"))) {
+    for (Object own : List.of(table.storage().properties(), table.properties())) {
       Calls.forEach(
           own,
           (name, value) -> {
@@ -134,10 +146,10 @@ final class TableEntry {
   }
 
   /** Refuses a table that is being created with properties that reach neither writers nor readers. */
-  static void refuseUnread(Object table) {
-    if (!"hive".equalsIgnoreCase(String.valueOf(Calls.orNull(Calls.call(table, "provider"))))) {
+  static void refuseUnread(CatalogTable table) {
+    if (!isHive(table)) {
       Calls.forEach(
-          Calls.call(table, "properties"),
+          table.properties(),
           (name, value) -> {
             if (((String) name).toLowerCase(Locale.ROOT).startsWith(Names.PREFIX)) {
               throw Refusal.of(
@@ -149,17 +161,17 @@ final class TableEntry {
     }
   }
 
-  static boolean isTagged(Object table) {
+  static boolean isTagged(CatalogTable table) {
     return properties(table).keySet().stream().anyMatch(name -> name.startsWith(Names.TAGS_PREFIX))
-        || tagsIn((StructType) Calls.call(table, "schema"), Set.of()) != null;
+        || tagsIn(table.schema(), Set.of()) != null;
   }
 
   /** Returns the properties for a writer of this table's files: its name, its properties, and the tags in its schema. */
-  static Map<String, String> writerProperties(Object table) {
+  static Map<String, String> writerProperties(CatalogTable table) {
     Map<String, String> told = properties(table);
     told.put(Names.TABLE_NAME, name(table));
     Set<String> left = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
-    String schema = tagsIn((StructType) Calls.call(table, "schema"), left);
+    String schema = tagsIn(table.schema(), left);
     if (schema != null) {
       told.put(Names.TABLE_SCHEMA, schema);
     }
@@ -169,39 +181,35 @@ final class TableEntry {
   /**
    * Returns the entry of a table that is being created, with the tags of its columns in the properties that reach its writers.
    */
-  static Object withTags(Object table, Map<String, Set<String>> tags) {
+  static CatalogTable withTags(CatalogTable table, Map<String, Set<String>> tags) {
     Map<String, String> more = new TreeMap<>();
     tags.forEach((name, ofColumn) -> more.put(tagProperty(List.of(name)), String.join(",", ofColumn)));
     return with(table, more);
   }
 
   /** Returns an entry with more of the properties that reach writers. */
-  static Object with(Object table, Map<String, String> more) {
+  static CatalogTable with(CatalogTable table, Map<String, String> more) {
     if (isHive(table)) {
       return withMarks(table, more);
     }
-    Object storage = Calls.call(table, "storage");
+    Object storage = table.storage();
     Object properties = Calls.call(storage, "properties");
     return Calls.copy(table, storage, Calls.copy(storage, properties, Calls.with(properties, more)));
   }
 
   /** Returns an entry with more properties that reach no writer. */
-  static Object withMarks(Object table, Map<String, String> more) {
-    Object properties = Calls.call(table, "properties");
+  static CatalogTable withMarks(CatalogTable table, Map<String, String> more) {
+    Object properties = table.properties();
     return Calls.copy(table, properties, Calls.with(properties, more));
   }
 
-  static Object withSchema(Object table, StructType schema) {
-    return Calls.copy(table, Calls.call(table, "schema"), schema);
+  static CatalogTable withSchema(CatalogTable table, StructType schema) {
+    return Calls.copy(table, table.schema(), schema);
   }
 
   /** Returns the UUID that the options of a write or read name; null if they name none. */
   static String uuidIn(Object options) {
     return (String) Calls.orNull(Calls.call(options, "get", Names.TABLE_UUID));
-  }
-
-  static StructType schema(Object table) {
-    return (StructType) Calls.call(table, "schema");
   }
 
   /** Returns the name of the property that has the tags of a column, or of a field inside it. */

@@ -1,6 +1,7 @@
 package io.sparkcrypt;
 
 import java.util.List;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 
 /**
  * A folder of a table with tags or a rule.
@@ -11,8 +12,8 @@ import java.util.List;
  * @param table its entry in the catalog; null for a table that does not exist yet
  * @param isRuled whether the policy has a rule for its name
  */
-record TablePlace(String folder, Place place, String name, Object table, boolean isRuled) {
-  TablePlace with(Object now) {
+record TablePlace(String folder, Place place, String name, CatalogTable table, boolean isRuled) {
+  TablePlace with(CatalogTable now) {
     return new TablePlace(folder, place, name, now, isRuled);
   }
 

@@ -8,6 +8,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.MapType;
@@ -27,9 +28,9 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
   private static final Set<String> STEPS_OF_FILES = Set.of("list", "key_value");
 
   /** Returns what a table of the catalog requires. */
-  static TableRequirements of(Object table) {
+  static TableRequirements of(CatalogTable table) {
     Map<List<String>, Set<String>> tags = new LinkedHashMap<>();
-    addTags(tags, List.of(), TableEntry.schema(table));
+    addTags(tags, List.of(), table.schema());
     Map<String, String> properties = TableEntry.properties(table);
     properties.forEach(
         (name, value) -> {
@@ -38,7 +39,7 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
           }
         });
     boolean encryption = Boolean.parseBoolean(properties.getOrDefault(Names.REQUIRE_ENCRYPTION, "").trim());
-    Object mark = Calls.orNull(Calls.call(Calls.call(table, "properties"), "get", Names.RULE_MARK));
+    Object mark = Calls.orNull(table.properties().get(Names.RULE_MARK));
     return new TableRequirements(properties.get(Names.TABLE_UUID), tags, encryption, (String) mark);
   }
 

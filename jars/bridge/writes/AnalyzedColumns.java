@@ -7,11 +7,14 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
-import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.internal.SessionState;
 import org.slf4j.Logger;
+import scala.Option;
 
 /** The columns of which ANALYZE computes statistics: none that is encrypted, since the catalog would have its bounds in clear. */
 final class AnalyzedColumns {
@@ -29,41 +32,41 @@ final class AnalyzedColumns {
     if (!isAnalyze(plan)) {
       return plan;
     }
-    Object state = Calls.call(session, "sessionState");
-    Object catalog = Calls.call(state, "catalog");
+    SessionState state = session.sessionState();
+    SessionCatalog catalog = state.catalog();
     Object identifier = Calls.call(plan, "tableIdent");
     if ((Boolean) Calls.call(catalog, "isTempView", identifier)) {
       return plan; // its statistics are kept with its cache, in memory
     }
-    Object table = Calls.call(catalog, "getTableMetadata", identifier);
+    CatalogTable table = (CatalogTable) Calls.call(catalog, "getTableMetadata", identifier);
     Set<String> encrypted = findEncrypted(state, table);
     if (encrypted != null && encrypted.isEmpty()) {
       return plan;
     }
     Set<Object> left = encrypted == null ? null : new HashSet<>(Trees.lowerCase(List.copyOf(encrypted)));
     Object named = Calls.orNull(Calls.call(plan, "columnNames"));
-    List<Object> names = new ArrayList<>(named == null ? List.of(TableEntry.schema(table).fieldNames()) : Calls.list(named));
+    List<Object> names = new ArrayList<>(named == null ? List.of(table.schema().fieldNames()) : Calls.list(named));
     names.removeIf(name -> left == null || left.contains(((String) name).toLowerCase(Locale.ROOT)));
     LOG.info("column statistics of encrypted columns of {} are not computed", identifier);
-    return plan.makeCopy(new Object[] {identifier, Calls.some(Calls.scalaList(names)), false});
+    return plan.makeCopy(new Object[] {identifier, Option.apply(Calls.scalaList(names)), false});
   }
 
   /** Returns the top-level columns that are encrypted, or null if they cannot be determined. */
-  static Set<String> findEncrypted(Object state, Object table) {
+  static Set<String> findEncrypted(SessionState state, CatalogTable table) {
     try {
       ObjectNode request =
-          new SessionConf((Configuration) Calls.call(state, "newHadoopConf")).request("encrypted_columns", new Path("/"));
+          new SessionConf(state.newHadoopConf()).request("encrypted_columns", new Path("/"));
       ObjectNode properties = (ObjectNode) request.get("properties");
-      addParquetProperties(properties, Calls.call(Calls.call(table, "storage"), "properties"));
-      addParquetProperties(properties, Calls.call(table, "properties"));
-      request.put("table", tableName(table)).put("schema", (String) Calls.call(Calls.call(table, "schema"), "json"));
+      addParquetProperties(properties, table.storage().properties());
+      addParquetProperties(properties, table.properties());
+      request.put("table", TableEntry.name(table)).put("schema", table.schema().json());
       Set<String> names = new HashSet<>();
       for (JsonNode name : Wire.requireField(Helper.ask(request), "columns")) {
         names.add(name.asText());
       }
       return names;
     } catch (RuntimeException e) {
-      LOG.warn("which columns of {} are encrypted cannot be told; all its column statistics are dropped", tableName(table), e);
+      LOG.warn("which columns of {} are encrypted cannot be told; all its column statistics are dropped", TableEntry.name(table), e);
       return null;
     }
   }
@@ -76,10 +79,5 @@ final class AnalyzedColumns {
             request.put((String) name, (String) value);
           }
         });
-  }
-
-  private static String tableName(Object table) {
-    Object identifier = Calls.call(table, "identifier");
-    return Calls.call(Calls.call(identifier, "database"), "get") + "." + Calls.call(identifier, "table");
   }
 }

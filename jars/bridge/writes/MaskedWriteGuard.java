@@ -60,8 +60,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
   }
 
   private boolean isAllowed() {
-    Object conf = Calls.call(Calls.call(session, "sessionState"), "conf");
-    return "true".equalsIgnoreCase(((String) Calls.call(conf, "getConfString", Names.ALLOW_MASKED, "false")).trim());
+    return "true".equalsIgnoreCase(session.sessionState().conf().getConfString(Names.ALLOW_MASKED, "false").trim());
   }
 
   private static void look(LogicalPlan query, Set<String> masked) {

@@ -10,7 +10,14 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.UUID;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.datasources.FileFormat;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import org.apache.spark.sql.execution.datasources.InsertIntoHadoopFsRelationCommand;
 import org.apache.spark.sql.types.StructType;
 
 /** The nodes of a plan that read or write Parquet or ORC files, with the properties of their tables added. */
@@ -33,7 +40,6 @@ final class PlanNodes {
           READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE, CREATE_EMPTY, HIVE_CREATE_EMPTY, CREATE_LIKE, RENAME);
   private static final String PARQUET = DATASOURCES + "parquet.ParquetFileFormat";
   private static final String COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass";
-  private static final String ORC_SERDE = ".orcserde";
   private static final String CONVERT = "spark.sql.hive.convertMetastoreOrc";
   private static final String ORC_READER = "spark.sql.orc.impl";
 
@@ -59,7 +65,7 @@ final class PlanNodes {
     return switch (node.getClass().getName()) {
       case READ -> read(node);
       case HIVE_READ -> readHive(node);
-      case WRITE -> write(node);
+      case WRITE -> write((InsertIntoHadoopFsRelationCommand) node);
       case HIVE_WRITE -> writeHive(node);
       case HIVE_FOLDER -> writeHiveFolder(node);
       case CREATE, HIVE_CREATE -> create(node);
@@ -80,21 +86,18 @@ final class PlanNodes {
   }
 
   private LogicalPlan read(LogicalPlan node) {
-    Object relation = Calls.call(node, "relation");
-    if (!relation.getClass().getName().equals(DATASOURCES + "HadoopFsRelation")) {
+    HadoopFsRelation relation = ReadTable.relationOf(node);
+    if (relation == null) {
       return node;
     }
-    Object options = Calls.call(relation, "options");
-    Object format = Calls.call(relation, "fileFormat");
+    scala.collection.immutable.Map<String, String> options = relation.options();
+    FileFormat format = relation.fileFormat();
     boolean isSparksOrc = OrcWrite.isSparksOrc(format);
     boolean isHives = OrcWrite.isOrc(format) && !isSparksOrc;
-    if (!isHives && !isSparksOrc && !isParquet(format)) {
-      return node;
-    }
-    Object table = Calls.orNull(Calls.call(node, "catalogTable"));
+    CatalogTable table = Calls.orNull(Calls.call(node, "catalogTable"));
     Object judged = table == null ? options : TableEntry.dropWeakening(options, table);
     Map<String, String> told = new TreeMap<>();
-    Object index = Calls.call(relation, "location");
+    FileIndex index = relation.location();
     List<Object> roots = Calls.list(Calls.call(index, "rootPaths"));
     if (table != null) {
       CutOffSwap.refuse(table, policy.hadoopConf());
@@ -104,7 +107,7 @@ final class PlanNodes {
       told.putAll(tables.places(roots));
     }
     addFactory(told, options, table, roots.isEmpty() ? "/" : roots.get(0).toString());
-    Object now = relation;
+    HadoopFsRelation now = relation;
     if (isHives) {
       Calls.forEach(judged, (name, value) -> told.putIfAbsent((String) name, (String) value));
       refuseHivesReader(roots.isEmpty() ? "/" : roots.get(0).toString(), told);
@@ -120,14 +123,13 @@ final class PlanNodes {
   }
 
   private LogicalPlan readHive(LogicalPlan node) {
-    Object table = Calls.call(node, "tableMeta");
+    CatalogTable table = (CatalogTable) Calls.call(node, "tableMeta");
     policy.refuseOther(table);
     CutOffSwap.refuse(table, policy.hadoopConf());
-    String serde = String.valueOf(Calls.orNull(Calls.call(Calls.call(table, "storage"), "serde"))).toLowerCase(Locale.ROOT);
-    if (serde.endsWith(ORC_SERDE) && !isConverted()) {
-      refuseHivesReader(TableEntry.folder(table), TableEntry.writerProperties(tables.fresh(Calls.call(table, "identifier"))));
+    if (TableEntry.isOrcSerde(table.storage()) && !isConverted()) {
+      refuseHivesReader(TableEntry.folder(table), TableEntry.writerProperties(tables.fresh(table.identifier())));
     }
-    Object properties = Calls.call(table, "properties");
+    Object properties = table.properties();
     Map<String, String> told = new TreeMap<>(Map.of(Names.TABLE_NAME, TableEntry.name(table)));
     addFactory(told, properties, table, TableEntry.folder(table));
     Object more = Calls.with(TableEntry.dropWeakening(properties, table), told);
@@ -156,22 +158,22 @@ final class PlanNodes {
     }
   }
 
-  private LogicalPlan write(LogicalPlan node) {
-    Object format = Calls.call(node, "fileFormat");
+  private LogicalPlan write(InsertIntoHadoopFsRelationCommand node) {
+    FileFormat format = node.fileFormat();
     boolean isOrc = policy.encryptsOrc() && OrcWrite.isOrc(format);
     if (!isOrc && !isParquet(format)) {
       return node;
     }
-    Object options = Calls.call(node, "options");
-    String folder = text(Calls.call(node, "outputPath"));
-    List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
-    Object table = Calls.orNull(Calls.call(node, "catalogTable"));
+    scala.collection.immutable.Map<String, String> options = node.options();
+    String folder = node.outputPath().toString();
+    List<Attribute> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
+    CatalogTable table = Calls.orNull(node.catalogTable());
     Object judged = table == null ? options : TableEntry.dropWeakening(options, table);
     tables.checkPartitions(folder, columnNames(partitionColumns), table == null ? null : TableEntry.name(table));
     Map<String, String> told;
     if (table != null) {
       CutOffSwap.refuse(table, policy.hadoopConf());
-      told = tables.writerProperties(tables.fresh(Calls.call(table, "identifier")));
+      told = tables.writerProperties(tables.fresh(table.identifier()));
     } else if (isTold(options)) {
       checkStated(folder, options);
       homes.refuseWrite(folder, TableEntry.uuidIn(options), true);
@@ -183,7 +185,7 @@ final class PlanNodes {
     }
     told = new TreeMap<>(told);
     addFactory(told, options, table, folder);
-    StructType written = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query"));
+    StructType written = OrcWrite.schemaOf(names(partitionColumns), node.query());
     WriteRequest request = new WriteRequest(policy, folder, told, written).addPartitions(partitionColumns, folder);
     if (table != null) {
       request.addBuckets(table, false);
@@ -209,38 +211,38 @@ final class PlanNodes {
   }
 
   private LogicalPlan writeHive(LogicalPlan node) {
-    Object table = Calls.call(node, "table");
+    CatalogTable table = (CatalogTable) Calls.call(node, "table");
     Object sink = Calls.field(Calls.call(node, "fileFormat"), "fileSinkConf"); // Spark 3.5 has no method for it
     Properties properties = (Properties) Calls.call(Calls.call(sink, "getTableInfo"), "getProperties");
-    List<Object> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
+    List<Attribute> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
     policy.refuseOther(table);
     CutOffSwap.refuse(table, policy.hadoopConf());
-    Map<String, String> told = tables.writerProperties(tables.fresh(Calls.call(table, "identifier")));
+    Map<String, String> told = tables.writerProperties(tables.fresh(table.identifier()));
     if (TableEntry.folder(table) != null) {
       tables.checkPartitions(TableEntry.folder(table), columnNames(partitionColumns), TableEntry.name(table));
     }
-    new WriteRequest(policy, TableEntry.folder(table), told, (StructType) Calls.call(Calls.call(node, "query"), "schema"))
+    new WriteRequest(policy, TableEntry.folder(table), told, WriteQueries.query(node).schema())
         .addPartitions(partitionColumns, TableEntry.name(table)).addBuckets(table, false).ask();
-    refuseHivesOrc(Calls.call(table, "storage"), told, node, partitionColumns, TableEntry.folder(table));
+    refuseHivesOrc(table.storage(), told, node, partitionColumns, TableEntry.folder(table));
     addQuery(told, node, partitionColumns);
-    addFactory(told, Calls.call(table, "properties"), table, TableEntry.folder(table));
+    addFactory(told, table.properties(), table, TableEntry.folder(table));
     TableEntry.removeWeakening(properties);
     properties.putAll(told);
     return node;
   }
 
   private LogicalPlan writeHiveFolder(LogicalPlan node) {
-    Object storage = Calls.call(node, "storage");
-    Object properties = Calls.call(storage, "properties");
+    CatalogStorageFormat storage = (CatalogStorageFormat) Calls.call(node, "storage");
+    Object properties = storage.properties();
     Map<String, String> told = new TreeMap<>();
-    Object uri = Calls.orNull(Calls.call(storage, "locationUri"));
-    if (uri != null) {
-      homes.refuseWrite(Place.textOf(uri), null, false);
-      told.putAll(tables.writerPropertiesByFolder(Place.textOf(uri)));
-      refuseHivesOrc(storage, told, node, List.of(), Place.textOf(uri));
+    String folder = TableEntry.folder(storage);
+    if (folder != null) {
+      homes.refuseWrite(folder, null, false);
+      told.putAll(tables.writerPropertiesByFolder(folder));
+      refuseHivesOrc(storage, told, node, List.of(), folder);
     }
     addQuery(told, node, List.of());
-    addFactory(told, properties, null, uri == null ? "/" : Place.textOf(uri));
+    addFactory(told, properties, null, folder == null ? "/" : folder);
     Object more = Calls.with(properties, told);
     return more == properties ? node : replace(node, storage, Calls.copy(storage, properties, more));
   }
@@ -248,17 +250,16 @@ final class PlanNodes {
   /**
    * Refuses a write by Hive's own writer of ORC, which encrypts nothing, whether the written columns or the table have the tags.
    */
-  private void refuseHivesOrc(Object storage, Map<String, String> told, LogicalPlan node, List<Object> partitionColumns, String folder) {
-    String serde = String.valueOf(Calls.orNull(Calls.call(storage, "serde"))).toLowerCase(Locale.ROOT);
-    if (policy.encryptsOrc() && serde.endsWith(ORC_SERDE)) {
-      String schema = OrcWrite.schemaOf(names(partitionColumns), Calls.call(node, "query")).json();
+  private void refuseHivesOrc(CatalogStorageFormat storage, Map<String, String> told, LogicalPlan node, List<Attribute> partitionColumns, String folder) {
+    if (policy.encryptsOrc() && TableEntry.isOrcSerde(storage)) {
+      String schema = OrcWrite.schemaOf(names(partitionColumns), WriteQueries.query(node)).json();
       OrcWrite.refuseClear(policy.request("resolve_orc_write", folder == null ? "/" : folder), schema, told);
     }
   }
 
   /** Adds the tags of the selected columns as a property, since Hive's SerDe gets no schema with metadata. */
-  private static void addQuery(Map<String, String> told, LogicalPlan node, List<Object> partitionColumns) {
-    String schema = TableEntry.tagsIn((StructType) Calls.call(Calls.call(node, "query"), "schema"), names(partitionColumns));
+  private static void addQuery(Map<String, String> told, LogicalPlan node, List<Attribute> partitionColumns) {
+    String schema = TableEntry.tagsIn(WriteQueries.query(node).schema(), names(partitionColumns));
     if (schema != null) {
       told.put(Names.QUERY_SCHEMA, schema);
     }
@@ -266,11 +267,11 @@ final class PlanNodes {
 
   /** Prepares a table that is being created: its files are written before the catalog has it. */
   private LogicalPlan create(LogicalPlan node) {
-    Object table = Calls.call(node, node.getClass().getName().equals(CREATE) ? "table" : "tableDesc");
+    CatalogTable table = (CatalogTable) Calls.call(node, node.getClass().getName().equals(CREATE) ? "table" : "tableDesc");
     Set<String> names = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
     WriteRequest request = new WriteRequest(policy, TableEntry.folder(table), TableEntry.writerProperties(table), WriteQueries.query(node).schema());
-    request.addPartitions(Trees.columnsNamed(names, Calls.call(node, "query")), TableEntry.name(table));
-    Object identifier = Calls.call(table, "identifier");
+    request.addPartitions(Trees.columnsNamed(names, WriteQueries.query(node)), TableEntry.name(table));
+    Object identifier = table.identifier();
     TableEntry.refuseUnread(table);
     boolean isHome = homes.refuseTable(tables.folderOf(table), TableEntry.quote(table));
     boolean makes = WriteQueries.overwrites(node) || !tables.exists(identifier);
@@ -281,15 +282,15 @@ final class PlanNodes {
     if (makes) {
       tables.checkMade(tables.folderOf(table), TableEntry.name(table));
     }
-    Object identified = makes ? withUuid(table, isHome) : table;
+    CatalogTable identified = makes ? withUuid(table, isHome) : table;
     KnownTables.announce(tables.folderOf(table), TableEntry.quote(table), TableEntry.properties(identified).get(Names.TABLE_UUID));
     return identified == table ? node : replace(node, table, identified);
   }
 
   /** Prepares a table that is created without rows; existing files, of an external table, may have an identity. */
   private LogicalPlan createEmpty(LogicalPlan node) {
-    Object table = Calls.call(node, "table");
-    if (tables.exists(Calls.call(table, "identifier"))) {
+    CatalogTable table = (CatalogTable) Calls.call(node, "table");
+    if (tables.exists(table.identifier())) {
       return node;
     }
     TableEntry.refuseUnread(table);
@@ -297,19 +298,19 @@ final class PlanNodes {
     if (folder != null) {
       homes.refuseTable(folder, TableEntry.quote(table));
     }
-    Object complete = succeeding.complete(table, TableEntry.schema(table), false);
+    CatalogTable complete = succeeding.complete(table, table.schema(), false);
     judgeEmpty(complete, complete != table);
     boolean fits =
         folder == null
             && (policy.encryptsOrc() ? "parquet,hive,orc" : "parquet,hive")
-                .contains(String.valueOf(Calls.orNull(Calls.call(table, "provider"))).toLowerCase(Locale.ROOT));
-    Object identified = fits ? withUuid(complete, false) : complete;
+                .contains(String.valueOf(Calls.<Object>orNull(table.provider())).toLowerCase(Locale.ROOT));
+    CatalogTable identified = fits ? withUuid(complete, false) : complete;
     return identified == table ? node : replace(node, table, identified);
   }
 
-  private void judgeEmpty(Object table, boolean isSuccessor) {
+  private void judgeEmpty(CatalogTable table, boolean isSuccessor) {
     Map<String, String> properties = TableEntry.writerProperties(table);
-    WriteRequest request = new WriteRequest(policy, TableEntry.folder(table), properties, TableEntry.schema(table));
+    WriteRequest request = new WriteRequest(policy, TableEntry.folder(table), properties, table.schema());
     String sink = isSuccessor && request.hasTags() ? WriteTarget.sinkOfEmpty(policy, table) : null;
     if (sink != null) {
       boolean requires = Boolean.parseBoolean(properties.getOrDefault(Names.REQUIRE_ENCRYPTION, "false").trim());
@@ -319,9 +320,9 @@ final class PlanNodes {
   }
 
   private LogicalPlan createLike(LogicalPlan node) {
-    Object uri = Calls.orNull(Calls.call(Calls.call(node, "fileFormat"), "locationUri"));
-    if (uri != null) {
-      homes.refuseTable(Place.textOf(uri), TableEntry.quoteIdentifier(Calls.call(node, "targetTable")));
+    String folder = TableEntry.folder((CatalogStorageFormat) Calls.call(node, "fileFormat"));
+    if (folder != null) {
+      homes.refuseTable(folder, TableEntry.quoteIdentifier(Calls.call(node, "targetTable")));
     }
     return node;
   }
@@ -333,7 +334,7 @@ final class PlanNodes {
    * <p>The table has a UUID from its first file on, and never that of an earlier table of its name, since files are bound to a
    * UUID.
    */
-  private Object withUuid(Object table, boolean isHome) {
+  private CatalogTable withUuid(CatalogTable table, boolean isHome) {
     boolean has = TableEntry.properties(table).containsKey(Names.TABLE_UUID);
     if (has || !isHome && !TableEntry.isTagged(table) && !tables.isGoverned(TableEntry.name(table), tables.folderOf(table))) {
       return table;
@@ -341,30 +342,30 @@ final class PlanNodes {
     return TableEntry.with(table, Map.of(Names.TABLE_UUID, UUID.randomUUID().toString()));
   }
 
-  private void checkStated(String folder, Object options) {
-    String stated = (String) Calls.orNull(Calls.call(options, "get", Names.TABLE));
+  private void checkStated(String folder, scala.collection.immutable.Map<String, String> options) {
+    String stated = Calls.orNull(options.get(Names.TABLE));
     if (stated != null) {
       tables.checkStated(folder, stated);
     }
   }
 
   /** Returns whether the options name the table already, under a token of their own, like those of runs. */
-  private static boolean isTold(Object options) {
-    return (Boolean) Calls.call(options, "contains", Names.TABLE)
-        && RegisteredPolicies.isOwn((String) Calls.orNull(Calls.call(options, "get", Names.SESSION_TOKEN)));
+  private static boolean isTold(scala.collection.immutable.Map<String, String> options) {
+    return options.contains(Names.TABLE)
+        && RegisteredPolicies.isOwn(Calls.orNull(options.get(Names.SESSION_TOKEN)));
   }
 
   /**
    * Adds our crypto factory, so that no option, table or SET names another; Parquet's own stays where the launch or the program
    * allows it, the options name its keys, and neither a tag nor a rule of a table is for the folder.
    */
-  private void addFactory(Map<String, String> told, Object options, Object table, String folder) {
+  private void addFactory(Map<String, String> told, Object options, CatalogTable table, String folder) {
     boolean isStock = policy.allowsStock() && FactoryCheck.namesStock(options) && !isGoverned(table, folder);
     told.put(Names.CRYPTO_FACTORY, isStock ? Names.STOCK_CRYPTO_FACTORY_CLASS : Names.CRYPTO_FACTORY_CLASS);
     told.put(Names.KMS_CLIENT, Names.KMS_CLIENT_CLASS);
   }
 
-  private boolean isGoverned(Object table, String folder) {
+  private boolean isGoverned(CatalogTable table, String folder) {
     return table != null && TableEntry.isTagged(table) || tables.isGoverned(table == null ? "" : TableEntry.name(table), folder);
   }
 
@@ -372,16 +373,12 @@ final class PlanNodes {
     return format.getClass().getName().equals(PARQUET);
   }
 
-  private static Set<String> names(List<Object> columns) {
-    return Trees.lowerCase(columns.stream().map(column -> Calls.call(column, "name")).toList());
+  private static Set<String> names(List<Attribute> columns) {
+    return Trees.lowerCase(columnNames(columns));
   }
 
-  private static List<String> columnNames(List<Object> columns) {
-    return columns.stream().map(column -> (String) Calls.call(column, "name")).toList();
-  }
-
-  private static String text(Object path) {
-    return path.toString();
+  private static List<String> columnNames(List<Attribute> columns) {
+    return columns.stream().map(Attribute::name).toList();
   }
 
   private static LogicalPlan replace(LogicalPlan node, Object old, Object replacement) {

@@ -7,6 +7,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
@@ -26,13 +27,13 @@ final class SucceedingTables {
   SucceedingTables(SparkSession session, KnownTables tables) {
     this.earlier = EarlierTables.of(session);
     this.tables = tables;
-    this.catalog = Calls.call(Calls.call(session, "sessionState"), "catalog");
+    this.catalog = session.sessionState().catalog();
   }
 
   /** Returns a command with the description of the table that it makes of a query completed. */
   LogicalPlan complete(LogicalPlan command) {
-    Object table = WriteQueries.createdTable(command);
-    Object complete = complete(table, WriteQueries.createdColumns(command), WriteQueries.overwrites(command));
+    CatalogTable table = WriteQueries.createdTable(command);
+    CatalogTable complete = complete(table, WriteQueries.createdColumns(command), WriteQueries.overwrites(command));
     return complete == table ? command : command.makeCopy(Calls.values(command, table, complete));
   }
 
@@ -50,8 +51,8 @@ final class SucceedingTables {
     String table = (String) Calls.call(name, "table");
     TableRequirements last = earlier.find(database, table);
     if (exists) {
-      Object replaced = tables.fresh(name);
-      last = TableRequirements.of(replaced).withAbsent(last, TableEntry.schema(replaced));
+      CatalogTable replaced = tables.fresh(name);
+      last = TableRequirements.of(replaced).withAbsent(last, replaced.schema());
     }
     TableRequirements all = TableRequirements.unite(last, RememberedNames.find(catalog, database, table));
     return all == null || all.isEmpty() ? null : all;
@@ -62,8 +63,8 @@ final class SucceedingTables {
    *
    * @param schema its columns, which a table that is made of a query does not describe
    */
-  Object complete(Object table, StructType schema, boolean overwrites) {
-    TableRequirements required = find(Calls.call(table, "identifier"), overwrites);
+  CatalogTable complete(CatalogTable table, StructType schema, boolean overwrites) {
+    TableRequirements required = find(table.identifier(), overwrites);
     if (required == null) {
       return table;
     }
@@ -79,8 +80,8 @@ final class SucceedingTables {
     if (!lost.isEmpty()) {
       LOG.warn("{} is made anew without columns that had tags: {}; they get these again when they are back", tables.name(table), lost);
     }
-    Object complete = TableEntry.withMarks(TableEntry.with(table, properties), required.marks());
-    return TableEntry.withSchema(complete, FieldTags.with(TableEntry.schema(table), tags));
+    CatalogTable complete = TableEntry.withMarks(TableEntry.with(table, properties), required.marks());
+    return TableEntry.withSchema(complete, FieldTags.with(table.schema(), tags));
   }
 
   /** Refuses a RENAME into a name whose earlier table had tags that the renamed table lacks, or required encryption. */
@@ -101,7 +102,7 @@ final class SucceedingTables {
     if (tables.exists(name) || !tables.exists(like)) {
       return;
     }
-    Object model = tables.fresh(like);
+    CatalogTable model = tables.fresh(like);
     String table = (String) Calls.call(name, "table");
     refuseLacking(model, database(name), table, LIKE);
     String uuid = TableEntry.properties(model).get(Names.TABLE_UUID);
@@ -110,13 +111,13 @@ final class SucceedingTables {
     }
   }
 
-  private void refuseLacking(Object table, String database, String name, String role) {
+  private void refuseLacking(CatalogTable table, String database, String name, String role) {
     TableRequirements required = TableRequirements.unite(earlier.find(database, name), RememberedNames.find(catalog, database, name));
     TableRequirements own = TableRequirements.of(table);
     if (required == null || required.uuid() != null && required.uuid().equals(own.uuid())) {
       return;
     }
-    StructType schema = TableEntry.schema(table);
+    StructType schema = table.schema();
     Map<List<String>, Set<String>> wanted = required.tagsIn(schema);
     Map<List<String>, Set<String>> has = own.tagsIn(schema);
     wanted.entrySet().removeIf(entry -> has.getOrDefault(entry.getKey(), Set.of()).containsAll(entry.getValue()));

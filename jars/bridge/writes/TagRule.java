@@ -14,6 +14,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.DeserializeToObject;
@@ -109,7 +110,7 @@ final class TagRule extends Rule<LogicalPlan> {
     ObjectNode shared = Wire.object();
     read.names().forEach(shared.putArray("sources")::add);
     if (target.table() != null) {
-      shared.put("table_schema", TableEntry.schema(target.table()).json());
+      shared.put("table_schema", target.table().schema().json());
     }
     if (target.sink() != null && request.hasTags()) {
       request.add("sink").put("sink", target.sink()).put("requires_encryption", read.requiresEncryption());
@@ -139,8 +140,8 @@ final class TagRule extends Rule<LogicalPlan> {
   }
 
   private static Map<String, String> optionsOf(LogicalPlan command) {
-    Object table = WriteQueries.createdTable(command);
-    Map<String, String> found = TableEntry.ofSparkcrypt(table == null ? null : Calls.call(Calls.call(table, "storage"), "properties"));
+    CatalogTable table = WriteQueries.createdTable(command);
+    Map<String, String> found = TableEntry.ofSparkcrypt(table == null ? null : table.storage().properties());
     for (String part : List.of("options", "writeOptions")) {
       found.putAll(TableEntry.ofSparkcrypt(Calls.callIfPresent(command, part)));
     }
@@ -151,7 +152,7 @@ final class TagRule extends Rule<LogicalPlan> {
    * Returns the columns of a table that do not get the tags of the values written to them, and these tags; gives the table the
    * tags instead if the policy says so, since a later write of other rows would be in clear without them.
    */
-  private Map<String, Set<String>> lacking(JsonNode inherited, Object table) {
+  private Map<String, Set<String>> lacking(JsonNode inherited, CatalogTable table) {
     JsonNode columns = inherited.path("columns");
     if (!inherited.path("mode").asText().equals("add")) {
       Map<String, Set<String>> found = new LinkedHashMap<>();
@@ -165,7 +166,7 @@ final class TagRule extends Rule<LogicalPlan> {
     if (!isExplained && !columns.isEmpty()) {
       Map<String, String> more = new TreeMap<>();
       columns.forEach(column -> more.put(column.path("property").asText(), column.path("value").asText()));
-      Calls.call(Calls.call(Calls.call(session, "sessionState"), "catalog"), "alterTable", TableEntry.with(table, more));
+      Calls.call(session.sessionState().catalog(), "alterTable", TableEntry.with(table, more));
       KnownTables.forget();
     }
     return Map.of();
@@ -195,7 +196,7 @@ final class TagRule extends Rule<LogicalPlan> {
 
   /** Adds the tags that a table which is being made of a query has by its description to the columns of the query. */
   private static void addDescribed(LogicalPlan plan, PlanTags tags, TableTags read) {
-    Object table = WriteQueries.createdTable(plan);
+    CatalogTable table = WriteQueries.createdTable(plan);
     if (table != null) {
       LogicalPlan query = WriteQueries.query(plan);
       TableRequirements required = TableRequirements.of(table);

@@ -6,12 +6,11 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Alias;
-import org.apache.spark.sql.catalyst.expressions.Alias$;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.V2CreateTableAsSelectPlan;
@@ -63,9 +62,9 @@ final class WriteQueries {
   }
 
   /** Returns the description of the table that a command creates; null if it creates none. */
-  static Object createdTable(LogicalPlan command) {
+  static CatalogTable createdTable(LogicalPlan command) {
     String described = CREATING.get(command.getClass().getSimpleName());
-    return described == null ? null : Calls.call(command, described);
+    return described == null ? null : (CatalogTable) Calls.call(command, described);
   }
 
   /** Returns whether a command that creates a table takes the place of one that is there. */
@@ -97,7 +96,7 @@ final class WriteQueries {
       return command;
     }
     Object[] values = Calls.values(command, query, wrapped);
-    Object table = createdTable(command);
+    CatalogTable table = createdTable(command);
     if (table != null) {
       replace(values, table, TableEntry.withTags(table, tagsByName(query, tags)));
     }
@@ -130,12 +129,12 @@ final class WriteQueries {
         columns.add(column);
       } else {
         // An alias with the metadata of its column would be redundant to the optimizer.
-        NamedExpression alias = alias(column.withMetadata(Metadata.empty()), column.name(), NamedExpression.newExprId(), metadata);
+        Alias alias = Catalyst.alias(column.withMetadata(Metadata.empty()), column.name(), metadata, null);
         renamed.put(column.exprId(), alias.toAttribute());
         columns.add(alias);
       }
     }
-    return renamed.isEmpty() ? query : project(columns, query);
+    return renamed.isEmpty() ? query : Catalyst.project(columns, query);
   }
 
   /**
@@ -154,22 +153,13 @@ final class WriteQueries {
       Expression of = made == null ? column : made.get(columns.size());
       columns.add(carries ? of : withMetadata(of, FieldTags.with(column.metadata(), all)));
     }
-    return !changed ? query : project(columns, made == null ? query : ((Project) query).child());
+    return !changed ? query : Catalyst.project(columns, made == null ? query : ((Project) query).child());
   }
 
   private static Expression withMetadata(Expression column, Metadata metadata) {
     return column instanceof Alias alias
-        ? (Expression) alias(alias.child(), alias.name(), alias.exprId(), metadata)
+        ? Catalyst.alias(alias.child(), alias.name(), alias.exprId(), metadata, null)
         : ((Attribute) column).withMetadata(metadata);
-  }
-
-  private static NamedExpression alias(Expression value, String name, ExprId id, Metadata metadata) {
-    Object none = Calls.scalaList(List.of());
-    return (NamedExpression) Calls.call(Alias$.MODULE$, "apply", value, name, id, none, Calls.some(metadata), none);
-  }
-
-  private static LogicalPlan project(List<Object> columns, LogicalPlan child) {
-    return (LogicalPlan) Calls.make(Project.class, Calls.scalaList(columns), child);
   }
 
   private static Map<String, Set<String>> tagsByName(LogicalPlan query, PlanTags tags) {

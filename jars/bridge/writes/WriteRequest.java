@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
@@ -51,23 +52,23 @@ final class WriteRequest {
   }
 
   /** Adds partition columns that have tags: their values would be names of folders. */
-  WriteRequest addPartitions(List<? extends Object> columns, String target) {
-    for (Object column : columns) {
-      String metadata = ((Attribute) column).metadata().json();
+  WriteRequest addPartitions(List<Attribute> columns, String target) {
+    for (Attribute column : columns) {
+      String metadata = column.metadata().json();
       if (metadata.contains(TableEntry.TAGS_KEY)) {
         aspects.withObject("/partitioning").put("target", target).withArray("columns").addObject()
-            .put("name", ((Attribute) column).name()).put("metadata", metadata);
+            .put("name", column.name()).put("metadata", metadata);
       }
     }
     return this;
   }
 
   /** Adds the columns that a table is bucketed by, if there are any: a hash of their values is in the names of its files. */
-  WriteRequest addBuckets(Object table, boolean isNew) {
-    Object buckets = Calls.orNull(Calls.call(table, "bucketSpec"));
+  WriteRequest addBuckets(CatalogTable table, boolean isNew) {
+    Object buckets = Calls.orNull(table.bucketSpec());
     if (buckets != null) {
       ObjectNode bucketing = add("bucketing").put("target", TableEntry.name(table)).put("is_new", isNew);
-      bucketing.put("table_schema", TableEntry.schema(table).json());
+      bucketing.put("table_schema", table.schema().json());
       Calls.list(Calls.call(buckets, "bucketColumnNames")).forEach(name -> bucketing.withArray("columns").add((String) name));
     }
     return this;

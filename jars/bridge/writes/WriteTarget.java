@@ -3,6 +3,7 @@ package io.sparkcrypt;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.sources.DataSourceRegister;
 
@@ -16,7 +17,7 @@ import org.apache.spark.sql.sources.DataSourceRegister;
  *     its own plan or as a table format
  * @param isParquet whether the sink may be Parquet, so that its footers must not say values
  */
-record WriteTarget(Object table, String folder, Map<String, String> properties, String sink, boolean isParquet) {
+record WriteTarget(CatalogTable table, String folder, Map<String, String> properties, String sink, boolean isParquet) {
   private static final String PARQUET = "parquet";
   private static final String STREAM_PROTOCOL = "spark.sql.streaming.commitProtocolClass";
 
@@ -45,7 +46,7 @@ record WriteTarget(Object table, String folder, Map<String, String> properties, 
   static WriteTarget of(SessionPolicy policy, LogicalPlan command, KnownTables tables) {
     String named = sinkOf(command);
     String sink = named == null || isEncryptedOrc(policy, command, named) ? null : named;
-    Object made = WriteQueries.createdTable(command);
+    CatalogTable made = WriteQueries.createdTable(command);
     if (made != null) {
       Map<String, String> told = TableEntry.writerProperties(made);
       told.put(Names.TABLE_NAME, tables.name(made));
@@ -53,7 +54,7 @@ record WriteTarget(Object table, String folder, Map<String, String> properties, 
     }
     Object path = Calls.callIfPresent(command, "outputPath");
     String uuid = path == null ? null : TableEntry.uuidIn(Calls.call(command, "options"));
-    Object table = tableOf(command, path, uuid, tables);
+    CatalogTable table = tableOf(command, path, uuid, tables);
     if (table != null) {
       return new WriteTarget(table, null, TableEntry.writerProperties(table), sink, named == null);
     }
@@ -63,23 +64,23 @@ record WriteTarget(Object table, String folder, Map<String, String> properties, 
   }
 
   /** Returns the entry of the table that a command writes to, by its name or its folder. */
-  private static Object tableOf(LogicalPlan command, Object path, String uuid, KnownTables tables) {
+  private static CatalogTable tableOf(LogicalPlan command, Object path, String uuid, KnownTables tables) {
     String part = TABLES.get(command.getClass().getSimpleName());
     if (part == null) {
       return null;
     }
     Object held = Calls.call(command, part);
-    Object table = held instanceof scala.Option<?> ? Calls.orNull(held) : held;
+    CatalogTable table = held instanceof scala.Option<?> ? Calls.orNull(held) : (CatalogTable) held;
     if (table != null) {
-      Object identifier = Calls.call(table, "identifier");
+      Object identifier = table.identifier();
       return tables.exists(identifier) ? tables.fresh(identifier) : null;
     }
     return path == null || tables.isBeingCreated(path.toString(), uuid) ? null : tables.owner(path.toString());
   }
 
   /** Returns the sink of a table that is created without rows. */
-  static String sinkOfEmpty(SessionPolicy policy, Object table) {
-    String sink = TableEntry.isHive(table) ? ofStorage(Calls.call(table, "storage")) : ofProvider(Calls.call(table, "provider"));
+  static String sinkOfEmpty(SessionPolicy policy, CatalogTable table) {
+    String sink = TableEntry.isHive(table) ? ofStorage(table.storage()) : ofProvider(table.provider());
     boolean isOrc = sink != null && (sink.equalsIgnoreCase("orc") || sink.endsWith(" OrcSerde"));
     return isOrc && policy.encryptsOrc() ? null : sink;
   }
@@ -137,8 +138,8 @@ record WriteTarget(Object table, String folder, Map<String, String> properties, 
 
   /** Returns the name of a table of Hive's SerDes, by the writer of its files. */
   private static String ofStorage(Object storage) {
-    String serde = String.valueOf(Calls.orNull(Calls.call(storage, "serde")));
-    String format = String.valueOf(Calls.orNull(Calls.call(storage, "outputFormat")));
+    String serde = String.valueOf(Calls.<Object>orNull(Calls.call(storage, "serde")));
+    String format = String.valueOf(Calls.<Object>orNull(Calls.call(storage, "outputFormat")));
     if ((serde + format).toLowerCase(Locale.ROOT).contains(PARQUET)) {
       return null;
     }

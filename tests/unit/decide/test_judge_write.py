@@ -1,4 +1,4 @@
-"""One question about a write: each aspect that it names is judged, and none is passed over."""
+"""One question about a write: each aspect that it names is judged, and none is skipped."""
 
 from __future__ import annotations
 
