@@ -487,7 +487,7 @@ def test_variables_say_what_they_hold() -> None:
         assert [f"{module}:{line}: {name}" for line, name in variables if name in SAYS_NOTHING] == []
 
 
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\s]*\)", re.DOTALL)
 JAVA_CODE = re.compile(r"\{@(?:code|link) [^}]*\}|<code>.*?</code>|`[^`\n]*`|@param \w+", re.DOTALL)
 ALLOWED_PHRASES = re.compile(r"(?:state|key)[ _]director(?:y|ies)|INSERT DIRECTORY", re.IGNORECASE)
