@@ -45,6 +45,16 @@ def find_long_signatures(trees: dict[Path, ast.Module]) -> Iterator[tuple[Path, 
                     yield path, node.name, number
 
 
+def count_rooms(folder: Path) -> int:
+    """Return the number of packages directly in a folder."""
+    return len(list(folder.glob("*/__init__.py")))
+
+
+def count_parameters(trees: dict[Path, ast.Module], name: str) -> int:
+    """Return the number of functions that have a parameter of a name: through so many it is handed on."""
+    return sum(isinstance(node, ast.arg) and node.arg == name for tree in trees.values() for node in ast.walk(tree))
+
+
 def find_holders(trees: dict[Path, ast.Module]) -> Iterator[tuple[Path, str]]:
     """Yield the classes with a field or attribute ``spark`` and another ``policy``."""
     for path, tree in trees.items():
@@ -104,10 +114,12 @@ def measure(root: Path) -> dict[str, float]:
         "lines of the package": lines,
         "statements of the package": count_statements(package),
         "modules": len([path for path in package if path.name != "__init__.py"]),
-        "rooms at the top": len([path for path in (root / PACKAGE).iterdir() if (path / "__init__.py").exists()]),
+        "rooms at the top": count_rooms(root / PACKAGE),
+        "rooms of runs": count_rooms(root / PACKAGE / "runs"),
         "definitions per 1,000 lines": round(len(top) / lines * 1000, 1),
         "functions above six parameters": len(list(find_long_signatures(package))),
         "dataclasses": sum("dataclass" in ast.unparse(decorator) for decorator in decorators),
+        "functions with a parameter policy": count_parameters(package, "policy"),
         "classes that hold spark and policy": len(list(find_holders(package))),
         "modules below 80 lines with one importer": len(list(find_thin_modules(root, package))),
         "lines of Java": count_lines(root / "jars", ".java"),
