@@ -57,7 +57,7 @@ parquet.sparkcrypt.query.schema                     n   n    n     n   n     n
 parquet.sparkcrypt.require_encryption               n   n    n     n   n     n
 parquet.sparkcrypt.session_token                    r   r    r     r   r     r
 parquet.sparkcrypt.stream                           n   n    n     n   n     n
-parquet.sparkcrypt.table                            r   r    r     n   n     r
+parquet.sparkcrypt.table                            r   r    r     n   n     n
 parquet.sparkcrypt.table.name                       n   n    n     n   n     n
 parquet.sparkcrypt.table.schema                     n   n    n     n   n     n
 parquet.sparkcrypt.table.uuid                       c   r    c     c   c     c
@@ -136,6 +136,9 @@ NOT_OF_A_TABLE = {
 CLASSIC_ALONE = frozenset({"parquet.sparkcrypt.session_token"})
 """What `configure` gives to classic sessions: Connect's and Thrift's have the launch's policy, or their principal's."""
 
+OF_A_PROGRAM = frozenset({"parquet.sparkcrypt.table"})
+"""What a program's own session may not SET, and what has no effect where a server's session SETs it."""
+
 
 def read_rows() -> dict[str, dict[Place, Cell]]:
     """Return property -> place -> cell.
@@ -158,4 +161,6 @@ def decide(name: str, place: Place, session: Session) -> Cell:
     SET, options and properties of tables are judged by the jar on the driver, which all three kinds share.
     """
     cell = read_rows()[name][place]
-    return "r" if name in CLASSIC_ALONE and session != "classic" else cell
+    if session != "classic" and name in CLASSIC_ALONE:
+        return "r"
+    return "n" if session != "classic" and name in OF_A_PROGRAM and place == "set" else cell
