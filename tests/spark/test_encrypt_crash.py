@@ -202,7 +202,7 @@ def test_wrong_staging_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, mut
         tags = tuple(replace(rule, key=fin) if rule.name == "pii" else rule for rule in policy.tags)
         with monkeypatch.context() as patch:
             if mutation == "key":
-                patch.setattr(self, "_policy", replace(policy, tags=tags))
+                patch.setattr(self, "table", replace(self.table, policy=replace(policy, tags=tags)))
             write(self, *arguments)
         staging.clear()
 
