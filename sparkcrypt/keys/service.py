@@ -106,6 +106,11 @@ class KeyService(ABC):
     def list_keys(self) -> tuple[KeyDescription, ...]:
         """Return every master key, sorted by key id."""
 
+    @property
+    def provider(self) -> str:
+        """The name of its class, for messages."""
+        return type(self).__name__
+
     def offers(self, verb: OptionalVerb) -> bool:
         """Return whether the service has one of the verbs below."""
         return getattr(type(self), verb) is not getattr(KeyService, verb)
@@ -157,7 +162,7 @@ class KeyService(ABC):
 
     def _make_missing_error(self, verb: str, key_id: str | None) -> ConfigError:
         return ConfigError(
-            f"this policy's key service ({type(self).__name__}) has no {verb!r}, which was asked of key {key_id!r}; "
+            f"this policy's key service ({self.provider}) has no {verb!r}, which was asked of key {key_id!r}; "
             "use the service's own tools"
         )
 
@@ -176,6 +181,12 @@ class DelegatingKeyService(KeyService):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._service!r})"
+
+    @property
+    def provider(self) -> str:
+        """The name of the other key service's class, for messages."""
+        service: object = self._service
+        return service.provider if isinstance(service, KeyService) else type(service).__name__
 
     def offers(self, verb: OptionalVerb) -> bool:
         """Return whether the other key service has a verb."""

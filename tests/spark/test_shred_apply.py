@@ -16,6 +16,7 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, V
 from sparkcrypt.keys.local.keystore import KeyDirectory
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import DelegatingKeyService, OptionalVerb
 from sparkcrypt.ledger.audit.read_key_audit import KeyFacts, read_key_facts
 from sparkcrypt.ledger.audit.write_key_audit import KeyAudit, key_audit
 from sparkcrypt.ledger.journal.entries import AuditHead
@@ -282,14 +283,13 @@ def test_service_without_the_verb_is_told_how(lake: Lake, monkeypatch: pytest.Mo
     policy = make_policy_of_months(lake)
     make_table_of_months(lake, policy)
 
-    class WithoutDeletion:
-        def __getattr__(self, verb: str) -> Any:
-            if verb == "delete_key":
-                raise AttributeError(verb)
-            return getattr(key_service(policy), verb)
+    class WithoutDeletion(DelegatingKeyService):
+        def offers(self, verb: OptionalVerb) -> bool:
+            return verb != "delete_key" and super().offers(verb)
 
-    monkeypatch.setattr(module, "open_key_service", lambda _: WithoutDeletion())
-    with pytest.raises(ConfigError, match=f"does not delete keys here; delete '{OLD}', '{NEXT}' with"):
+    monkeypatch.setattr(module, "open_key_service", lambda _: WithoutDeletion(key_service(policy)))
+    told = rf"\(LocalKeyService\) does not delete keys here; delete '{OLD}', '{NEXT}' with"
+    with pytest.raises(ConfigError, match=told):
         shred(lake, policy, "t")
     assert facts_of(policy) == KeyFacts()
     for key_id in (OLD, NEXT):

@@ -132,7 +132,7 @@ def rotate(key_id: str, policy: str, as_json: bool) -> None:
     service = _service(policy)
     if not service.offers("rotate"):
         raise ConfigError(
-            f"this policy's key service ({type(service).__name__}) does not rotate keys here; rotate {key_id!r} "
+            f"this policy's key service ({service.provider}) does not rotate keys here; rotate {key_id!r} "
             "with the service's own tools, new files then use the new version"
         )
     rotated = service.rotate(key_id)
@@ -226,7 +226,7 @@ def import_keys(options: ImportOptions) -> None:
 def _require_local_service(service: KeyService) -> LocalKeyService:
     if not isinstance(service, LocalKeyService):
         raise ConfigError(
-            f"this policy's key service ({type(service).__name__}) gives no key away; back it up with its own tools "
+            f"this policy's key service ({service.provider}) gives no key away; back it up with its own tools "
             "(docs/keys.md says which); only a local key service is exported"
         )
     return service

@@ -178,7 +178,7 @@ def _refuse(plan: ShredPlan, selection: Selection, service: KeyService) -> None:
     there = [key.key_id for key in plan.chosen if key.is_there]
     if there and not service.offers("delete_key"):
         raise ConfigError(
-            f"this policy's key service ({type(service).__name__}) does not delete keys here; delete "
+            f"this policy's key service ({service.provider}) does not delete keys here; delete "
             f"{', '.join(map(repr, there))} with the service's own tools once `sparkcrypt shred plan` refuses none of "
             "them, and give this command again, which proves it and writes the tombstones"
         )

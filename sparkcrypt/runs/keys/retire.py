@@ -147,7 +147,7 @@ def _open(policy: Policy) -> KeyService:
     service = open_key_service(policy.key_service)
     if not all(service.offers(verb) for verb in _VERBS):
         raise ConfigError(
-            f"this policy's key service ({type(service).__name__}) cannot set versions of a key aside, and sparkcrypt "
+            f"this policy's key service ({service.provider}) cannot set versions of a key aside, and sparkcrypt "
             "destroys none that it cannot bring back; keep them, or disable them with the service's own tools, in a "
             "way that can be undone, once `sparkcrypt keys status` tells of no file under them"
         )

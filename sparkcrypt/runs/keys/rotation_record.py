@@ -97,7 +97,7 @@ def begin_version(
         raise _untold_error(key_id, begun.to, newest)
     if not service.offers("rotate"):
         raise ConfigError(
-            f"this policy's key service ({type(service).__name__}) does not rotate keys here; rotate {key_id!r} with "
+            f"this policy's key service ({service.provider}) does not rotate keys here; rotate {key_id!r} with "
             "the service's own tools, then give --keep-version, which rewraps under the version that is newest"
         )
     RotationRecord(key_id, newest + 1, rekeys=rekeys).keep(store)
