@@ -7,11 +7,11 @@ pyarrow reads it, and not kept.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sparkcrypt.arrow.judged_file import JudgedFile, PositionedFile
 from sparkcrypt.files.parquet import Footer
 from sparkcrypt.files.parquet.file.footer import PLAINTEXT_MAGIC
 from sparkcrypt.files.parquet.rewrite.footer_writer import in_id_order
@@ -20,9 +20,6 @@ from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.files.parquet.thrift.encode import encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageType, RowGroup
 from sparkcrypt.files.source import naming, open_source
-
-if TYPE_CHECKING:
-    from sparkcrypt.arrow.judge import JudgedFile
 
 _OF_ENCRYPTION = (ColumnChunk.crypto_metadata.key, ColumnChunk.encrypted_column_metadata.key)
 _OF_FILE = (FileMetaData.encryption_algorithm.key, FileMetaData.footer_signing_key_metadata.key)
@@ -98,7 +95,7 @@ def _plain_group(group: RowGroup, decrypted: dict[int, SourceChunk]) -> Struct:
     return Struct({**group.struct, RowGroup.columns.key: List(STRUCT, chunks)})
 
 
-class DecryptedFile(io.RawIOBase):
+class DecryptedFile(PositionedFile):
     """A judged file of which some chunks are read in plaintext; not thread-safe.
 
     Args:
@@ -107,11 +104,9 @@ class DecryptedFile(io.RawIOBase):
     """
 
     def __init__(self, stored: JudgedFile, plan: Decryption) -> None:
-        super().__init__()
+        super().__init__(plan.offset + len(plan.end))
         self._stored = stored
         self._plan = plan
-        self._position = 0
-        self._size = plan.offset + len(plan.end)
         with open_source(stored) as source:  # type: ignore[arg-type]  # it reads, seeks and has a name
             self._chunks = [(*chunk.range(), replace(chunk, file=source)) for chunk in plan.chunks]
 
@@ -142,28 +137,14 @@ class DecryptedFile(io.RawIOBase):
         self._stored.seek(start)
         return self._stored.read(stop - start)
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position and return it."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(0, base + offset)
-        return self._position
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._position
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
     def close(self) -> None:
         """Close the file."""
         self._stored.close()
-        super().close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed."""
+        return self._stored.closed
 
 
 def _plain_pages(chunk: SourceChunk, size: int) -> bytes:
