@@ -57,7 +57,7 @@ parquet.sparkcrypt.query.schema                     n   n    n     n   n     n
 parquet.sparkcrypt.require_encryption               n   n    n     n   n     n
 parquet.sparkcrypt.session_token                    r   r    r     r   r     r
 parquet.sparkcrypt.stream                           n   n    n     n   n     n
-parquet.sparkcrypt.table                            r   r    r     n   n     n
+parquet.sparkcrypt.table                            r   r    r     n   n     c
 parquet.sparkcrypt.table.name                       n   n    n     n   n     n
 parquet.sparkcrypt.table.schema                     n   n    n     n   n     n
 parquet.sparkcrypt.table.uuid                       c   r    c     c   c     c
