@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
@@ -33,9 +33,6 @@ from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

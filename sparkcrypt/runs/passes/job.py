@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord
 from sparkcrypt.ledger.state.lock import RunLock
@@ -16,9 +15,6 @@ from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.schedule import Budget
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.runs.table.open_table import OpenTable
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import sparkcrypt.errors
 from sparkcrypt import names
@@ -38,10 +37,6 @@ from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.run import rewrite_in_tasks
 from sparkcrypt.spark.tasks.task_progress import Told
-
-if TYPE_CHECKING:
-    pass
-
 
 _LEAVE = "--purge, which puts nulls in their place, or leave such partitions out by --where"
 _EARLIER_RUN = re.compile(r"^run-[0-9a-f]{6}-")
