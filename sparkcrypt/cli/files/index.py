@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -17,13 +16,13 @@ from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.failed_report import failed_report
 from sparkcrypt.cli.frame.named_files import policy_keys
 from sparkcrypt.cli.frame.options import (
-    Launch,
-    json_option,
-    policy_option,
+    CommandOptions,
+    option,
+    options_from,
     report_option,
     require_either,
-    spark_options,
     table_option,
+    use,
 )
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
@@ -45,7 +44,6 @@ from sparkcrypt.skipping.indexes.gatherers import (
 from sparkcrypt.skipping.indexes.indexed import Indexed
 from sparkcrypt.text import count_of
 
-F = TypeVar("F", bound=Callable[..., Any])
 APP = "sparkcrypt index"
 REPORT_KIND, REPORT_VERSION = "sparkcrypt index", 1
 _CONTENTS = {MINMAX: "bounds", VALUES: "values", BLOOM: "Bloom filter"}
@@ -59,41 +57,65 @@ _COMPARED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class IndexOptions:
-    """The options that the commands share: the files, the folder of their index, the policy, and where results go."""
+@dataclass(frozen=True, kw_only=True)
+class IndexOptions(CommandOptions):
+    """The options that the commands share: the files, the folder of their index, and the policy."""
 
-    table: str | None
-    path: str | None
-    to: str | None
-    policy: str
-    as_json: bool
-    launch: Launch
-    report: str | None = None
-
-
-def index_options(function: F) -> F:
-    """Add the options of `IndexOptions` except the report, which the function gets as one argument ``options``."""
-
-    @table_option
-    @click.option("--path", metavar="FOLDER", help="A folder of files instead, without Spark: a path, webhdfs://…")
-    @click.option(
+    table: str | None = use(table_option)
+    path: str | None = option("A folder of files instead, without Spark: a path, webhdfs://…", metavar="FOLDER")
+    to: str | None = option(
+        "With --path: the folder of the index, outside of the files'; by default the table's below index.location of "
+        "the policy.",
         "--to",
         "--store",
-        "to",
         metavar="INDEX",
-        help="With --path: the folder of the index, outside of the files'; by default the table's below "
-        "index.location of the policy.",
     )
-    @policy_option
-    @json_option
-    @spark_options
-    @functools.wraps(function)
-    def collect(**named: Any) -> Any:
-        shared = {name: named.pop(name) for name in IndexOptions.__slots__ if name in named}
-        return function(IndexOptions(**shared), **named)
 
-    return collect  # type: ignore[return-value]  # click's decorators keep the callable, and so does this one
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshOptions(IndexOptions):
+    """The options of `sparkcrypt index refresh`."""
+
+    report: str | None = use(report_option)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateOptions(RefreshOptions):
+    """The options of `sparkcrypt index create`."""
+
+    columns: tuple[str, ...] = option(
+        "A column and what is indexed of it: minmax (bounds, the default), values or bloom; may be repeated.",
+        "--column",
+        required=True,
+        metavar="COL[:KIND…]",
+    )
+    most_values: int = option(
+        "The maximum number of distinct values in a file's list; the list of a file with more is unknown.",
+        type=click.IntRange(1, MAX_LIST_VALUES),
+        default=LIST_VALUES,
+        show_default=True,
+        metavar="NUMBER",
+    )
+    false_positives: float = option(
+        "The false positive rate of Bloom filters.",
+        type=click.FloatRange(MIN_FILTER_SHARE, MAX_FILTER_SHARE),
+        default=FILTER_SHARE,
+        show_default=True,
+        metavar="SHARE",
+    )
+    types: tuple[str, ...] = option(
+        "With --path: the type of a partition column that is not a string.", "--partition", metavar="COL=TYPE"
+    )
+    values: tuple[str, ...] = option(
+        "With --path: a partition value of all files that is in no folder's name.", "--value", metavar="COL=VALUE"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropOptions(IndexOptions):
+    """The options of `sparkcrypt index drop`."""
+
+    uuid: str | None = option("The UUID of a table that no longer exists, by `backfill orphans`.", metavar="UUID")
 
 
 @click.group(cls=Group)
@@ -102,54 +124,8 @@ def index() -> None:
 
 
 @index.command("create", cls=Command)
-@index_options
-@click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    required=True,
-    metavar="COL[:KIND…]",
-    help="A column and what is indexed of it: minmax (bounds, the default), values or bloom; may be repeated.",
-)
-@click.option(
-    "--most-values",
-    type=click.IntRange(1, MAX_LIST_VALUES),
-    default=LIST_VALUES,
-    show_default=True,
-    metavar="NUMBER",
-    help="The maximum number of distinct values in a file's list; the list of a file with more is unknown.",
-)
-@click.option(
-    "--false-positives",
-    type=click.FloatRange(MIN_FILTER_SHARE, MAX_FILTER_SHARE),
-    default=FILTER_SHARE,
-    show_default=True,
-    metavar="SHARE",
-    help="The false positive rate of Bloom filters.",
-)
-@click.option(
-    "--partition",
-    "types",
-    multiple=True,
-    metavar="COL=TYPE",
-    help="With --path: the type of a partition column that is not a string.",
-)
-@click.option(
-    "--value",
-    "values",
-    multiple=True,
-    metavar="COL=VALUE",
-    help="With --path: a partition value of all files that is in no folder's name.",
-)
-@report_option
-def create(
-    options: IndexOptions,
-    columns: tuple[str, ...],
-    most_values: int,
-    false_positives: float,
-    types: tuple[str, ...],
-    values: tuple[str, ...],
-) -> None:
+@options_from(CreateOptions)
+def create(options: CreateOptions) -> None:
     """Index a table's files by bounds of columns, lists of their values, or Bloom filters.
 
     Bounds are read from footers alone; for values and bloom the pages of that column are read.  A file whose bounds or
@@ -169,17 +145,16 @@ def create(
 --policy policy.yaml
     """
     _check_names(options)
-    if options.table is not None and (types or values):
+    if options.table is not None and (options.types or options.values):
         raise click.UsageError("--partition and --value go with --path; a table's are those of the catalog")
-    pairs = _read_pairs("--partition", types), _read_pairs("--value", values)
-    wanted = Wanted(read_kinds(columns), *pairs, most_values, false_positives)
+    pairs = _read_pairs("--partition", options.types), _read_pairs("--value", options.values)
+    wanted = Wanted(read_kinds(options.columns), *pairs, options.most_values, options.false_positives)
     _build(options, lambda indexed: indexed.create(wanted))
 
 
 @index.command("refresh", cls=Command)
-@index_options
-@report_option
-def refresh(options: IndexOptions) -> None:
+@options_from(RefreshOptions)
+def refresh(options: RefreshOptions) -> None:
     """Update a table's index: read new and changed files, and keep what is indexed of the others.
 
     A file is unchanged if its path, modification time and length are.  With --table what is indexed of a column is
@@ -194,7 +169,7 @@ def refresh(options: IndexOptions) -> None:
 
 
 @index.command("verify", cls=Command)
-@index_options
+@options_from(IndexOptions)
 def verify(options: IndexOptions) -> None:
     """Compare a table's index with its files: names, times, lengths and the keyed digests of their footers.
 
@@ -227,9 +202,8 @@ def verify(options: IndexOptions) -> None:
 
 
 @index.command("drop", cls=Command)
-@index_options
-@click.option("--uuid", metavar="UUID", help="The UUID of a table that no longer exists, by `backfill orphans`.")
-def drop(options: IndexOptions, uuid: str | None) -> None:
+@options_from(DropOptions)
+def drop(options: DropOptions) -> None:
     """Delete a table's index: its own files and nothing else.
 
     It is refused while another process writes the index, if the folder has other files, and if a table is at, in or
@@ -239,6 +213,7 @@ def drop(options: IndexOptions, uuid: str | None) -> None:
       sparkcrypt index drop --table sales.flights --policy policy.yaml
       sparkcrypt index drop --path warehouse/flights --policy policy.yaml
     """
+    uuid = options.uuid
     if uuid is None:
         _check_names(options)
     elif options.table or options.path or options.to:
@@ -295,7 +270,7 @@ def _open(workplace: Workplace, options: IndexOptions, progress: Progress | None
     return open_folder_index(folder, to, policy, state_store, policy_keys(policy), progress)
 
 
-def _build(options: IndexOptions, build: Callable[[Indexed], IndexResult]) -> None:
+def _build(options: RefreshOptions, build: Callable[[Indexed], IndexResult]) -> None:
     """Create or refresh an index; print the result, and write the report with the result, or with the error."""
     check_writable(options.report)
     target = options.table or options.path
