@@ -364,6 +364,19 @@ def test_policy_and_report_on_hdfs(shore: Shore) -> None:
     assert (second["outcome"], second["table"]) == ("failed", lake.name("nowhere"))
 
 
+def test_report_that_names_a_folder_deletes_nothing(shore: Shore) -> None:
+    """A folder in the place of the report stays, with what is in it: it may be a table's."""
+    shore.fill(UNPARTITIONED)
+    _, uri = policy_on_hdfs(shore)
+    before = shore.parquet(shore.folder)
+    command = ["encrypt", "--table", shore.lake.name("nowhere"), "--policy", uri, "--report", shore.folder]
+    with active(shore.lake):
+        done = CliRunner().invoke(cli, command)
+    assert shore.parquet(shore.folder) == before != []
+    assert done.exit_code != 0
+    assert f"{shore.folder}: is a folder" in done.output
+
+
 def test_policy_that_is_not_on_hdfs_is_refused_by_its_uri(shore: Shore) -> None:
     """A URI that names nothing is told as such, with the configuration's exit code."""
     with active(shore.lake):

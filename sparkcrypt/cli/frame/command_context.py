@@ -119,8 +119,9 @@ class Workplace:
         from sparkcrypt.spark.files.hadoop import HadoopFiles
 
         files = HadoopFiles(self.spark)
-        files.delete_tree(uri)
-        files.write_new(uri, text.encode())
+        files.delete_file(uri)
+        if not files.write_new(uri, text.encode()):
+            raise ConfigError(f"{uri}: is a folder, or another process writes it now; name a file")
 
     def write_report(self, uri: str | None, document: dict[str, Any]) -> None:
         """Write a report as JSON if a place is given for it.

@@ -238,7 +238,7 @@ class HadoopFiles:
     def write_new(self, path: str, content: bytes) -> bool:
         """Create a file with its content; return False if it exists already.
 
-        The check and the creation are one atomic step only on some file systems (HDFS); see ``backfill.state.store``.
+        The check and the creation are one atomic step only on some file systems (HDFS); see ``ledger.state.store``.
         """
         system, where = self.locate(path)
         try:
