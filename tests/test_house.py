@@ -507,7 +507,7 @@ RECORDED = frozenset({"new directory", "carry over"})
 def _glossary() -> dict[str, tuple[str, ...]]:
     """Return the terms of the glossary, and the words that are not used for each."""
     text = (ROOT / "docs" / "architecture.md").read_text()
-    section = text.partition("## Glossary\n")[2].partition("\n## ")[0]
+    section = text.partition("## Concepts\n")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     return {term: tuple(filter(None, words.split(", "))) for term, _, words in rows[2:]}
 
@@ -524,7 +524,7 @@ def _ruled_out() -> re.Pattern[str]:
 def test_the_glossary_defines_each_term_once() -> None:
     """Every term has a line, and no word that is ruled out is itself a term."""
     glossary = _glossary()
-    assert len(glossary) > 30
+    assert len(glossary) > 20
     assert [word for words in glossary.values() for word in words if word in glossary] == []
 
 
@@ -533,7 +533,7 @@ def test_docs_use_the_words_of_the_glossary(page: Path) -> None:
     """Outside of code quotes no page uses a word that the glossary rules out."""
     text = page.read_text()
     if page.name == "architecture.md":
-        before, _, rest = text.partition("## Glossary\n")
+        before, _, rest = text.partition("## Concepts\n")
         text = before + rest.partition("\n## ")[2]
     prose = ALLOWED_PHRASES.sub("", CODE.sub("", text))
     assert [match[0] for match in _ruled_out().finditer(prose)] == []
