@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ROOT / "jars" / "bridge"
+SOURCES = ROOT / "jars" / "extension"
 PACKAGE = ROOT / "sparkcrypt"
 TARGET = PACKAGE / "_jar" / "sparkcrypt.jar"
 LEFT_OUT = frozenset({"spark", "cli", "runs", "ledger", "airflow", "_jar", "__pycache__"})

@@ -23,7 +23,7 @@ from tests.services.installed import ROOT
 PACKAGE = ROOT / "sparkcrypt"
 MODULES = sorted(path.relative_to(ROOT) for path in PACKAGE.rglob("*.py"))
 CONF = sorted((ROOT / "conf").glob("*.yaml"))
-JAVA_SOURCES = sorted(path.relative_to(ROOT) for path in (ROOT / "jars" / "bridge").rglob("*.java"))
+JAVA_SOURCES = sorted(path.relative_to(ROOT) for path in (ROOT / "jars" / "extension").rglob("*.java"))
 JAVA_COMMENT = r"/\*.*?\*/|//[^\n]*"
 JAVA_TEXT = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\''
 TREE_LINE = re.compile(r"^    (?P<indent>[│├└─ ]*)(?P<name>[A-Z]\w+)\s+(?P<code>\d+)", re.MULTILINE)
@@ -61,12 +61,12 @@ JAVA_ROOMS = (
     "reads",
     "lineage",
     "tables",
-    "files",
-    "policy",
+    "bridge/files",
+    "bridge/policy",
     "events",
-    "helper",
+    "bridge/helper",
     "catalyst",
-    "frame",
+    "bridge/frame",
 )
 """Folders of the jar's sources from the top; a class names classes of its own folder and of those below it."""
 
@@ -228,15 +228,15 @@ def test_imports_point_down() -> None:
 def test_java_classes_name_those_below_them() -> None:
     """Java's compiler does not see the folders, since all classes are of one package."""
     sources = [ROOT / source for source in JAVA_SOURCES]
-    rooms = {source.stem: source.parent.name for source in sources}
-    assert {source.parent.parent.name for source in sources} == {"bridge"} and set(rooms.values()) == set(JAVA_ROOMS)
+    rooms = {source.stem: source.parent.relative_to(ROOT / "jars" / "extension").as_posix() for source in sources}
+    assert set(rooms.values()) == set(JAVA_ROOMS)
     upwards = []
     for source in sources:
         code = _java_code(source)
         imported = set(re.findall(r"^import .*\.(\w+);", code, re.MULTILINE))
         for name in (set(re.findall(r"(?<![\w.])[A-Z]\w*", code)) & rooms.keys()) - imported:
-            if JAVA_ROOMS.index(rooms[name]) < JAVA_ROOMS.index(source.parent.name):
-                upwards.append(f"{source.parent.name}/{source.name} names {rooms[name]}/{name}")
+            if JAVA_ROOMS.index(rooms[name]) < JAVA_ROOMS.index(rooms[source.stem]):
+                upwards.append(f"{rooms[source.stem]}/{source.name} names {rooms[name]}/{name}")
     assert upwards == []
 
 
@@ -246,7 +246,7 @@ def test_sql_cannot_call_static_methods_of_the_jar() -> None:
     Therefore all classes are of one package, whatever their folder, and a public static method takes an object.
     """
     texts_and_numbers = {"String", "boolean", "byte", "short", "int", "long", "float", "double"}
-    for source in (ROOT / "jars" / "bridge").rglob("*.java"):
+    for source in (ROOT / "jars" / "extension").rglob("*.java"):
         code = source.read_text()
         assert code.startswith("package io.sparkcrypt;\n"), source
         for method in re.finditer(r"public static [^;={]*\(([^)]*)\)", code):

@@ -29,7 +29,7 @@ build = load_build()
 def test_builds_are_byte_reproducible(jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of the sources, of other paths and times, gives the jar's bytes: what is shipped can be checked."""
     unwanted = shutil.ignore_patterns("_jar", "__pycache__")
-    for name, folder in (("SOURCES", "bridge"), ("PACKAGE", "sparkcrypt")):
+    for name, folder in (("SOURCES", "extension"), ("PACKAGE", "sparkcrypt")):
         shutil.copytree(getattr(build, name), tmp_path / folder, ignore=unwanted, copy_function=shutil.copyfile)
         monkeypatch.setattr(build, name, tmp_path / folder)
     build.build(build.installed_pyspark(), tmp_path / "sparkcrypt.jar")
