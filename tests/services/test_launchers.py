@@ -6,21 +6,16 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.services import ServiceFailedError, ServiceUnavailableError
-from tests.services.cluster import _alive_workers
-from tests.services.hdfs import JARS, REPOSITORY, Hdfs, fetched_jars, ivy_settings
+from tests.services.hdfs import JARS, REPOSITORY, Hdfs, fetched_jars
 from tests.services.metastore import Metastore
-from tests.services.processes import accepts, answers, free_port, start_process, wait_until
-from tests.services.thrift import start_thrift_server
+from tests.services.processes import start_process, wait_until
 
 
 def _eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
@@ -67,30 +62,6 @@ def _is_ipv4(words: bytes) -> bool:
     return len(words) == 4 or words[:12] == bytes(10) + b"\xff\xff"
 
 
-@contextmanager
-def serving(page: bytes, status: int = 200) -> Iterator[int]:
-    """Answer every request with one page; yield the port."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(page)))
-            self.end_headers()
-            self.wfile.write(page)
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with HTTPServer((LOOPBACK, 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 def _process_group(pid: int) -> int | None:
     try:
         return os.getpgid(pid)
@@ -111,74 +82,6 @@ def test_a_service_that_is_never_ready_is_stopped_at_its_deadline(tmp_path: Path
     with pytest.raises(ServiceFailedError, match=r"slow was not ready within 0\.3 s"):
         wait_until(lambda: False, process, 0.3)
     assert not _runs(process.pid)
-
-
-def test_a_service_whose_answer_cannot_be_understood_is_stopped(tmp_path: Path) -> None:
-    """An error of the question ends the wait, and leaves no process behind."""
-    process = start_process("odd", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path)
-    with pytest.raises(ZeroDivisionError):
-        wait_until(lambda: bool(1 / 0), process, 30)
-    assert not _runs(process.pid)
-
-
-COUNTS = [f'{{"aliveworkers": {count}}}' for count in ("null", "[]", "Infinity", '"two"')]
-
-
-@pytest.mark.parametrize("page", ["", "null", "[]", "{}", "<html>", '{"aliveworkers": ', *COUNTS])
-def test_a_page_of_a_master_that_starts_counts_no_worker(page: str) -> None:
-    """A master answers with anything before its state is there."""
-    with serving(page.encode()) as port:
-        assert _alive_workers(port) == 0
-        assert answers(f"http://127.0.0.1:{port}/")
-
-
-@pytest.mark.parametrize(("status", "expected"), [(503, False), (500, False), (403, True), (404, True)])
-def test_a_server_answers_once_it_has_no_error_of_its_own(status: int, expected: bool) -> None:
-    """Refusals are answers; errors of the server and a closed port are none."""
-    with serving(b"", status) as port:
-        assert answers(f"http://127.0.0.1:{port}/") is expected
-    assert not answers(f"http://127.0.0.1:{port}/")
-
-
-def test_a_proxy_does_not_answer_for_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the environment's proxy says of a server that does not listen is no answer of the server."""
-    with serving(b'{"aliveworkers": 2}', 403) as refusing, serving(b'{"aliveworkers": 2}') as proxy:
-        monkeypatch.setattr("urllib.request._opener", None)  # it keeps the proxies of the time when it was first used
-        for name in ("no_proxy", "NO_PROXY"):
-            monkeypatch.delenv(name, raising=False)
-        for port in (refusing, proxy):
-            monkeypatch.setenv("http_proxy", f"http://{LOOPBACK}:{port}")
-            closed = free_port()
-            assert not answers(f"http://{LOOPBACK}:{closed}/")
-            assert _alive_workers(closed) == 0
-
-
-SPARK_SUBMIT = """#!{python}
-import socket, sys
-LOGIN = bytes([1, 0, 0, 0, 5, *b"PLAIN", 5, 0, 0, 0, 8, 0, *b"ann", 0, *b"ann"])
-(port,) = (text.partition("=")[2] for text in sys.argv if text.startswith("hive.server2.thrift.port="))
-with socket.create_server(("127.0.0.1", int(port))) as server:
-    for number in range(100):
-        connection, _ = server.accept()
-        with connection:
-            if number >= 2 and connection.recv(len(LOGIN), socket.MSG_WAITALL) == LOGIN:
-                print("login", number, flush=True)
-                connection.sendall(bytes([5, 0, 0, 0, 0]))
-"""
-
-
-def test_a_thrift_server_is_ready_when_it_answers_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that listens, and closes connections at first, is waited for, since beeline tries once."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "spark-submit").write_text(SPARK_SUBMIT.format(python=sys.executable))
-    (tmp_path / "bin" / "spark-submit").chmod(0o700)
-    monkeypatch.setattr("tests.services.spark_server.spark_home", lambda: tmp_path)
-    server = start_thrift_server(tmp_path / "server", {})
-    try:
-        assert server.process.log_tail().split() == ["login", "2"]
-    finally:
-        server.stop()
-    assert not _runs(server.process.pid)
 
 
 @pytest.mark.slow
@@ -231,29 +134,6 @@ def test_services_of_java_listen_on_the_loopback_address_alone(metastore: Metast
         assert {address for address, _ in found} == {LOOPBACK}
 
 
-def test_jars_of_hdfs_come_from_the_mirror_that_maven_is_set_up_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The variable overrides Maven's settings, whose mirror is used if it mirrors Maven Central."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv(REPOSITORY, raising=False)
-    assert ivy_settings(tmp_path) == []
-    (tmp_path / ".m2").mkdir()
-    settings = tmp_path / ".m2" / "settings.xml"
-    mirror = (
-        "<settings xmlns='urn:x'><mirrors><mirror><mirrorOf>{}</mirrorOf><url>https://m/2</url></mirror></mirrors>"
-        "</settings>"
-    )
-    settings.write_text(mirror.format("*,!central"))
-    assert ivy_settings(tmp_path) == []
-    settings.write_text(mirror.format("external:*"))
-    assert ivy_settings(tmp_path) == ["-settings", str(tmp_path / "ivysettings.xml")]
-    assert 'root="https://m/2"' in (tmp_path / "ivysettings.xml").read_text()
-    monkeypatch.setenv(REPOSITORY, "https://other/?a&b")
-    ivy_settings(tmp_path)
-    assert 'root="https://other/?a&amp;b"' in (tmp_path / "ivysettings.xml").read_text()
-
-
 @pytest.mark.slow
 def test_jars_with_other_bytes_are_not_used(
     java: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -272,8 +152,3 @@ def test_jars_with_other_bytes_are_not_used(
     with pytest.raises(ServiceUnavailableError, match="other bytes"):
         fetched_jars()
     assert not list((tmp_path / "cache").rglob("*.jar"))
-
-
-def test_a_free_port_is_not_listened_on() -> None:
-    """A returned port has no listener yet."""
-    assert not accepts(free_port())
