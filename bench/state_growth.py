@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, in_memory
-from sparkcrypt.ledger.audit.audit import AuditWriter, verify_audit
-from sparkcrypt.ledger.audit.audit_index import AuditIndex
-from sparkcrypt.ledger.audit.compact import pack_audit
-from sparkcrypt.ledger.journal.archive import archive_records
-from sparkcrypt.ledger.journal.journal import Journal, RunRecord
-from sparkcrypt.ledger.journal.settled_runs import is_settled, settle
+from sparkcrypt.ledger.audit.audit import AuditWriter, pack_audit, verify_audit
+from sparkcrypt.ledger.audit.trust import AuditIndex, is_settled, settle
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord, archive_records
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
 

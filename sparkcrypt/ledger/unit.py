@@ -1,17 +1,19 @@
-"""Units, each of which is swapped as a whole, with their listed files."""
+"""Units, each of which is swapped as a whole: their listed files, their outcome, and both as JSON values of records."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import PlanError, SparkcryptError
+from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 from sparkcrypt.files.beside_data import STAGING_FOLDER, Beside, refuse_formats
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
 from sparkcrypt.spark.files.listing import list_contents
@@ -19,6 +21,7 @@ from sparkcrypt.spark.tables.table import Partition
 
 if TYPE_CHECKING:
     from sparkcrypt.spark.files.hadoop import HadoopFiles
+
 
 _STAGED = re.compile(rf"^(?P<parent>.*)/{re.escape(STAGING_FOLDER)}/(?P<name>[^/]+)/(?P<run>[^/]+)(?P<rest>/.*)?$")
 _RUN = re.compile(r"(?:old-)?(?P<run>\d{8}T\d+Z-[0-9a-z]+)(?:-.*)?")
@@ -238,3 +241,138 @@ def refuse_overlaps(units: tuple[Unit, ...]) -> None:
 def partition_of(unit: Unit, folder: Folder) -> Mapping[str, str]:
     """Return the partition values of a folder of a unit."""
     return unit.values or partition_values(trailing_partition(folder.relative.split("/")))
+
+
+def describe_unit(unit: Unit) -> dict[str, Any]:
+    """Return a unit as JSON values for a journal."""
+    return {
+        "location": unit.location,
+        "partition": None if unit.partition is None else [list(pair) for pair in unit.partition.values],
+        "serde": "" if unit.partition is None else unit.partition.serde,
+        "partition_path": unit.partition_path,
+        "files": describe_folders(unit.folders),
+        "summaries": [[entry.path, entry.length] for entry in unit.beside if entry.kind == "summary"],
+    }
+
+
+def restore_unit(name: str, fields: Mapping[str, Any]) -> Unit:
+    """Return the unit that a journal's values describe, with its files.
+
+    Raises:
+        VerificationError: the journal is archived, so it has no list of files.
+    """
+    if "files" not in fields:
+        raise VerificationError(describe_archived(name))
+    return replace(restore_place(name, fields), folders=restore_folders(fields["files"]))
+
+
+def describe_archived(name: str) -> str:
+    """Return the message that a unit's files are not known, since the old files of its run have expired."""
+    return (
+        f"{name}: the old files of its run have expired, and the run's archive lists no file of it, so nothing can be "
+        "compared with what the run had listed or written"
+    )
+
+
+def restore_place(name: str, fields: Mapping[str, Any]) -> Unit:
+    """Return the unit that a journal's values describe, without its files, which an archived journal does not list."""
+    values = tuple((pair[0], pair[1]) for pair in fields["partition"] or ())
+    location = str(fields["location"])
+    return Unit(
+        name=name,
+        location=location,
+        partition=Partition(values, location, str(fields["serde"])) if values else None,
+        partition_path=str(fields["partition_path"]),
+        values=dict(values),
+        beside=tuple(Beside(str(path), "summary", int(length)) for path, length in fields.get("summaries", ())),
+    )
+
+
+def restore_folders(values: Iterable[Any]) -> tuple[Folder, ...]:
+    """Return the files in a journal's values, folder by folder."""
+    return tuple(Folder(folder, tuple(SourceFile(*file) for file in files)) for folder, files in values)
+
+
+def describe_folders(folders: tuple[Folder, ...]) -> list[Any]:
+    """Return the files of a unit, folder by folder, as JSON values."""
+    return [[folder.relative, [file.to_list() for file in folder.files]] for folder in folders]
+
+
+def by_place(location: str, folders: tuple[Folder, ...]) -> dict[str, SourceFile]:
+    """Return a dict of path below a location -> file."""
+    root = comparable_path(location)
+    return {_below_root(root, file.path): file for folder in folders for file in folder.files}
+
+
+def path_below(location: str, path: str) -> str:
+    """Return a file's path below a folder; the URI forms of the two may differ (``file:/x`` and ``file:///x``)."""
+    return _below_root(comparable_path(location), path)
+
+
+def _below_root(root: str, path: str) -> str:
+    return comparable_path(path).removeprefix(root).lstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOutcome(JsonObject, json_names={"name": "unit"}):
+    """The outcome of a unit that was swapped.
+
+    Attributes:
+        name: the unit's name.
+        files: the number of its old files.
+        rows: the number of its rows.
+        bytes_before: length of the old files, in bytes.
+        bytes_after: length of the new files, in bytes.
+        old_location: the folder of the old files.
+        new_location: the folder of the new files.
+        verified: whether the new files were fully verified before the swap.
+        not_authenticated: the parts of the new files that no key authenticates.
+        codec: the compression of the new files; None if it was left to the engine.
+        notes: notes for the report.
+        engine: the engine that wrote the new files.
+        seconds: how long the unit took; None if the work was interrupted by a crash.
+        finished: when it was swapped (ISO 8601, UTC); None if that was not recorded.
+        dark_columns: columns under shredded keys that were copied byte for byte: ``column``, ``key_id``, ``files`` and
+            ``rows``.
+        purged_columns: columns that were replaced by nulls, in the same form, with their former keys.
+    """
+
+    name: str
+    files: int
+    rows: int
+    bytes_before: int
+    bytes_after: int
+    old_location: str
+    new_location: str
+    verified: bool
+    not_authenticated: tuple[str, ...] = ()
+    codec: str | None = None
+    notes: tuple[str, ...] = ()
+    engine: str = "spark"
+    seconds: float | None = None
+    finished: str | None = None
+    dark_columns: tuple[Mapping[str, Any], ...] = ()
+    purged_columns: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> UnitOutcome:
+        """Return the outcome from the values in a journal.
+
+        Raises:
+            VerificationError: no release writes such values.
+        """
+        try:
+            named: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+            }
+            found = cls(name=named.pop("unit"), **named)
+            if found.finished is not None:
+                datetime.fromisoformat(found.finished)
+            numbers = (found.files, found.rows, found.bytes_before, found.bytes_after, found.seconds or 0)
+            if not all(isinstance(number, int | float) for number in numbers):
+                raise TypeError("a number is none")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise VerificationError(
+                f"a unit's outcome is recorded as {values!r:.200}, which no release wrote; restore the state directory"
+            ) from error
+        return found

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.ledger.audit.write_key_audit import key_audit
-from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.audit.key_audit import key_audit
 from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.passes.unit_work import UnitWork
 from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.table.unit_survey import UnitSurvey

@@ -17,8 +17,7 @@ from sparkcrypt.keys.local.keystore import KeyDirectory
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import DelegatingKeyService, OptionalVerb
-from sparkcrypt.ledger.audit.read_key_audit import KeyFacts, read_key_facts
-from sparkcrypt.ledger.audit.write_key_audit import KeyAudit, key_audit
+from sparkcrypt.ledger.audit.key_audit import KeyAudit, KeyFacts, key_audit, read_key_facts
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.policy.key_service import KeyServiceConfig

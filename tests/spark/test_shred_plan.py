@@ -15,7 +15,7 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.cli.runs.shred_text import shred_plan_text
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.files.parquet import inspect_file
-from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.audit.key_audit import key_audit
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.runs.passes.passes import backfill
 from sparkcrypt.spark.tables.catalog import Catalog

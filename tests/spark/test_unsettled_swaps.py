@@ -11,7 +11,7 @@ import pytest
 from sparkcrypt import verify_table
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.audit import AuditWriter
-from sparkcrypt.ledger.journal.run_status import has_ended
+from sparkcrypt.ledger.journal.unit_status import has_ended
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run

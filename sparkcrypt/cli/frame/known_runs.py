@@ -10,8 +10,7 @@ from typing import Any
 from sparkcrypt.cli.frame.authentic import Authenticity
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.run_status import has_expired, is_paused
-from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.journal.unit_status import has_expired, is_paused, status_of_units
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.model import normalized_table
 

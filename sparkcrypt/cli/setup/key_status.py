@@ -22,7 +22,7 @@ from sparkcrypt.cli.frame.options import (
 )
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.read_key_audit import Hold, Retirement
+from sparkcrypt.ledger.audit.key_audit import Hold, Retirement
 from sparkcrypt.runs.passes.key_status import KeyStatus, key_statuses
 from sparkcrypt.runs.passes.keys_in_use import RecordedPlace
 from sparkcrypt.text import count_of, size_of

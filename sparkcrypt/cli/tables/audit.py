@@ -15,7 +15,7 @@ from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.audit import audit_entries, journalled_head, verify_audit
-from sparkcrypt.ledger.audit.audit_index import verify_journals
+from sparkcrypt.ledger.audit.trust import verify_journals
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import StateStore

@@ -16,7 +16,7 @@ from sparkcrypt.errors import FormatError, KeyNotFoundError, SparkcryptError, Ve
 from sparkcrypt.files.footers import read_facts
 from sparkcrypt.files.orc import inspect_orc, is_orc, verify_orc
 from sparkcrypt.files.parquet import RetrieveKey, read_footer, verify_file
-from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys
+from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.paths import full_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.dark import find_dark

@@ -3,7 +3,7 @@
     audit/<table id>/00000003.json        entry 3: its MAC, and the SHA-256 of entry 2's bytes
     audit/<table id>/head-00000003.json   "there are 3 entries, and this is the digest of the last", with its MAC
     audit/<table id>/mac-key.json         the table's MAC key, wrapped by a master key (``state.mac``)
-    audit/<table id>/pack-….json          many entries in one record, without their heads (``packs``)
+    audit/<table id>/pack-….json          many entries in one record, without their heads (below)
 
 Each entry has its own MAC, which depends on everything before it, so an edited, forged, moved or dropped entry is
 detected.  A crash between an entry and its head leaves an entry that is authentic by itself; the next append writes its
@@ -14,24 +14,276 @@ Nothing in a state directory can show an end that was cut together with its head
 audit that was deleted with all of the table's journals.  To detect that, keep the head that an append returns where
 others cannot write (a report, a log service), and pass it to ``verify_audit``.  Anyone who can unwrap the MAC key can
 write entries that verify, so it should be wrapped by a master key that readers may not use.
+
+Packs of many entries in one record (version, what, table_id, first, entries, mac) keep daily runs from creating
+thousands of files.  A pack contains the exact bytes of its entries, so they stay chained and authenticated, and an
+audit verifies in the same way.  The pack's own MAC, under its own purpose, replaces the heads of its entries.  A pack
+is written before the first of its entries is deleted; if both exist, the pack counts.  The newest entry is never
+packed.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
-from sparkcrypt.ledger.audit.chain import VERSION, AuditChain, AuditRecords, entry_name, head_name
 from sparkcrypt.ledger.journal.entries import AuditHead
-from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.record import digest_of
-from sparkcrypt.ledger.state.actor import acting_user
-from sparkcrypt.ledger.state.mac import FOUND, CheckMac, Mac
-from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_record
+from sparkcrypt.ledger.journal.journal import Journal, digest_of
+from sparkcrypt.ledger.state.lock import acting_user
+from sparkcrypt.ledger.state.mac import FOUND, CheckMac, Mac, TableMac, is_mac_key, open_sealed, seal_record
+from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_decoded, encode_record
+
+MOST_ENTRIES, MOST_BYTES = 64, 4 * 1024 * 1024
+"""The number of entries, or of bytes, at which a pack is full."""
+_PACK_VERSION = 1
+_PACK_PURPOSE = b"sparkcrypt audit pack\n"
+_PACK_NAME = re.compile(r"pack-(?P<first>\d{8}|[1-9]\d{8,})-(?P<last>\d{8}|[1-9]\d{8,})\.json")
+
+
+class Packs:
+    """The packs of one audit; a pack is read when one of its entries is needed, and the last one read is cached.
+
+    ``numbers`` are the numbers of the packed entries.
+
+    Args:
+        store: the state directory.
+        table_id: the table's id.
+        names: names of records below the audit's folder; those of other records are ignored.
+        check_mac: returns the number of the MAC key that made a MAC; with None packs are not authenticated.
+    """
+
+    def __init__(self, store: StateStore, table_id: str, names: Iterable[str], check_mac: CheckMac | None) -> None:
+        self._store, self._table_id, self._check_mac = store, table_id, check_mac
+        self._ranges = {range(*bounds): name for name in names if (bounds := _bounds(name)) is not None}
+        self.numbers = frozenset(number for numbers in self._ranges for number in numbers)
+        self._read: tuple[str, dict[int, bytes]] = ("", {})
+
+    def entry(self, number: int) -> bytes | None:
+        """Return an entry's bytes; None if no pack has it.
+
+        Raises:
+            VerificationError: the pack is damaged, not authentic, or a copy of another pack.
+        """
+        for bounds, name in self._ranges.items():
+            if number in bounds:
+                if self._read[0] != name:
+                    self._read = name, dict(zip(bounds, self._entries(name, bounds), strict=True))
+                return self._read[1][number]
+        return None
+
+    def _entries(self, name: str, bounds: range) -> list[bytes]:
+        content = self._store.read(name) or b""
+        expected = {"version": _PACK_VERSION, "what": "pack", "table_id": self._table_id, "first": bounds.start}
+        if self._check_mac is None:
+            members = decode_record(name, content)
+        else:
+            members = open_sealed(_PACK_PURPOSE, name, content, self._check_mac, expected)
+        texts = members.get("entries")
+        if not isinstance(texts, list) or len(texts) != len(bounds) or not all(isinstance(text, str) for text in texts):
+            raise VerificationError(
+                f"{name}: does not hold the {len(bounds)} entries that its name says; someone changed the audit: "
+                "restore the state directory's copy of it"
+            )
+        return [text.encode() for text in texts]
+
+
+def is_pack(name: str) -> bool:
+    """Return whether a name below an audit's folder is that of a pack."""
+    return _PACK_NAME.fullmatch(name) is not None
+
+
+def fills_pack(count: int) -> bool:
+    """Return whether this number of entries fills a pack."""
+    return count >= MOST_ENTRIES
+
+
+def full_packs(entries: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield entries pack by pack, without the last ones if they do not fill a pack."""
+    pack: list[tuple[int, bytes]] = []
+    for entry in entries:
+        pack.append(entry)
+        if len(pack) >= MOST_ENTRIES or sum(len(content) for _, content in pack) >= MOST_BYTES:
+            yield pack
+            pack = []
+
+
+def write_pack(store: StateStore, table_id: str, entries: Sequence[tuple[int, bytes]], mac: Mac) -> None:
+    """Write numbered entries as one pack."""
+    first, last = entries[0][0], entries[-1][0]
+    texts = [content.decode("ascii") for _, content in entries]
+    members = {"version": _PACK_VERSION, "what": "pack", "table_id": table_id, "first": first, "entries": texts}
+    store.create(f"audit/{table_id}/pack-{first:08d}-{last:08d}.json", seal_record(_PACK_PURPOSE, members, mac))
+
+
+def _bounds(name: str) -> tuple[int, int] | None:
+    match = _PACK_NAME.fullmatch(name.rpartition("/")[2])
+    return None if match is None else (int(match["first"]), int(match["last"]) + 1)
+
+
+VERSION = 1
+RECORD_NAME = re.compile(r"(?P<head>head-)?(?P<number>\d{8}|[1-9]\d{8,})\.json")
+
+
+class AuditChain:
+    """Checks the entries of an audit one after the other, and then their heads."""
+
+    def __init__(self, table_id: str, check_mac: CheckMac) -> None:
+        self._table_id, self._check_mac = table_id, check_mac
+        self._last = b""
+        self._generation = 0
+        self._generations: dict[int, int] = {}
+        self.digests: dict[int, str] = {}
+
+    def begin_after(self, number: int, content: bytes) -> None:
+        """Begin after an entry that was checked in its chain before."""
+        expected = {"what": "entry", "table_id": self._table_id, "number": number}
+        name = entry_name(self._table_id, number)
+        self._last, self._generation = content, _check_entry(name, content, self._check_mac, expected)[1]
+
+    def entry(self, number: int, content: bytes) -> dict[str, Any]:
+        """Check the next entry and return its record's object."""
+        name = entry_name(self._table_id, number)
+        expected = {"what": "entry", "table_id": self._table_id, "number": number}
+        body, generation = _check_entry(name, content, self._check_mac, expected)
+        if body.get("previous") != digest_of(self._last):
+            raise VerificationError(f"{name}: does not follow from the entry before it; {FOUND}")
+        if generation < self._generation:
+            raise VerificationError(f"{name}: is under a MAC key that an entry before it had given up; {FOUND}")
+        self._last, self._generation = content, generation
+        self.digests[number], self._generations[number] = digest_of(content), generation
+        return body
+
+    def head(self, number: int, content: bytes) -> None:
+        """Check a head against its entry."""
+        name = head_name(self._table_id, number)
+        expected = {"what": "head", "entry": self.digests.get(number), "table_id": self._table_id, "number": number}
+        if _check_entry(name, content, self._check_mac, expected)[1] < self._generations.get(number, 0):
+            raise VerificationError(f"{name}: is under a MAC key that its entry had given up; {FOUND}")
+
+
+class AuditRecords:
+    """The listed entries of an audit, loose or in packs, and the heads of the loose ones.
+
+    Entries may be packed while they are read: a loose entry that no longer exists is read from a newer pack.
+    """
+
+    def __init__(self, store: StateStore, table_id: str, check_mac: CheckMac | None) -> None:
+        self._store, self._table_id, self._check_mac = store, table_id, check_mac
+        self.heads, self.loose, self._packs = self._list_records()
+
+    @classmethod
+    def of(cls, store: StateStore, table_id: str, check_mac: CheckMac | None = None) -> AuditRecords:
+        """List the records of a table's audit.
+
+        Raises:
+            VerificationError: an entry is missing, or a name is not that of an audit's record.
+        """
+        records = cls(store, table_id, check_mac)
+        if records._gap() is not None:  # entries were packed while they were listed
+            records = cls(store, table_id, check_mac)
+        gap, length = records._gap(), max([0, *records.heads, *records.numbers])
+        if gap is not None:
+            raise VerificationError(
+                f"{entry_name(table_id, gap)}: is missing, though the audit has had {length} entries; {FOUND}"
+            )
+        return records
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of all entries."""
+        return tuple(sorted({*self.loose, *self._packs.numbers}))
+
+    @property
+    def packed(self) -> frozenset[int]:
+        """The numbers of the packed entries."""
+        return self._packs.numbers
+
+    def entry(self, number: int) -> bytes:
+        """Return the bytes of an entry.
+
+        Raises:
+            VerificationError: the entry is missing, or its pack is not authentic.
+        """
+        name = entry_name(self._table_id, number)
+        content = self._packs.entry(number)
+        content = self._store.read(name) if content is None else content
+        content = self._list_records()[2].entry(number) if content is None else content
+        if content is None:
+            raise VerificationError(f"{name}: is missing; {FOUND}")
+        return content
+
+    def check_heads(self, chain: AuditChain) -> None:
+        """Check that each loose entry has its head; the last one's may be missing after a crash.
+
+        Raises:
+            VerificationError: a head is missing or wrong.
+        """
+        # An entry is written after the head before it, which may be newer than the listed heads while a run appends.
+        for number in sorted({*self.heads, *self.loose[:-1]}):
+            name = head_name(self._table_id, number)
+            content = self._store.read(name)
+            if content is None and number not in self._list_records()[2].numbers:
+                raise VerificationError(f"{name}: is missing; {FOUND}")
+            if content is not None:
+                chain.head(number, content)
+
+    def _gap(self) -> int | None:
+        numbers = {*self.loose, *self._packs.numbers}
+        return next((number for number in range(1, max([0, *self.heads, *numbers]) + 1) if number not in numbers), None)
+
+    def _list_records(self) -> tuple[tuple[int, ...], tuple[int, ...], Packs]:
+        """Return the numbers of heads and of entries that are not packed, and the packs.
+
+        Raises:
+            VerificationError: a name is not that of an audit's record.
+        """
+        folder = f"audit/{self._table_id}/"
+        # Heads first: an entry is written before its head, so no listed head lacks its entry while a run appends.
+        found = {name: RECORD_NAME.fullmatch(name.removeprefix(folder)) for name in self._store.list(f"{folder}head-")}
+        heads = {int(match["number"]) for match in found.values() if match}
+        found |= {name: RECORD_NAME.fullmatch(name.removeprefix(folder)) for name in self._store.list(folder)}
+        for name, match in found.items():
+            own = name.removeprefix(folder)
+            if match is None and not (is_mac_key(own) or is_pack(own)):
+                raise VerificationError(f"{name}: is not the name of an audit's record; {FOUND}")
+        packs = Packs(self._store, self._table_id, found, self._check_mac)
+        loose = {int(match["number"]) for match in found.values() if match and not match["head"]}
+        return tuple(sorted(heads - packs.numbers)), tuple(sorted(loose - packs.numbers)), packs
+
+
+def entry_name(table_id: str, number: int) -> str:
+    """Return the name of an entry's record."""
+    return f"audit/{table_id}/{number:08d}.json"
+
+
+def head_name(table_id: str, number: int) -> str:
+    """Return the name of a head's record."""
+    return f"audit/{table_id}/head-{number:08d}.json"
+
+
+def _check_entry(
+    name: str, content: bytes, check_mac: CheckMac, expected: dict[str, Any]
+) -> tuple[dict[str, Any], int]:
+    """Check a record's MAC and members, and return its object and the number of the MAC key.
+
+    Raises:
+        VerificationError: the record was edited, moved or forged.
+    """
+    body = decode_record(name, content)
+    mac = body.pop("mac", None)
+    if body.get("version") != VERSION:
+        raise VerificationError(f"{name}: has format version {body.get('version')!r}; allowed: {VERSION}")
+    generation = check_mac(encode_decoded(body), mac) if isinstance(mac, str) else 0
+    if not generation:
+        raise VerificationError(f"{name}: does not authenticate: it was edited, or written by someone else; {FOUND}")
+    if any(body.get(key) != value for key, value in expected.items()):
+        raise VerificationError(f"{name}: belongs elsewhere: it was moved, or what it tells of was changed; {FOUND}")
+    return body, generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,3 +484,48 @@ def _write_head(store: StateStore, table_id: str, head: AuditHead, mac: Mac) -> 
 
 def _authenticate(body: dict[str, Any], mac: Mac) -> bytes:
     return encode_record({**body, "mac": mac(encode_record(body))})
+
+
+def pack_audit(store: StateStore, table_id: str, mac: TableMac) -> None:
+    """Pack older entries of a table's audit, and delete their records; the caller holds the table's lock.
+
+    Args:
+        store: the state directory.
+        table_id: the table's id.
+        mac: the MAC of the table's audit.
+
+    Raises:
+        VerificationError: the audit was changed; nothing was packed.
+    """
+    _clear_packed(store, table_id, mac)
+    records = AuditRecords.of(store, table_id, mac.check)
+    if not fills_pack(len(records.loose) - 1):
+        return
+    chain, contents = AuditChain(table_id, mac.check), dict[int, bytes]()
+    for number in records.numbers:
+        content = records.entry(number)
+        chain.entry(number, content)
+        if number in records.loose[:-1]:
+            contents[number] = content
+    records.check_heads(chain)
+    for pack in full_packs(sorted(contents.items())):
+        write_pack(store, table_id, pack, mac)
+    _clear_packed(store, table_id, mac)
+
+
+def _clear_packed(store: StateStore, table_id: str, mac: TableMac) -> None:
+    """Delete the records of packed entries, oldest first, and their heads.
+
+    Raises:
+        VerificationError: an entry differs from its copy in the pack; both stay.
+    """
+    names = store.list(f"audit/{table_id}/")
+    packs = Packs(store, table_id, names, mac.check)
+    for name in names:
+        match = RECORD_NAME.fullmatch(name.rpartition("/")[2])
+        packed = packs.entry(int(match["number"])) if match else None
+        if match is None or packed is None:
+            continue
+        if not match["head"] and store.read(name) != packed:
+            raise VerificationError(f"{name}: is not as its pack has it; {FOUND}")
+        store.delete(name)

@@ -8,29 +8,296 @@ The state directory is not trusted.  A journal is acted on only if
 - each path in it is inside the folders in which the table's runs work.
 
 Code that deletes old files, or puts them back, also requires the unit's own audit entry.
+
+A marker that all runs of a table have ended means that a pass need not open every journal:
+
+    settled/<table id>/<digest of the names>.json     version, table_id, names (their SHA-256), mac
+
+A run that has ended stays ended, and every new record changes the list of record names.  A marker is therefore valid as
+long as these names are the same, and is stored under their digest.  It has the MAC of the table's audit.  If there is
+no marker for the current names, or it is not authentic, every journal is read: a forged marker hides no unfinished
+run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.audit import AuditEntry
-from sparkcrypt.ledger.audit.audit_index import AuditIndex
-from sparkcrypt.ledger.audit.confined_paths import RunFolders, refuse_outside
-from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys
-from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.run_status import has_ended
-from sparkcrypt.ledger.journal.settled_runs import is_settled, settle
-from sparkcrypt.ledger.journal.unit_status import UnitStatus
-from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.ledger.audit.audit import AuditEntry, authentic_entries
+from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
+from sparkcrypt.ledger.journal.journal import Journal, Record
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended
+from sparkcrypt.ledger.state.mac import CheckMac, Mac, MasterKeys, TableMac, open_mac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import base_location, is_staged, old_folder
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.ledger.unit import base_location, is_staged, old_folder, staging_folder
+from sparkcrypt.paths import Place, comparable_path
 from sparkcrypt.policy.model import Policy
+
+_PLACES = ("location", "staged", "from", "to", "base")
+_OF_OUTCOME = ("old_location", "new_location")
+_OF_CHANGE = {"sources": ("path", "kept"), "targets": ("path", "staged")}
+_LISTED = ("files", "made")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolders:
+    """The folders in which a table's runs work.
+
+    Attributes:
+        base: the table's original folder; the staging folder of its runs is beside it.
+        named: returns further folders from sources other than the records: those of custom-located partitions in the
+            metastore, and those of authentic audit entries.  Called only if a path is outside the others.
+        earlier: returns the table's original folders before it was renamed; called only if a path is outside ``base``.
+    """
+
+    base: str
+    named: Callable[[], Iterable[str]]
+    earlier: Callable[[], Iterable[str]] = tuple
+
+    def hold(self, path: str) -> bool:
+        """Return whether a path is one of the folders, or inside one."""
+        if self._is_within(path, (self.base, staging_folder(self.base))):
+            return True
+        earlier = (self._is_within(path, (base, staging_folder(base))) for base in self.earlier())
+        return any(earlier) or self._is_within(path, self.named())
+
+    def hold_staged(self, path: str) -> bool:
+        """Return whether a path is inside the staging folder, or in or below one of the ``named`` folders."""
+        if self._below_staging(path, self.base) or any(self._below_staging(path, base) for base in self.earlier()):
+            return True
+        return self._is_within(path, self.named())
+
+    @staticmethod
+    def _below_staging(path: str, base: str) -> bool:
+        return comparable_path(path).startswith(comparable_path(staging_folder(base)) + "/")
+
+    @staticmethod
+    def _is_within(path: str, folders: Iterable[str]) -> bool:
+        place = comparable_path(path)
+        return any(place == folder or place.startswith(folder + "/") for folder in map(comparable_path, folders))
+
+
+def refuse_outside(records: Iterable[Record], places: RunFolders) -> None:
+    """Refuse a journal with a path outside the folders in which the table's runs work.
+
+    Args:
+        records: the records of one run.
+        places: the folders in which their paths may be.
+
+    Raises:
+        VerificationError: there is such a path; the message names it and the record.
+    """
+    for record in records:
+        for path in _relative_paths(record.fields):
+            if path and not _is_plain(path):
+                raise _refuse_path(record, path, "is no path of folders below a unit")
+        for path, staged in _paths(record.fields):
+            if not _is_normal(path):
+                raise _refuse_path(record, path, "is no absolute path without '.' and '..'")
+            if not (places.hold_staged(path) if staged else places.hold(path)):
+                raise _refuse_path(
+                    record, path, f"is outside {places.base}, {staging_folder(places.base)} and the table's partitions"
+                )
+
+
+def _paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield the absolute paths in a record, each with whether it is a staging folder."""
+    for key in _PLACES:
+        if key in fields:
+            yield str(fields[key]), key == "staged"
+    outcome = fields.get("outcome")
+    if isinstance(outcome, Mapping):
+        yield from ((str(outcome[key]), False) for key in _OF_OUTCOME if key in outcome)
+    for key in _LISTED:
+        for _, files in fields.get(key) or ():
+            yield from ((str(file[0]), False) for file in files)
+    for change in (fields.get("evidence") or {}).get("changes", ()):
+        for side, names in _OF_CHANGE.items():
+            for file in change.get(side, ()):
+                yield from ((str(file[name]), False) for name in names if name in file)
+
+
+def _relative_paths(fields: Mapping[str, Any]) -> Iterator[str]:
+    if "partition_path" in fields:
+        yield str(fields["partition_path"])
+    for key in _LISTED:
+        yield from (str(folder) for folder, _ in fields.get(key) or ())
+    for change in (fields.get("evidence") or {}).get("changes", ()):
+        yield str(change.get("folder", ""))
+
+
+def _is_plain(path: str) -> bool:
+    return all(part not in ("", ".", "..") and "\0" not in part for part in path.split("/"))
+
+
+def _is_normal(path: str) -> bool:
+    return Place.of(path).path.startswith("/") and "\0" not in path and not {".", ".."} & set(path.split("/"))
+
+
+def _refuse_path(record: Record, path: str, why: str) -> VerificationError:
+    return VerificationError(
+        f"{record.name}: names {path!r}, which {why}; nothing is done on its word: someone changed the state "
+        "directory, or the table was moved since; look at both"
+    )
+
+
+RELOCATE = "relocate"
+"""``what`` of the entry that has a unit's folders after its table was renamed."""
+_SWAPS = ("encrypt", "roll back")
+_LATER = ("carry over", "resolve")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditIndex:
+    """The entries of an audit, indexed for lookups.
+
+    Attributes:
+        digests: number of an entry -> SHA-256 of its bytes.
+        swaps: run id and unit -> the last entry of the unit's swap or rollback.
+        marks: run id -> number and digest of the journal's last record when an entry was written, oldest first.
+        folders: the folders of units and files in the entries.
+        relocated: run id and unit -> the entries that have its folders after its table was renamed.
+        later: run id and unit -> the entries about files of late commits: reconciled, or decided by the operator.
+    """
+
+    digests: dict[int, str] = field(default_factory=dict)
+    swaps: dict[tuple[str, str], AuditEntry] = field(default_factory=dict)
+    marks: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    folders: set[str] = field(default_factory=set)
+    relocated: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
+    later: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, store: StateStore, table_id: str, check_mac: CheckMac) -> AuditIndex:
+        """Read a table's audit.
+
+        Raises:
+            VerificationError: an entry is not authentic, missing, or under another's name; the message names it.
+        """
+        index = cls()
+        for entry, digest in authentic_entries(store, table_id, check_mac):
+            index._take(entry, digest)
+        return index
+
+    def bases(self) -> set[str]:
+        """Return the original folders that the table has had, according to the entries."""
+        own = {base_location(folder) for folder in self.folders if is_staged(folder)}
+        return own | {str(entry.entry["unit"]["base"]) for entries in self.relocated.values() for entry in entries}
+
+    def refuse_cut(self, journal: Journal) -> None:
+        """Refuse a journal that lacks a record after which an audit entry was written.
+
+        Raises:
+            VerificationError: its end was cut off, or it was replaced by an older copy.
+        """
+        records = journal.records
+        for number, digest in self.marks.get(journal.run.run_id, ()):
+            if number > len(records) or records[number - 1].digest != digest:
+                raise VerificationError(
+                    f"runs/{journal.run.table_id}/{journal.run.run_id}/: has not the record {number} after which an "
+                    "audit entry was written: its end was cut off, or an older copy took its place; nothing is done "
+                    "on its word; restore the state directory"
+                )
+
+    def _take(self, entry: AuditEntry, digest: str) -> None:
+        fields = entry.entry
+        run_id, unit = str(fields["why"]["run_id"]), fields.get("unit") or {}
+        self.digests[entry.number] = digest
+        if fields["what"] in _SWAPS:
+            self.swaps[run_id, str(unit.get("unit"))] = entry
+        if fields["what"] in _LATER:
+            self.later.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
+        if fields["what"] == RELOCATE:
+            self.relocated.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
+        mark = fields.get("journal")
+        if isinstance(mark, Mapping):
+            self.marks.setdefault(run_id, []).append((int(mark["number"]), str(mark["digest"])))
+        self.folders.update(_folders(unit, fields.get("changes") or ()))
+
+
+def verify_journals(store: StateStore, table_id: str, mac: TableMac) -> None:
+    """Check that the journal, or the archive, of each run in a table's audit is authentic and whole.
+
+    Raises:
+        VerificationError: a journal is missing, or was cut, edited, or replaced by an older copy.
+    """
+    index = AuditIndex.of(store, table_id, mac.check)
+    for run_id in sorted(index.marks):
+        index.refuse_cut(Journal.open(store, table_id, run_id, mac))
+
+
+def _folders(unit: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the folders in an entry: those of the unit, and those of the files in its changes."""
+    yield from (str(unit[name]) for name in ("old_location", "new_location") if name in unit)
+    for change in changes:
+        for file in (*change.get("sources", ()), *change.get("targets", ())):
+            for name in ("path", "kept", "staged"):
+                if name in file:
+                    yield str(file[name]).rpartition("/")[0]
+
+
+_SETTLED_VERSION = 1
+_SETTLED_PURPOSE = b"sparkcrypt settled runs\n"
+
+
+def is_settled(store: StateStore, table_id: str, names: tuple[str, ...], check_mac: CheckMac) -> bool:
+    """Return whether an authentic marker shows that all runs of a table had ended with exactly these records.
+
+    Args:
+        store: the state directory.
+        table_id: the table's id.
+        names: the names of all records of its journals now.
+        check_mac: returns the number of the MAC key of its audit that made a MAC.
+    """
+    digest = _digest_names(names)
+    name = _settled_name(table_id, digest)
+    content = store.read(name)
+    if content is None:
+        return False
+    try:
+        open_sealed(
+            _SETTLED_PURPOSE,
+            name,
+            content,
+            check_mac,
+            {"version": _SETTLED_VERSION, "table_id": table_id, "names": digest},
+        )
+    except VerificationError:
+        return False
+    return True
+
+
+def settle(store: StateStore, table_id: str, names: tuple[str, ...], mac: Mac) -> None:
+    """Write the marker that all runs of a table have ended, unless a record was added since the names were listed.
+
+    Args:
+        store: the state directory.
+        table_id: the table's id.
+        names: the names of all records of its journals, listed before the first journal was read.
+        mac: the MAC of the table's audit.
+    """
+    if store.list(f"runs/{table_id}/") != names:
+        return
+    name = _settled_name(table_id, digest := _digest_names(names))
+    earlier = [other for other in store.list(f"settled/{table_id}/") if other != name]
+    members = {"version": _SETTLED_VERSION, "table_id": table_id, "names": digest}
+    store.create(name, seal_record(_SETTLED_PURPOSE, members, mac))
+    for earlier_name in earlier:
+        store.delete(earlier_name)
+
+
+def _digest_names(names: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def _settled_name(table_id: str, digest: str) -> str:
+    return f"settled/{table_id}/{digest[:32]}.json"
 
 
 @dataclass(slots=True)

@@ -1,20 +1,25 @@
-"""The entries of a journal, from the listing of units to the end of the run: values here, JSON in the journal.
+"""The entries of a journal: values here, JSON in the journal.
 
-Every class has the record's ``kind``; ``to_dict`` returns the record's fields, ``from_dict`` reads those of any
-release.
+Every class has the record's ``kind``; ``to_dict`` returns the record's fields, ``from_dict`` reads them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Folder, Unit
-from sparkcrypt.ledger.unit_record import describe_folders, describe_unit, restore_folders, restore_unit
+from sparkcrypt.ledger.unit import (
+    Folder,
+    Unit,
+    UnitOutcome,
+    describe_folders,
+    describe_unit,
+    restore_folders,
+    restore_unit,
+)
 
 Fields: TypeAlias = Mapping[str, Any]
 """JSON values of a record."""
@@ -193,3 +198,182 @@ class UnitFailed(Entry):
     kind: ClassVar[str] = "unit_failed"
     name: str
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnitMoved(Entry):
+    """The old files were moved out of the table's folder."""
+
+    kind: ClassVar[str] = "unit_moved"
+    outcome: UnitOutcome
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record's fields, as JSON values."""
+        return {"unit": self.outcome.name, **Entry.to_dict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRelocated(Entry):
+    """The unit's folders have new names, since its table was renamed; ``base`` is the table's new folder."""
+
+    kind: ClassVar[str] = "unit_relocated"
+    unit: Unit
+    base: str
+    outcome: UnitOutcome
+    audit: AuditHead
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record's fields, as JSON values."""
+        known = {"outcome": self.outcome.to_dict(), "audit": self.audit.to_dict()}
+        return {"unit": self.unit.name, "base": self.base, **known, **describe_unit(self.unit)}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCarrying(Entry):
+    """Files of a late commit are rewritten and verified, and about to be added to the unit's new files.
+
+    Attributes:
+        name: the unit's name.
+        source: the old folder to which the late commit wrote.
+        to: the folder of the unit's new files.
+        files: the files of the late commit.
+        staged: the folder where they were rewritten.
+        made: the rewritten files.
+        evidence: the files from which they were made, in the audit's form.
+        rows: the number of rows in them.
+        engine: the engine that wrote them.
+    """
+
+    kind: ClassVar[str] = "unit_carrying"
+    name: str
+    source: str
+    to: str
+    files: tuple[Folder, ...]
+    staged: str
+    made: tuple[Folder, ...]
+    evidence: Mapping[str, Any]
+    rows: int
+    engine: str
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> UnitCarrying:
+        """Return the entry from a record's fields."""
+        return cls(
+            name=str(fields["unit"]),
+            source=str(fields["from"]),
+            to=str(fields["to"]),
+            files=restore_folders(fields["files"]),
+            staged=str(fields["staged"]),
+            made=restore_folders(fields["made"]),
+            evidence=fields["evidence"],
+            rows=int(fields["rows"]),
+            engine=str(fields["engine"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCarried(Entry):
+    """The rows of files that late commits wrote to the old folder ``source`` are in the table."""
+
+    kind: ClassVar[str] = "unit_carried"
+    name: str
+    source: str
+    files: tuple[Folder, ...]
+    audit: AuditHead
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> UnitCarried:
+        """Return the entry from a record's fields."""
+        audit = AuditHead.from_dict(fields["audit"])
+        return cls(str(fields["unit"]), str(fields["from"]), restore_folders(fields["files"]), audit)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitResolved(Entry):
+    """The operator has resolved a problem of the unit.
+
+    Attributes:
+        name: the unit's name.
+        problem: the problem's name.
+        keep: ``new`` or ``old``.
+        listing: the files in the old folders at that time: ``old`` or ``original`` -> relative path and length of each
+            file; ``undone`` for folders that were in use until a swap was undone; ``new`` for the new folder if files
+            of the run were gone from it.
+        given_up: the folder of the old files of a swap that was cut off, if the decision was against them; they may
+            expire.  Empty if they are in use again, or the problem was another one.
+        cut_off: whether the problem was a swap that was cut off.
+    """
+
+    kind: ClassVar[str] = "unit_resolved"
+    name: str
+    problem: str
+    keep: str
+    listing: Mapping[str, list[list[Any]]]
+    given_up: str = ""
+    cut_off: bool = False
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> UnitResolved:
+        """Return the entry from a record's fields."""
+        name, problem, keep = (str(fields[field]) for field in ("unit", "problem", "keep"))
+        return cls(name, problem, keep, fields["listing"], str(fields["given_up"]), bool(fields["cut_off"]))
+
+    def accepts_missing(self, lost: Iterable[str]) -> bool:
+        """Tell whether the decision was about new files that were gone, and these were among them."""
+        return "new" in self.listing and not self.files_in("new").keys() & set(lost)
+
+    def files_in(self, folder: str) -> dict[str, int]:
+        """Return relative path -> length in bytes of the files in the ``old``, ``original`` or ``undone`` folder."""
+        return {str(place): int(length) for place, length in self.listing.get(folder, ())}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRollingBack(Entry):
+    """The unit's old files are about to be put back into use."""
+
+    kind: ClassVar[str] = "unit_rolling_back"
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRolledBack(Entry):
+    """The unit's old files are in use again, and the audit has an entry of it."""
+
+    kind: ClassVar[str] = "unit_rolled_back"
+    name: str
+    audit: AuditHead
+
+
+@dataclass(frozen=True, slots=True)
+class RunRolledBack(Entry):
+    """Units of the run were rolled back."""
+
+    kind: ClassVar[str] = "run_rolled_back"
+    units: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunExpiring(Entry):
+    """Folders of the run are about to be deleted; if that is cut off, some of them may be gone already."""
+
+    kind: ClassVar[str] = "run_expiring"
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunExpired(Entry):
+    """Folders of the run were deleted, except those of ``units_left``, which have an open problem."""
+
+    kind: ClassVar[str] = "run_expired"
+    folders: tuple[str, ...]
+    units_left: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record's fields, as JSON values."""
+        left = {"units_left": list(self.units_left)} if self.units_left else {}
+        return {"folders": list(self.folders), **left}
+
+    @classmethod
+    def from_dict(cls, fields: Fields) -> RunExpired:
+        """Return the entry from a record's fields."""
+        return cls(tuple(map(str, fields.get("folders", ()))), tuple(map(str, fields.get("units_left", ()))))

@@ -1,17 +1,33 @@
-"""The status of each unit of a run, derived from the run's journal."""
+"""The status of each unit of a run, of the attempts at it, and of the whole run, derived from the run's journal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.journal.journal import UNIT_KINDS, Record
-from sparkcrypt.ledger.journal.later_entries import UnitCarried, UnitCarrying, UnitResolved
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Unit, base_location
-from sparkcrypt.ledger.unit_record import describe_archived, restore_place, restore_unit
+from sparkcrypt.ledger.journal.entries import (
+    Proven,
+    RunExpired,
+    UnitCarried,
+    UnitCarrying,
+    UnitListed,
+    UnitResolved,
+    UnitStaged,
+    UnitVerified,
+)
+from sparkcrypt.ledger.journal.journal import UNIT_KINDS, Journal, Record
+from sparkcrypt.ledger.new_files import NewFiles
+from sparkcrypt.ledger.unit import (
+    Folder,
+    Unit,
+    UnitOutcome,
+    base_location,
+    describe_archived,
+    restore_place,
+    restore_unit,
+)
 
 SWAPPED = ("unit_swapped", "unit_moved", "unit_rolling_back")
 """Steps after which a unit's new files are in use; they still are if a rollback was only begun."""
@@ -166,3 +182,113 @@ def _follow(record: Record, before: UnitStatus | None) -> UnitStatus:
     if record.kind == "unit_relocated":
         return replace(before, fields={**before.fields, **record.fields})
     return replace(before, step=record.kind, fields={**before.fields, **record.fields})
+
+
+_CHANGE_NO_UNIT = (
+    *("run_resumed", "run_expiring", "run_expired"),
+    *("unit_carrying", "unit_carried", "unit_resolved", "unit_moved", "unit_relocated"),
+)
+"""The kinds of records that `expire` writes; a driver that continues the run writes other kinds too."""
+_NEW_FILES = ("unit_swapped", "unit_moved", "unit_rolled_back")
+
+
+def has_ended(journal: Journal) -> bool:
+    """Return whether a run has ended."""
+    return any(record.kind == "run_finished" for record in journal.records)
+
+
+def is_paused(journal: Journal) -> bool:
+    """Return whether a run stopped at its budget, every unit done or unchanged, and was not continued since."""
+    kinds = [record.kind for record in journal.records if record.kind not in _CHANGE_NO_UNIT]
+    return not has_ended(journal) and kinds[-1:] == ["run_paused"]
+
+
+def has_expired(journal: Journal) -> bool:
+    """Return whether all old files of a run were deleted.
+
+    They were not if a paused run has changed units since then, or if units with an open problem were left.
+    """
+    steps = [record for record in journal.records if record.kind in (*_NEW_FILES, "run_expired")]
+    return bool(steps) and steps[-1].kind == "run_expired" and not RunExpired.from_dict(steps[-1].fields).units_left
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at a unit.
+
+    Attributes:
+        name: the unit's name.
+        listed: its first record: the unit at that time, and the folder for its new files.
+        made: the new files as listed after they were written; None before that.
+        records: all of its records, oldest first.
+        newest: whether it is the latest attempt at the unit.
+    """
+
+    name: str
+    listed: UnitListed
+    made: tuple[Folder, ...] | None = None
+    records: list[Record] = field(default_factory=list)
+    newest: bool = True
+
+    @property
+    def staged(self) -> str:
+        """The folder for its new files."""
+        return self.listed.staged
+
+    @property
+    def new_files(self) -> NewFiles:
+        """Its new files; without lengths if they were not listed."""
+        return NewFiles.of_folders(self.listed.unit, self.staged, self.made or ())
+
+    @property
+    def swapping(self) -> bool:
+        """Whether its swap was begun: a suspended driver may still point the table to its files when it resumes."""
+        return any(record.kind == "unit_swapping" for record in self.records)
+
+    @property
+    def proof(self) -> Proven | None:
+        """The proof of its files that can be used without reading them again; None if there is none.
+
+        A record with the audit's MAC was written by a driver that had verified the files; one whose MAC was not checked
+        could be forged by anyone who can write to the state directory.
+        """
+        proven = [record for record in self.records if record.kind == "unit_verified"]
+        last = self.records[-1].kind if self.records else ""
+        if not self.newest or last not in ("unit_verified", "unit_swapping"):
+            return None
+        return UnitVerified.from_dict(proven[-1].fields).proven if proven and proven[-1].authenticated else None
+
+
+def undone_attempts(records: Iterable[Record], statuses: Mapping[str, UnitStatus]) -> Iterator[tuple[str, Attempt]]:
+    """Yield each attempt whose swap was begun and undone, with its unit's name.
+
+    Its folder may have been in use for a moment, and a writer that planned in it then will still commit there.
+
+    Args:
+        records: the records of the run's journal.
+        statuses: the status of each unit by these records.
+    """
+    for name, attempts in attempts_of(records).items():
+        status = statuses[name]
+        in_effect = status.staged if status.was_swapped else None
+        for attempt in attempts:
+            over = not attempt.newest or attempt.records[-1].kind == "unit_failed" or status.was_swapped
+            if attempt.swapping and over and attempt.staged != in_effect:
+                yield name, attempt
+
+
+def attempts_of(records: Iterable[Record]) -> dict[str, list[Attempt]]:
+    """Return the name of each unit -> its attempts, oldest first."""
+    found: dict[str, list[Attempt]] = {}
+    for record in records:
+        unit = record.unit
+        if unit is not None and record.kind == "unit_listed" and record.staged is not None:
+            for earlier in found.setdefault(unit, []):
+                earlier.newest = False
+            found[unit].append(Attempt(unit, UnitListed.from_dict(record.fields)))
+        if unit in found:
+            attempt = found[unit][-1]
+            attempt.records.append(record)
+            if record.kind == "unit_staged":
+                attempt.made = UnitStaged.from_dict(record.fields).files
+    return found

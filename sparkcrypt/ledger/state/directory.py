@@ -6,9 +6,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, SparkcryptError
-from sparkcrypt.ledger.state.object_access import object_access
-from sparkcrypt.ledger.state.object_store import open_object_store
-from sparkcrypt.ledger.state.object_uri import lies_inside, object_place
+from sparkcrypt.ledger.state.object_store import lies_inside, object_access, object_place, open_object_store
 from sparkcrypt.ledger.state.store import StateStore, check_name, open_state_store
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.command_session import allows_http

@@ -8,6 +8,15 @@ Anyone who can unwrap a MAC key can write entries that verify.  Readers of a tab
 policy names a master key for audits alone (``audit.key``); without one the footer key is used, and verification warns
 of that.  An audit that began under the footer key continues under a successor: the entries before it are pinned by
 those after, and a weaker key is not accepted again, neither for a later entry nor as a later MAC key.
+
+Other records than the audit's have a MAC by these keys too, so that write access to the state directory alone is not
+enough to forge one (``seal_record``):
+
+    {…the record's members…, "mac": MAC over a purpose and the canonical JSON of the members}
+
+The purpose separates the kinds of records that one MAC key authenticates: a record of one kind is never accepted as
+another kind.  A record's members must contain what it is about (table, run, number), and the code that opens it passes
+the expected values: a MAC shows that a record is authentic, not that it is stored under the name of its writer.
 """
 
 from __future__ import annotations
@@ -16,14 +25,14 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.former_services import needs_moving
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_record
+from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_decoded, encode_record
 from sparkcrypt.policy.model import Policy
 
 VERSION = 1
@@ -188,3 +197,45 @@ def _is_moving(store: StateStore, name: str, service: KeyService) -> bool:
 
 def _name(table_id: str, generation: int) -> str:
     return f"audit/{table_id}/mac-key{'' if generation == 1 else f'-{generation}'}.json"
+
+
+def seal_record(purpose: bytes, members: Mapping[str, Any], mac: Mac) -> bytes:
+    """Return the bytes of a record with its MAC.
+
+    Args:
+        purpose: the kind of record; ends with a line feed.
+        members: JSON values, without ``mac``.
+        mac: makes the MAC, with the newest MAC key of the table's audit.
+    """
+    return encode_record({**members, "mac": mac(purpose + encode_record(members))})
+
+
+def open_sealed(
+    purpose: bytes, name: str, content: bytes, check_mac: CheckMac, expected: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Authenticate a record and return its members.
+
+    Args:
+        purpose: the purpose with which it was sealed.
+        name: the record's name, for messages.
+        content: its bytes.
+        check_mac: returns the number of the MAC key that made a MAC, 0 if none did.
+        expected: members that it must have: the version, and what the record is about.
+
+    Raises:
+        VerificationError: it was edited, moved or forged; the message names it.
+    """
+    members = decode_record(name, content)
+    mac = members.pop("mac", None)
+    if not isinstance(mac, str) or not check_mac(purpose + encode_decoded(members), mac):
+        raise VerificationError(
+            f"{name}: does not authenticate: it was edited, or written by someone else; nothing is done on its word; "
+            "restore the state directory's copy of it"
+        )
+    for key, value in expected.items():
+        if members.get(key) != value:
+            raise VerificationError(
+                f"{name}: has {key} {members.get(key)!r}, where {value!r} is expected, so it was moved or copied; "
+                "restore the state directory's copy of it"
+            )
+    return members

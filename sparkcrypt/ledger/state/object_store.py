@@ -2,21 +2,241 @@
 
 Every object has a mark of the call that put it.  If an answer is lost, or the key is taken, the mark shows which call
 created the object: two drivers may write the same bytes, but only one of them has created the record.
+
+Endpoint, region and credentials come from Hadoop's configuration or the environment, never from the policy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import os
 import re
 import threading
 import time
 import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
+from sparkcrypt import names
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
-from sparkcrypt.ledger.state.object_access import ObjectAccess
+from sparkcrypt.files.open_places import S3Options, s3_options
 from sparkcrypt.ledger.state.store import check_name
+from sparkcrypt.paths import Place, comparable_path
+
+Provider = Literal["s3", "gcs", "azure"]
+
+SCHEMES: dict[str, Provider] = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gcs",
+    "az": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+    "wasb": "azure",
+    "wasbs": "azure",
+}
+"""The schemes of object stores, with their providers."""
+AZURE_ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
+"""The environment variable with the storage account for URIs that name none."""
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)(/.*)?", re.DOTALL)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlace:
+    """A bucket and a prefix of keys in it.
+
+    Attributes:
+        provider: the provider, whose API the bucket has.
+        host: the host of an Azure storage account if the URI names it, or the account's bare name; empty for others.
+        bucket: the name of the bucket; for Azure that of the container.
+        root: the prefix of keys, without slashes around it; may be empty.
+    """
+
+    provider: Provider
+    host: str
+    bucket: str
+    root: str
+
+    @property
+    def account(self) -> str:
+        """The name of the Azure storage account; empty for others, or if it is not known."""
+        return self.host.partition(".")[0]
+
+    def holds(self, other: ObjectPlace) -> bool:
+        """Return whether another place is this one or below it; an unknown account matches any."""
+        if (self.provider, self.bucket) != (other.provider, other.bucket):
+            return False
+        if self.account and other.account and self.account != other.account:
+            return False
+        return not self.root or f"{other.root}/".startswith(f"{self.root}/")
+
+
+def object_place(uri: str) -> ObjectPlace | None:
+    """Parse the URI of an object store; None if its scheme is not that of an object store.
+
+    Nothing is unescaped, as in Hadoop's own paths.
+
+    Raises:
+        ConfigError: the URI has no valid bucket, or a path that cannot be a key.
+    """
+    match = _URI.fullmatch(uri)
+    provider = SCHEMES.get(match[1].lower()) if match else None
+    if match is None or provider is None:
+        return None
+    bucket, _, host = match[2].partition("@")
+    if (host and provider != "azure") or not _BUCKET.fullmatch(bucket):
+        # The message omits the URI, since in old S3 URIs credentials preceded the bucket's name.
+        form = "CONTAINER@ACCOUNT.dfs.core.windows.net" if provider == "azure" else "BUCKET"
+        raise ConfigError(
+            f"a {match[1]}: URI names no bucket that there could be; allowed: {match[1]}://{form}/folder, and no "
+            "credentials in it"
+        )
+    parts = [part for part in (match[3] or "").split("/") if part]
+    if {".", ".."} & set(parts) or any(not part.isprintable() for part in parts):
+        raise ConfigError(f"{uri!r} is no place of an object store; allowed: a path without . and .. in it")
+    if provider == "azure":
+        host = host.lower() or os.environ.get(AZURE_ACCOUNT, "")
+    return ObjectPlace(provider, host, bucket, "/".join(parts))
+
+
+def lies_inside(uri: str, folder: str) -> bool:
+    """Return whether a path or URI is a folder or below it, whatever schemes they are written with.
+
+    Raises:
+        ConfigError: one is a URI of an object store without a valid bucket.
+    """
+    inner, outer = object_place(uri), object_place(folder)
+    if inner is not None and outer is not None:
+        return outer.holds(inner)
+    below, above = (Place.of(comparable_path(text)).without_links() for text in (uri, folder))
+    return below.is_within(above)
+
+
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "gcs": ("GOOGLE_BASE_URL",),
+    "azure": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""The environment variables with an endpoint, by provider; the first that is set counts."""
+_AWS = re.compile(r"s3(?:[.-](?P<region>[a-z]{2}-[a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAccess:
+    """The settings of a client of a bucket.
+
+    Attributes:
+        place: bucket and root.
+        config: options of the client, without secrets.
+        plain: whether the client may use plain http.
+        credentials: returns the keys of Hadoop's configuration; None if the client finds its own in the environment.
+    """
+
+    place: ObjectPlace
+    config: Mapping[str, Any]
+    plain: bool
+    credentials: Callable[[], dict[str, Any]] | None = field(default=None, repr=False)
+
+
+def object_access(uri: str, settings: Mapping[str, str], *, allow_http: bool) -> ObjectAccess:
+    """Return the access to the bucket of a URI.
+
+    Args:
+        uri: the URI of the state directory.
+        settings: Hadoop's configuration (`sparkcrypt.files.open_places.worker_settings`); used for all S3 schemes but
+            ``s3:``.
+        allow_http: whether the launch configuration allows plain http to other machines.
+
+    Raises:
+        ConfigError: it is not a URI of an object store, names no storage account, or its endpoint is plain http and
+            that is not allowed.
+    """
+    place = object_place(uri)
+    if place is None:
+        raise ConfigError(f"run_state {uri}: is no place of an object store; allowed: s3:, s3a:, gs:, abfs: and az:")
+    if place.provider == "s3":
+        return _s3(uri, place, settings, allow_http)
+    endpoint = _of_environment(place)
+    if place.provider == "gcs":
+        config = {} if endpoint is None else {"base_url": endpoint}
+    else:
+        endpoint = endpoint if "." not in place.host else f"https://{place.host.replace('.dfs.', '.blob.', 1)}"
+        config = _azure(uri, place, endpoint)
+    return ObjectAccess(place, config, _is_plain(uri, endpoint, allow_http))
+
+
+def _s3(uri: str, place: ObjectPlace, settings: Mapping[str, str], allow_http: bool) -> ObjectAccess:
+    options = s3_options(place.bucket, {} if uri.lower().startswith("s3:") else settings)
+    of_aws = _AWS.fullmatch(options.endpoint or "")
+    region = options.region or (of_aws["region"] if of_aws else None)
+    config: dict[str, Any] = {"conditional_put": "etag", "disable_bulk_delete": True}
+    if region is not None:
+        config["region"] = region
+    endpoint = _of_environment(place)
+    if options.endpoint is not None and of_aws is None:
+        endpoint = f"{'http' if options.plain else 'https'}://{options.endpoint}"
+    if endpoint is not None:  # under both names: the second one, from the environment, would take precedence
+        config |= {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint}
+    return ObjectAccess(place, config, _is_plain(uri, endpoint, allow_http), _credentials(options))
+
+
+def _credentials(options: S3Options) -> Callable[[], dict[str, Any]] | None:
+    """Return a provider of Hadoop's keys and token; a token from the environment would not belong to these keys."""
+    if options.access_key is None or options.secret_key is None:
+        return None
+    found = {
+        "access_key_id": options.access_key,
+        "secret_access_key": options.secret_key,
+        "token": options.session_token,
+        "expires_at": None,
+    }
+    return lambda: dict(found)
+
+
+def _azure(uri: str, place: ObjectPlace, endpoint: str | None) -> dict[str, Any]:
+    if not place.account:
+        raise ConfigError(
+            f"run_state {uri}: names no storage account; write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/folder, "
+            f"or set {AZURE_ACCOUNT}"
+        )
+    config: dict[str, Any] = {"account_name": place.account, "use_emulator": False}
+    return config if endpoint is None else config | {"endpoint": endpoint}
+
+
+def _of_environment(place: ObjectPlace) -> str | None:
+    found = (os.environ.get(name, "").strip() for name in _ENDPOINTS[place.provider])
+    return next((endpoint for endpoint in found if endpoint), None)
+
+
+def _is_plain(uri: str, endpoint: str | None, allow_http: bool) -> bool:
+    """Return whether an endpoint is plain http, and check that it is allowed.
+
+    Raises:
+        ConfigError: it is plain http to another machine, and that is not allowed.
+    """
+    split = urlsplit(endpoint or "https:")
+    if split.scheme.lower() != "http":
+        return False
+    if not allow_http and not _is_loopback(split.hostname or ""):
+        raise ConfigError(
+            f"run_state {uri}: its endpoint {split.hostname} is plain http, by which everybody on the way could change "
+            f"records; use https, or set {names.ALLOW_HTTP}=true when Spark is launched"
+        )
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
 
 EXTRA = "object-store"
 """The extra of this package that installs the library."""

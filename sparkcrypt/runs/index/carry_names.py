@@ -23,8 +23,7 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.journal.unit_status import UnitStatus
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import SourceFile, list_folders
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.unit import SourceFile, by_place, list_folders
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.open_index import find_store

@@ -20,10 +20,8 @@ from sparkcrypt.files.parquet import FileSummary, RetrieveKey
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.state.latest_record import LatestRecord
-from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac
-from sparkcrypt.ledger.state.sealed_record import open_sealed, seal_record
-from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac, open_sealed, seal_record
+from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.paths import comparable_path, is_within
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.progress import Progress

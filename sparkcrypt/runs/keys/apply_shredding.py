@@ -29,8 +29,7 @@ from sparkcrypt.keys.ids import encode_key_id, key_digest
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDeletion, KeyService
 from sparkcrypt.keys.tombstones import tombstone_name
-from sparkcrypt.ledger.audit.read_key_audit import KeyFacts, read_key_facts
-from sparkcrypt.ledger.audit.write_key_audit import KeyAudit, key_audit
+from sparkcrypt.ledger.audit.key_audit import KeyAudit, KeyFacts, key_audit, read_key_facts
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.mac import MasterKeys

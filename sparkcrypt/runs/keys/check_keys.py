@@ -12,7 +12,7 @@ from sparkcrypt.files.footers import FooterFacts
 from sparkcrypt.files.parquet.summary import columns_under
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys
+from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.unit import SourceFile, list_unit

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, PlanError
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.read_key_audit import KeyFacts, read_key_facts
+from sparkcrypt.ledger.audit.key_audit import KeyFacts, read_key_facts
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac

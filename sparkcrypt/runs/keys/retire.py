@@ -18,9 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService, OptionalVerb
-from sparkcrypt.ledger.audit.read_key_audit import Retirement, read_key_facts
-from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys, describe_refused
-from sparkcrypt.ledger.audit.write_key_audit import KeyAudit, key_audit
+from sparkcrypt.ledger.audit.key_audit import (
+    KeyAudit,
+    Retirement,
+    ShreddedKeys,
+    describe_refused,
+    key_audit,
+    read_key_facts,
+)
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import StateStore

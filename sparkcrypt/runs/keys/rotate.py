@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys, describe_refused
+from sparkcrypt.ledger.audit.key_audit import ShreddedKeys, describe_refused
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.rotation_record import begin_version, finish_rotation, plan_version

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from sparkcrypt.errors import ConfigError, KeyServiceError
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.state.latest_record import LatestRecord
-from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 
 VERSION = 1
 

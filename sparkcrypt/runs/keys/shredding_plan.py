@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import EXIT_DRIFT, VerificationError
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.audit.read_key_audit import Hold, Tombstone
+from sparkcrypt.ledger.audit.key_audit import Hold, Tombstone
 from sparkcrypt.policy.key_retention import KeyRetention
 from sparkcrypt.text import utc_text
 

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.run_status import has_expired
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_expired, status_of_units
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.changes import expired_folders

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
-from sparkcrypt.ledger.journal.attempts import Attempt, undone_attempts
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, status_of_units, undone_attempts
 from sparkcrypt.ledger.unit import Folder, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.changes import (

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from sparkcrypt.ledger.journal.attempts import Attempt
+from sparkcrypt.ledger.journal.entries import RunExpired, UnitCarried
 from sparkcrypt.ledger.journal.journal import Record
-from sparkcrypt.ledger.journal.later_entries import RunExpired, UnitCarried
-from sparkcrypt.ledger.journal.unit_status import UnitStatus
-from sparkcrypt.ledger.unit import Folder, Unit
-from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus
+from sparkcrypt.ledger.unit import Folder, Unit, by_place, path_below
 from sparkcrypt.paths import comparable_path
 
 

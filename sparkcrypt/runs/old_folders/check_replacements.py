@@ -13,8 +13,7 @@ from sparkcrypt.errors import StorageError
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.ledger.new_files import Whereabouts, missing_files, prove_in_use
-from sparkcrypt.ledger.unit import list_folders
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.runs.old_folders.changes import Changes, expired_folders
 from sparkcrypt.runs.old_folders.compare_with_journal import note_resolution, open_problem, problems_of

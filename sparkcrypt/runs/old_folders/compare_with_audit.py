@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.audit import AuditEntry, AuditWriter, make_entry
-from sparkcrypt.ledger.audit.audit_index import AuditIndex
-from sparkcrypt.ledger.unit import base_location, is_staged, list_folders, moved_place
-from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.ledger.audit.trust import AuditIndex
+from sparkcrypt.ledger.unit import base_location, by_place, is_staged, list_folders, moved_place, path_below
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import BACK, Problem, Problems

@@ -7,14 +7,10 @@ to them (an INSERT) or replace them (an overwrite, TRUNCATE).  Only a person can
 from __future__ import annotations
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.journal.attempts import Attempt, attempts_of
-from sparkcrypt.ledger.journal.entries import RunFinished, UnitFailed
-from sparkcrypt.ledger.journal.later_entries import UnitResolved
-from sparkcrypt.ledger.journal.run_status import has_ended
-from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.journal.entries import RunFinished, UnitFailed, UnitResolved
+from sparkcrypt.ledger.journal.unit_status import Attempt, attempts_of, has_ended, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles
-from sparkcrypt.ledger.unit import list_folders, list_location
-from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.ledger.unit import by_place, list_folders, list_location, path_below
 from sparkcrypt.runs.old_folders.changes import Changes
 from sparkcrypt.runs.old_folders.check_replacements import describe_cut_off
 from sparkcrypt.runs.old_folders.compare_with_journal import note_resolution, open_problem

@@ -6,12 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.journal.attempts import undone_attempts
+from sparkcrypt.ledger.journal.entries import RunExpiring
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.later_entries import RunExpiring
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
-from sparkcrypt.ledger.unit import list_folders, old_folder, staging_folder
-from sparkcrypt.ledger.unit_record import by_place, restore_unit
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units, undone_attempts
+from sparkcrypt.ledger.unit import by_place, list_folders, old_folder, restore_unit, staging_folder
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.awaiting_expiry import swap_time
 from sparkcrypt.runs.old_folders.changes import known_of_undone, known_places

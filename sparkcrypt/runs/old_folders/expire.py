@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.ledger.audit.compact import pack_audit
-from sparkcrypt.ledger.journal.archive import archive_records, clear_archived
-from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.run_status import has_ended, has_expired, is_paused
-from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.audit.audit import pack_audit
+from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
+from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused, status_of_units
 from sparkcrypt.ledger.unit import is_staged
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy

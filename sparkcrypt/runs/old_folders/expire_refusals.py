@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.journal.attempts import undone_attempts
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.unit_record import restore_unit
+from sparkcrypt.ledger.journal.unit_status import status_of_units, undone_attempts
+from sparkcrypt.ledger.unit import restore_unit
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.awaiting_expiry import swap_time
 from sparkcrypt.runs.old_folders.check_replacements import Standing

@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.journal import Journal, list_run_ids
-from sparkcrypt.ledger.journal.run_status import has_expired
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_expired, status_of_units
 from sparkcrypt.ledger.unit import (
     base_location,
     former_home,
     is_staged,
     moved_place,
+    path_below,
     run_of_folder,
     staging_folder,
 )
-from sparkcrypt.ledger.unit_record import path_below
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.changes import expired_folders
 from sparkcrypt.runs.old_folders.compare_with_audit import places_of_unread, record_decision

@@ -15,9 +15,7 @@ from urllib.parse import urlsplit
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Folder, is_staged, list_folders, old_folder
-from sparkcrypt.ledger.unit_record import by_place, restore_unit
+from sparkcrypt.ledger.unit import Folder, UnitOutcome, by_place, is_staged, list_folders, old_folder, restore_unit
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.awaiting_expiry import swap_time
 from sparkcrypt.runs.old_folders.changes import expired_folders

@@ -8,14 +8,12 @@ from datetime import datetime
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.audit_index import AuditIndex
+from sparkcrypt.ledger.audit.trust import AuditIndex
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.run_status import has_ended, has_expired
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
-from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended, has_expired, status_of_units
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import base_location, list_folders, moved_place, old_folder
+from sparkcrypt.ledger.unit import UnitOutcome, base_location, list_folders, moved_place, old_folder
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.changes import changes_at, expired_folders

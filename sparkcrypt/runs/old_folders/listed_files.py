@@ -22,11 +22,18 @@ from sparkcrypt.errors import KeyServiceError, KeyServiceUnavailableError, Spark
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.evidence import DigestSecret, list_evidence
-from sparkcrypt.ledger.audit.manifest import LISTED_GONE, REPLACED, REPLAYED, Digests, Manifest
-from sparkcrypt.ledger.audit.manifest_record import keep_listed, read_every_entry, read_listed
+from sparkcrypt.ledger.audit.manifest import (
+    LISTED_GONE,
+    REPLACED,
+    REPLAYED,
+    Digests,
+    Manifest,
+    keep_listed,
+    read_every_entry,
+    read_listed,
+)
 from sparkcrypt.ledger.state.mac import MasterKeys
-from sparkcrypt.ledger.unit import Unit, list_unit
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.unit import Unit, by_place, list_unit
 from sparkcrypt.runs.old_folders.ended_writers import writers_folder
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import OF_LIST, Problem

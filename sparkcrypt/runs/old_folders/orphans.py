@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
-from sparkcrypt.ledger.state.actor import acting_user
 from sparkcrypt.ledger.state.directory import open_state_directory
-from sparkcrypt.ledger.state.lock import acquire
+from sparkcrypt.ledger.state.lock import acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import is_staged

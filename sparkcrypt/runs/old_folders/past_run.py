@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.state.actor import acting_user
-from sparkcrypt.ledger.state.lock import RunLock, acquire
+from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.problems import Problems, problems_of_target
 from sparkcrypt.runs.rewrite.build_rewriter import rewriter_of

@@ -8,9 +8,8 @@ from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.run_status import has_ended, has_expired, is_paused
-from sparkcrypt.ledger.state.actor import acting_user
-from sparkcrypt.ledger.state.lock import RunLock, acquire
+from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused
+from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.runs.old_folders.awaiting_expiry import Awaiting, count_awaiting_expiry

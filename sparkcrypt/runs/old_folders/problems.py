@@ -23,9 +23,8 @@ from sparkcrypt.ledger.audit.manifest import CUT_OFF as CUT_OFF
 from sparkcrypt.ledger.audit.manifest import GONE as GONE
 from sparkcrypt.ledger.audit.manifest import LISTED_GONE
 from sparkcrypt.ledger.audit.manifest import REPLAYED as REPLAYED
-from sparkcrypt.ledger.state.actor import acting_user
-from sparkcrypt.ledger.state.mac import TableMac
-from sparkcrypt.ledger.state.sealed_record import open_sealed, seal_record
+from sparkcrypt.ledger.state.lock import acting_user
+from sparkcrypt.ledger.state.mac import TableMac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import StateStore, decode_record
 from sparkcrypt.ledger.unit import moved_place
 from sparkcrypt.runs.rewrite.schedule import FailedUnit

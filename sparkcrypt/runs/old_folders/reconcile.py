@@ -15,12 +15,19 @@ from dataclasses import replace
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.evidence import evidence_of, files_of
-from sparkcrypt.ledger.journal.later_entries import UnitCarried, UnitCarrying
+from sparkcrypt.ledger.journal.entries import UnitCarried, UnitCarrying
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Folder, Unit, attempt_folder, list_folders, staging_folder
-from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.ledger.unit import (
+    Folder,
+    Unit,
+    UnitOutcome,
+    attempt_folder,
+    by_place,
+    list_folders,
+    path_below,
+    staging_folder,
+)
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.changes import changes_at
 from sparkcrypt.runs.rewrite.record_change import append_audit, place_changes

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.ledger.journal.entries import RunFinished
+from sparkcrypt.ledger.journal.entries import RunFinished, RunRolledBack, UnitRolledBack, UnitRollingBack
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.later_entries import RunRolledBack, UnitRolledBack, UnitRollingBack
-from sparkcrypt.ledger.journal.run_status import has_ended
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended, status_of_units
 from sparkcrypt.ledger.new_files import Whereabouts
-from sparkcrypt.ledger.unit import Unit, list_folders
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.unit import Unit, by_place, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.carry_names import carry_index

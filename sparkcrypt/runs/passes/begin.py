@@ -9,7 +9,7 @@ from sparkcrypt.errors import KeyNotFoundError, PlanError, RunConflictError, Ver
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, check_same_policy, new_run_id
-from sparkcrypt.ledger.journal.run_status import is_paused
+from sparkcrypt.ledger.journal.unit_status import is_paused
 from sparkcrypt.ledger.state.lock import RunLock
 from sparkcrypt.policy.model import normalized_table
 from sparkcrypt.runs.old_folders.cut_off import open_cut_off

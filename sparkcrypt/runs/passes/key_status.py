@@ -12,7 +12,7 @@ from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, Sparkcrypt
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService
-from sparkcrypt.ledger.audit.read_key_audit import Hold, KeyFacts, Retirement, Tombstone, read_key_facts
+from sparkcrypt.ledger.audit.key_audit import Hold, KeyFacts, Retirement, Tombstone, read_key_facts
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.former_services import split_former

@@ -11,7 +11,7 @@ from sparkcrypt.keys.bucket_keys import is_made_by_write, route_late_keys
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.tombstones import tombstone_name
-from sparkcrypt.ledger.audit.read_key_audit import read_key_facts
+from sparkcrypt.ledger.audit.key_audit import read_key_facts
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.former_services import split_former

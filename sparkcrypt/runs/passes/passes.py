@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.ledger.journal.journal import new_run_id
 from sparkcrypt.ledger.state.directory import open_state_directory
-from sparkcrypt.ledger.state.latest_record import LatestRecord
-from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.ledger.unit import list_unit
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.former_homes import list_stray_files

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.journal.attempts import undone_attempts
-from sparkcrypt.ledger.journal.later_entries import UnitResolved
-from sparkcrypt.ledger.journal.run_status import has_ended, is_paused
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
-from sparkcrypt.ledger.unit import list_folders
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.journal.entries import UnitResolved
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended, is_paused, status_of_units, undone_attempts
+from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.carry_names import carry_index

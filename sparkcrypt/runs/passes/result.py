@@ -8,7 +8,7 @@ from typing import Any
 
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.rewrite.run_report import IN_CLEAR, NEEDS_CONSENT, WITHOUT_EFFECT, Outcome, Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.difference import DECRYPTED, Drift, drift_in_short

@@ -10,8 +10,7 @@ from typing import Any
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, new_run_id
 from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.state.actor import acting_user
-from sparkcrypt.ledger.state.lock import RunLock, acquire
+from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.runs.index.carry_names import carry_index, explain_stale
 from sparkcrypt.runs.old_folders.compare_with_journal import compare_run

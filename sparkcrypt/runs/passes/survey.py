@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from sparkcrypt.errors import SparkcryptError, VerificationError
 from sparkcrypt.ledger.journal.journal import Journal, start_of_run
 from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import former_home
+from sparkcrypt.ledger.unit import UnitOutcome, former_home
 from sparkcrypt.runs.old_folders.former_homes import describe_move
 from sparkcrypt.runs.passes.job import TableJob
 from sparkcrypt.runs.passes.result import RunResult

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.ledger.journal.entries import UnitFailed
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Unit, former_home, list_folders
+from sparkcrypt.ledger.unit import Unit, UnitOutcome, former_home, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.requested_rotation import rotation_of

@@ -19,12 +19,9 @@ from sparkcrypt.ledger.audit.evidence import (
     files_of,
     list_columns,
 )
-from sparkcrypt.ledger.journal.attempts import Attempt
 from sparkcrypt.ledger.journal.entries import Proven, UnitListed, UnitStaged, UnitSwapping, UnitVerified
-from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Folder, Unit, base_location, list_folders
-from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.ledger.journal.unit_status import Attempt, status_of_units
+from sparkcrypt.ledger.unit import Folder, Unit, UnitOutcome, base_location, by_place, list_folders, path_below
 from sparkcrypt.runs.rewrite.follow_rename import place_now, settle_place
 from sparkcrypt.runs.rewrite.move_old import locate_old_files, move_old_files
 from sparkcrypt.runs.rewrite.record_change import record_swap

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.proof import Proof
+from sparkcrypt.ledger.audit.evidence import Proof
 from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.scan import ScannedUnit

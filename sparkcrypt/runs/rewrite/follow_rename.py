@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.ledger.audit.audit_index import RELOCATE
+from sparkcrypt.ledger.audit.trust import RELOCATE
+from sparkcrypt.ledger.journal.entries import UnitRelocated
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.later_entries import UnitRelocated
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
-from sparkcrypt.ledger.unit import Folder, Unit, base_location, list_folders, moved_place
-from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.ledger.unit import Folder, Unit, base_location, by_place, list_folders, moved_place, path_below
 from sparkcrypt.paths import is_same_place
 from sparkcrypt.runs.rewrite.record_change import append_audit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter

@@ -6,9 +6,8 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from sparkcrypt.errors import PlanError, VerificationError
-from sparkcrypt.ledger.journal.later_entries import UnitMoved
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Unit, old_folder
+from sparkcrypt.ledger.journal.entries import UnitMoved
+from sparkcrypt.ledger.unit import Unit, UnitOutcome, old_folder
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.runs.rewrite.swap import Swap

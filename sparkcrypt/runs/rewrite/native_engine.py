@@ -15,7 +15,7 @@ from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.files.parquet.summary import describe_purged
 from sparkcrypt.keys.bucket_keys import make_bucket_keys
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.proof import Proof
+from sparkcrypt.ledger.audit.evidence import Proof
 from sparkcrypt.ledger.state.mac import Mac
 from sparkcrypt.ledger.unit import Folder, partition_of
 from sparkcrypt.paths import trailing_partition

@@ -7,9 +7,7 @@ from typing import Any
 
 from sparkcrypt.ledger.audit.audit import make_entry
 from sparkcrypt.ledger.journal.entries import AuditHead, UnitSwapped
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Unit
-from sparkcrypt.ledger.unit_record import path_below
+from sparkcrypt.ledger.unit import Unit, UnitOutcome, path_below
 from sparkcrypt.names import PREDECESSOR
 from sparkcrypt.runs.rewrite.context import RunContext
 

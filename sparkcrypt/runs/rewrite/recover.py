@@ -13,13 +13,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.journal.attempts import Attempt, attempts_of
 from sparkcrypt.ledger.journal.entries import UnitListed
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles, Whereabouts
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Folder, Unit, attempt_folder, is_staged, list_folders, old_folder
-from sparkcrypt.ledger.unit_record import path_below
+from sparkcrypt.ledger.unit import (
+    Folder,
+    Unit,
+    UnitOutcome,
+    attempt_folder,
+    is_staged,
+    list_folders,
+    old_folder,
+    path_below,
+)
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.runs.rewrite.adopt import adopt
 from sparkcrypt.runs.rewrite.follow_rename import place_now, settle_places

@@ -14,9 +14,8 @@ from sparkcrypt.files.orc import verify_orc
 from sparkcrypt.files.parquet import FileSummary, Verification, read_footer, verify_file
 from sparkcrypt.files.rewrap import prove_rewrapped
 from sparkcrypt.files.rewrite_orc import UNAUTHENTICATED_ORC
-from sparkcrypt.ledger.proof import Proof, StagedUnit
-from sparkcrypt.ledger.unit import Folder, Unit
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.audit.evidence import Proof, StagedUnit
+from sparkcrypt.ledger.unit import Folder, Unit, by_place
 from sparkcrypt.runs.rewrite.context import RunContext
 from sparkcrypt.runs.rewrite.native_engine import new_name
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager

@@ -19,7 +19,7 @@ from sparkcrypt.errors import (
     SparkcryptError,
 )
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.rewrite.run_report import Outcome
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 

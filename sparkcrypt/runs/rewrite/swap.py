@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
-from sparkcrypt.ledger.unit import Unit, base_location, former_home, list_folders, old_folder
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.unit import Unit, base_location, by_place, former_home, list_folders, old_folder
 from sparkcrypt.paths import is_same_place
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table.open_table import OpenTable

@@ -14,8 +14,8 @@ from sparkcrypt.files.orc import verify_orc
 from sparkcrypt.files.parquet import FileSummary, verify_file
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.audit.manifest import Digests, ManifestCheck, check_manifest, read_manifest
-from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.unit import Folder, Unit, list_unit, partition_of
 from sparkcrypt.paths import trailing_partition

@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.audit.audit import AuditWriter, audit_entries, authentic_entries, verify_audit
-from sparkcrypt.ledger.audit.audit_index import AuditIndex
-from sparkcrypt.ledger.audit.chain import AuditRecords
-from sparkcrypt.ledger.audit.compact import pack_audit
-from sparkcrypt.ledger.audit.packs import full_packs, write_pack
+from sparkcrypt.ledger.audit.audit import (
+    AuditRecords,
+    AuditWriter,
+    audit_entries,
+    authentic_entries,
+    full_packs,
+    pack_audit,
+    verify_audit,
+    write_pack,
+)
+from sparkcrypt.ledger.audit.trust import AuditIndex
 from sparkcrypt.ledger.state.mac import TableMac
 from tests.unit.backfill.audits import FOLDER, MAC, entry
 from tests.unit.backfill.conftest import TABLE

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.audit.confined_paths import RunFolders, refuse_outside
-from sparkcrypt.ledger.journal.record import Record
+from sparkcrypt.ledger.audit.trust import RunFolders, refuse_outside
+from sparkcrypt.ledger.journal.journal import Record
 
 BASE = "hdfs://nn/warehouse/db/t"
 STAGED = "hdfs://nn/warehouse/db/.sparkcrypt/t/run-1/p=0"

@@ -11,30 +11,27 @@ from sparkcrypt.ledger.journal.entries import (
     AuditHead,
     Entry,
     Proven,
+    RunExpired,
+    RunExpiring,
     RunFinished,
     RunPaused,
+    RunRolledBack,
+    UnitCarried,
+    UnitCarrying,
     UnitFailed,
     UnitListed,
+    UnitMoved,
+    UnitRelocated,
+    UnitResolved,
+    UnitRolledBack,
+    UnitRollingBack,
     UnitStaged,
     UnitSwapped,
     UnitSwapping,
     UnitVerified,
 )
 from sparkcrypt.ledger.journal.journal import KINDS
-from sparkcrypt.ledger.journal.later_entries import (
-    RunExpired,
-    RunExpiring,
-    RunRolledBack,
-    UnitCarried,
-    UnitCarrying,
-    UnitMoved,
-    UnitRelocated,
-    UnitResolved,
-    UnitRolledBack,
-    UnitRollingBack,
-)
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
+from sparkcrypt.ledger.unit import Folder, SourceFile, Unit, UnitOutcome
 from sparkcrypt.spark.tables.table import Partition
 
 FOLDERS = (Folder("", (SourceFile("file:/t/p=1/a", 3, 7),)),)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord
-from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.passes.survey import bytes_a_second, rate
 
 

@@ -16,8 +16,7 @@ import pytest
 from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.evidence import DigestSecret, FileEvidence, evidence_of
-from sparkcrypt.ledger.proof import Proof, StagedUnit
+from sparkcrypt.ledger.audit.evidence import DigestSecret, FileEvidence, Proof, StagedUnit, evidence_of
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
 from sparkcrypt.spark.tasks.digest import RowsDigest
 

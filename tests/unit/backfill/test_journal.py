@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
-from sparkcrypt.ledger.journal.chain import JournalChain
-from sparkcrypt.ledger.journal.journal import KINDS, Journal, check_same_policy, new_run_id
+from sparkcrypt.ledger.journal.journal import KINDS, Journal, JournalChain, check_same_policy, new_run_id
 from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record

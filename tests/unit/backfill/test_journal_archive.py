@@ -9,10 +9,8 @@ import pytest
 
 from sparkcrypt.errors import RunConflictError, VerificationError
 from sparkcrypt.ledger.audit.audit import AuditWriter, journalled_head, verify_audit
-from sparkcrypt.ledger.journal.archive import archive_records, clear_archived
-from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.run_status import has_ended, has_expired
-from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
+from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.runs.old_folders.reconcile import new_files
 from tests.unit.backfill.audits import entry

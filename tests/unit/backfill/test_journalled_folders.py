@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.old_folders.journalled_folders import leftovers_of_journals
 from tests.unit.backfill.conftest import RUN, TABLE, run_record
 

@@ -20,9 +20,14 @@ from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.tombstones import describe_tombstone, tombstone_name
 from sparkcrypt.ledger.audit.audit import AuditWriter
-from sparkcrypt.ledger.audit.read_key_audit import KeyFacts, read_key_facts
-from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys, describe_refused
-from sparkcrypt.ledger.audit.write_key_audit import KeyAudit, key_audit
+from sparkcrypt.ledger.audit.key_audit import (
+    KeyAudit,
+    KeyFacts,
+    ShreddedKeys,
+    describe_refused,
+    key_audit,
+    read_key_facts,
+)
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record

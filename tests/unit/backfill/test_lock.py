@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
-from sparkcrypt.ledger.state.lock import acquire
-from sparkcrypt.ledger.state.lock_holder import is_dead, this_process
+from sparkcrypt.ledger.state.lock import acquire, is_dead, this_process
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from tests.services.installed import ROOT
 from tests.unit.backfill.conftest import Clock, Together

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
-from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE, LISTED_GONE, REPLACED, Manifest
-from sparkcrypt.ledger.audit.manifest_record import keep_listed, read_listed
+from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE, LISTED_GONE, REPLACED, Manifest, keep_listed, read_listed
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
 

@@ -22,9 +22,13 @@ from sparkcrypt.cli.setup.checks import check_state
 from sparkcrypt.errors import ConfigError, RunConflictError, StorageError
 from sparkcrypt.ledger.state import object_store
 from sparkcrypt.ledger.state.lock import acquire
-from sparkcrypt.ledger.state.object_access import object_access
-from sparkcrypt.ledger.state.object_store import ObjectStateStore, open_object_store
-from sparkcrypt.ledger.state.object_uri import lies_inside, object_place
+from sparkcrypt.ledger.state.object_store import (
+    ObjectStateStore,
+    lies_inside,
+    object_access,
+    object_place,
+    open_object_store,
+)
 from tests.services.installed import ROOT
 from tests.services.meddled_s3 import Environ, MeddledS3, Serve
 from tests.unit.backfill import lock_behaviour, store_behaviour
@@ -38,7 +42,7 @@ KEYS = {"fs.s3a.access.key": "test", "fs.s3a.secret.key": "test", "fs.s3a.endpoi
 
 ON_S3 = """
 import json, os
-from sparkcrypt.ledger.state.object_access import object_access
+from sparkcrypt.ledger.state.object_store import object_access
 from sparkcrypt.ledger.state.object_store import open_object_store
 def LocalStateStore(path):
     uri, settings = os.environ["STATE"], json.loads(os.environ["SETTINGS"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import UnitOutcome
 
 WHOLE = UnitOutcome("p=0", 1, 2, 3, 4, "/t/p=0", "/new/p=0", True, finished="2026-05-03T10:00:00+00:00")
 

@@ -10,8 +10,7 @@ import pytest
 from sparkcrypt.decide.denied_text import refused_key
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyRetiredError, KeyServiceError, VerificationError
 from sparkcrypt.keys.local.service import LocalKeyService
-from sparkcrypt.ledger.audit.read_key_audit import Retirement, read_key_facts
-from sparkcrypt.ledger.audit.write_key_audit import KeyAudit
+from sparkcrypt.ledger.audit.key_audit import KeyAudit, Retirement, read_key_facts
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Unit
+from sparkcrypt.ledger.unit import Unit, UnitOutcome
 from sparkcrypt.runs.rewrite.schedule import Budget, work_through
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.unit_survey import UnitSurvey

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.state.mac import TableMac
-from sparkcrypt.ledger.state.sealed_record import open_sealed, seal_record
+from sparkcrypt.ledger.state.mac import TableMac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import encode_record
 
 MAC = TableMac(b"k" * 32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.ledger.journal.settled_runs import is_settled, settle
+from sparkcrypt.ledger.audit.trust import is_settled, settle
 from sparkcrypt.ledger.state.mac import TableMac
 from tests.unit.backfill.conftest import TABLE
 from tests.unit.backfill.memory_store import MemoryStore

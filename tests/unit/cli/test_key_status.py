@@ -14,7 +14,7 @@ from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.keys.local.keystore import KeyDirectory, KeyVersion, MasterKey
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.audit.key_audit import key_audit
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import SourceFile

@@ -13,7 +13,7 @@ from sparkcrypt.keys.local.ephemeral import EphemeralKeyService
 from sparkcrypt.keys.local.keystore import KeyDirectory
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.audit.key_audit import key_audit
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import load_policy

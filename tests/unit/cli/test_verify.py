@@ -8,7 +8,7 @@ import pytest
 
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.audit.key_audit import key_audit
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.load import load_policy
 from tests.unit.parquet.handmade import data_page, index_page, make_file

@@ -1,4 +1,4 @@
-"""Reading the audit of keys: which master keys are held, which have retired versions, which were shredded, and why.
+"""The audit of keys: which master keys are held, which have retired versions, which were shredded, and why.
 
 A key service cannot store this, so the audit of keys does: an audit like that of a table, under the id `KEYS`.  Its
 entries are chained and authenticated; removing a hold from it, or its end together with the head, is detected.
@@ -9,24 +9,41 @@ entries are chained and authenticated; removing a hold from it, or its end toget
 
 A state directory that was replaced as a whole by an earlier copy of itself, or deleted as a whole, is not detected.  To
 detect that, keep the head that each command prints, and pass it as ``--head``.
+
+A key that is not found may be due to an outage, a wrong credential or a mistake.  A column is dark only if the audit
+has a tombstone of its key, and the key service answers that it has no such key (``ShreddedKeys``).
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from sparkcrypt.errors import KeyNotFoundError, VerificationError
+from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, VerificationError
 from sparkcrypt.json_objects import JsonObject
+from sparkcrypt.keys.ids import key_digest
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.audit import AuditEntry, authentic_entries, verify_audit
+from sparkcrypt.keys.tombstones import TOMBSTONE_VERSION, tombstone_name
+from sparkcrypt.ledger.audit.audit import AuditEntry, AuditWriter, authentic_entries, make_entry, verify_audit
 from sparkcrypt.ledger.journal.entries import AuditHead
-from sparkcrypt.ledger.state.latest_record import LatestRecord
-from sparkcrypt.ledger.state.mac import FOUND, CheckMac, MasterKeys, is_mac_key, open_mac
-from sparkcrypt.ledger.state.sealed_record import open_sealed
-from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
+from sparkcrypt.ledger.state.mac import (
+    FOUND,
+    CheckMac,
+    MasterKeys,
+    TableMac,
+    is_mac_key,
+    open_mac,
+    open_sealed,
+    seal_record,
+)
+from sparkcrypt.ledger.state.store import LatestRecord, StateStore
+from sparkcrypt.policy.model import Policy
 
 KEYS = "keys"
 """The id of the audit of keys, in place of a table's id."""
@@ -292,3 +309,249 @@ def _find_retired(entries: list[AuditEntry]) -> dict[str, Retirement]:
         elif what == DESTROY and key_id in retired:
             retired[key_id] = replace(retired[key_id], destroyed=entry.time)
     return retired
+
+
+_TOMBSTONE_PURPOSE = b"sparkcrypt tombstone\n"
+
+
+class KeyAudit:
+    """A writer of the audit of keys, under its lock; `key_audit` opens it.
+
+    Attributes:
+        facts: the contents of the audit, including appended entries.
+    """
+
+    def __init__(
+        self, store: StateStore, policy: Policy, service: KeyService, lock: RunLock, mac: TableMac, command: str
+    ) -> None:
+        self._store, self._policy, self._service, self._lock, self._mac = store, policy, service, lock, mac
+        self._writer, self._command = AuditWriter(store, KEYS, mac), command
+        self.facts = self._read()
+
+    def check_lock(self) -> None:
+        """Check that this process still holds the audit's lock; call this before what cannot be undone.
+
+        Raises:
+            RunConflictError: the lock was lost.
+        """
+        self._lock.check()
+
+    def hold(self, key_id: str, reason: str) -> Hold:
+        """Add a hold to a key, which may have others.
+
+        Raises:
+            KeyNotFoundError: the key service has no such key, or it was shredded: a hold on it would protect nothing.
+            KeyServiceError: the key service did not answer.
+        """
+        tombstone = self.facts.tombstones.get(key_id)
+        try:
+            self._service.describe(key_id)
+        except KeyNotFoundError as error:
+            if tombstone is not None:
+                raise KeyNotFoundError(f"{tombstone.to_text()}; there is nothing left to hold") from error
+            raise
+        head = self._append(HOLD, key_id, reason)
+        return next(hold for hold in self.facts.holds[key_id] if hold.number == head.number)
+
+    def release(self, key_id: str, reason: str, number: int | None = None) -> Hold:
+        """Release a hold.
+
+        Args:
+            key_id: the master key.
+            reason: why it is released.
+            number: the hold's number; needed if the key has several.
+
+        Raises:
+            ConfigError: the key has no hold, none of that number, or several and no number was given.
+        """
+        holds = self.facts.holds.get(key_id, ())
+        chosen = [hold for hold in holds if number in (None, hold.number)]
+        if not chosen:
+            holds_text = "; ".join(hold.to_text() for hold in holds) or "none"
+            which = "no hold" if number is None else f"no hold {number}"
+            raise ConfigError(f"key {key_id!r} has {which}; its holds: {holds_text}")
+        if len(chosen) > 1:
+            holds_text = "; ".join(hold.to_text() for hold in chosen)
+            raise ConfigError(f"key {key_id!r} has {len(chosen)} holds: {holds_text}; give the number of one as --hold")
+        self._append(RELEASE, key_id, reason, hold=chosen[0].number)
+        return chosen[0]
+
+    def retire(self, key_id: str, below: int, until: str) -> Retirement:
+        """Record that versions of a key are about to be set aside.
+
+        Args:
+            key_id: the master key.
+            below: the first version that stays.
+            until: the end of the grace (ISO 8601, UTC).
+        """
+        self._append(RETIRE, key_id, f"versions below {below} are not needed", below=below, until=until)
+        return self.facts.retired[key_id]
+
+    def bring_back(self, key_id: str) -> None:
+        """Record that the versions that were set aside are about to be brought back."""
+        self._append(BRING_BACK, key_id, "the retirement is undone")
+
+    def destroy(self, key_id: str) -> Retirement:
+        """Record that the versions that were set aside are about to be destroyed."""
+        self._append(DESTROY, key_id, "the grace is over")
+        return self.facts.retired[key_id]
+
+    def begin(self, key_id: str, reason: str, probe: str | None, dark: Sequence[Mapping[str, Any]]) -> None:
+        """Record that a key is about to be deleted.
+
+        Args:
+            key_id: the master key.
+            reason: why it is deleted.
+            probe: random bytes that it wrapped; None if it no longer exists.
+            dark: the columns that go dark, table by table, as JSON values.
+        """
+        self._append(SHRED, key_id, reason, probe=probe, dark=[dict(table) for table in dark])
+
+    def bury(
+        self, key_id: str, reason: str, effective_at: str, dark: Sequence[Mapping[str, Any]], promise: str
+    ) -> None:
+        """Write the tombstone of a deleted key, and its record for readers.
+
+        Args:
+            key_id: the master key.
+            reason: why it was deleted.
+            effective_at: from when on the key is unusable (ISO 8601, UTC).
+            dark: the columns that went dark, table by table, as JSON values.
+            promise: what the key service guarantees about the deletion.
+        """
+        self._append(
+            TOMBSTONE, key_id, reason, effective_at=effective_at, dark=[dict(table) for table in dark], deletion=promise
+        )
+        self.mark(key_id)
+
+    def mark(self, key_id: str) -> None:
+        """Write the record of a tombstone for readers, unless it exists."""
+        tombstone, name = self.facts.tombstones[key_id], tombstone_name(key_digest(key_id))
+        members = {"version": TOMBSTONE_VERSION, **{k: v for k, v in tombstone.to_dict().items() if k != "dark"}}
+        content = seal_record(_TOMBSTONE_PURPOSE, members, self._mac)
+        if not self._store.create(name, content) and self._store.read(name) != content:
+            self._store.delete(name)  # a record of an earlier shredding of this id, or a forged one
+            self._store.create(name, content)
+
+    def _append(self, what: str, key_id: str, reason: str, **about: Any) -> AuditHead:
+        if not reason.strip():
+            raise ConfigError(f"{what} of key {key_id!r}: the reason is empty; say why, for those who read the audit")
+        self._lock.check()
+        if self.facts.head is None:  # the record of the audit's length exists from before the first entry on
+            self._keep_head(AuditHead(0, ""))
+        entry = make_entry(what, self._policy.digest(), self._command, key_id=key_id, reason=reason, **about)
+        head = self._writer.append(entry)
+        self._keep_head(head)
+        self.facts = self._read()
+        return head
+
+    def _keep_head(self, head: AuditHead) -> None:
+        members = {"version": HEAD_VERSION, "table_id": KEYS, **head.to_dict()}
+        head_record(self._store).replace(seal_record(HEAD_PURPOSE, members, self._mac))
+
+    def _read(self) -> KeyFacts:
+        return read_key_facts(self._store, self._service, MasterKeys.of(self._policy))
+
+
+@contextmanager
+def key_audit(store: StateStore, policy: Policy, command: str) -> Iterator[KeyAudit]:
+    """Lock and verify the audit of keys, and yield it for writing.
+
+    Args:
+        store: the state directory.
+        policy: names the key service and the master keys of the audit.
+        command: the command that writes, such as ``keys hold``.
+
+    Raises:
+        RunConflictError: another process writes to it.
+        VerificationError: it was changed or cut.
+        KeyServiceError: its MAC key cannot be unwrapped.
+    """
+    with acquire(store, KEYS, run_id=command, owner=acting_user()) as lock:
+        lock.keep_alive()
+        service, masters = open_key_service(policy.key_service), MasterKeys.of(policy)
+        read_key_facts(store, service, masters)  # before a MAC key is made: refuses an audit that was deleted
+        mac = open_mac(store, KEYS, service, masters, renew=True)
+        yield KeyAudit(store, policy, service, lock, mac, command)
+
+
+class ShreddedKeys:
+    """Finds which master keys were shredded; answers are cached for the lifetime of the object.
+
+    The records for readers (``tombstones/``) only select the keys to check; they are not trusted otherwise.
+
+    Args:
+        store: the state directory.
+        policy: names the key service that has the audit's key.
+    """
+
+    def __init__(self, store: StateStore, policy: Policy) -> None:
+        self._store, self._policy = store, policy
+        self._marks: frozenset[str] | None = None
+        self._facts: KeyFacts | None = None
+        self._known: dict[str, bool] = {}
+
+    def select(self, key_ids: Collection[str]) -> frozenset[str]:
+        """Return those of some master keys that were shredded and no longer exist.
+
+        Raises:
+            VerificationError: the audit of keys was changed or cut.
+            KeyServiceError: the key service does not answer.
+        """
+        for key_id in set(key_ids) - self._known.keys():
+            self._known[key_id] = self._is_marked(key_id) and self._is_shredded(key_id)
+        return frozenset(key_id for key_id in key_ids if self._known[key_id])
+
+    def list_all(self) -> frozenset[str]:
+        """Return every master key that was shredded and no longer exists.
+
+        Raises:
+            VerificationError, KeyServiceError: as `select`.
+        """
+        return self.select(self._read().tombstones) if self._list_marks() else frozenset()
+
+    def tombstone(self, key_id: str) -> Tombstone:
+        """Return the tombstone of a key that `select` returned."""
+        return self._read().tombstones[key_id]
+
+    def _is_marked(self, key_id: str) -> bool:
+        return tombstone_name(key_digest(key_id)) in self._list_marks()
+
+    def _list_marks(self) -> frozenset[str]:
+        if self._marks is None:
+            self._marks = frozenset(self._store.list("tombstones/"))
+        return self._marks
+
+    def _is_shredded(self, key_id: str) -> bool:
+        if key_id not in self._read().tombstones:
+            return False
+        try:
+            self._service.describe(key_id)
+        except KeyNotFoundError:
+            return True
+        except KeyAccessDeniedError:  # unknown whether it still exists
+            return False
+        return False  # the operator created a key under its id again
+
+    def _read(self) -> KeyFacts:
+        if self._facts is None:
+            try:
+                self._facts = read_key_facts(self._store, self._service, MasterKeys.of(self._policy))
+            except KeyAccessDeniedError:  # this user may not open audits: no key counts as shredded
+                self._facts = KeyFacts()
+        return self._facts
+
+    @cached_property
+    def _service(self) -> KeyService:
+        return open_key_service(self._policy.key_service)
+
+
+def describe_refused(shredded: ShreddedKeys, key_id: str, error: KeyNotFoundError) -> KeyNotFoundError:
+    """Return the error for a missing key; if the key was shredded, its message names when and why.
+
+    Raises:
+        VerificationError, KeyServiceError: as `ShreddedKeys.select`.
+    """
+    if not shredded.select((key_id,)):
+        return error
+    return KeyNotFoundError(f"{shredded.tombstone(key_id).to_text()}; a shredded key has no versions any more")
