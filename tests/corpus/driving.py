@@ -23,8 +23,8 @@ from sparkcrypt.files.rewrite import rewrite
 from sparkcrypt.plan import build_plan
 from sparkcrypt.plan.orc import cover_columns
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.table.columns import match_columns
 from sparkcrypt.runs.table.difference import drift_of_unknown
-from sparkcrypt.runs.table.match_columns import match_columns
 from sparkcrypt.schema import Node, Schema, join_dotted, schema_from_spark
 from sparkcrypt.tags.model import TaggedColumn
 from tests.corpus.manifest import FILES, load

@@ -17,7 +17,7 @@ from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
-from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.open_table import Silent
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
 from tests.spark.killing import Clock, after_record, kill

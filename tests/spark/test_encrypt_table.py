@@ -15,7 +15,7 @@ from sparkcrypt.errors import ConfigError, PlanError, PredicateError, Verificati
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.table import target as targets
-from sparkcrypt.runs.table.kinds import refuse_kinds
+from sparkcrypt.runs.table.target import refuse_kinds
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session import refuse_release
 from sparkcrypt.spark.tables.catalog import Catalog

@@ -19,7 +19,7 @@ from sparkcrypt.files.parquet import RetrieveKey, read_footer, verify_file
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.paths import full_path
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.table.dark import find_dark
+from sparkcrypt.runs.table.difference import find_dark
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.text import count_of
 

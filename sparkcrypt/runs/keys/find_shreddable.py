@@ -31,8 +31,7 @@ from sparkcrypt.runs.passes.keys_by_catalog import list_logged
 from sparkcrypt.runs.passes.keys_in_use import TableUse, list_key_uses
 from sparkcrypt.runs.passes.refused_tables import Gate
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
-from sparkcrypt.runs.table.kinds import refuse_kinds
-from sparkcrypt.runs.table.target import catalog_target, id_of
+from sparkcrypt.runs.table.target import catalog_target, id_of, refuse_kinds
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table

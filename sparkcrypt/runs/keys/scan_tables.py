@@ -16,11 +16,11 @@ from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.ledger.unit import SourceFile, Unit, list_unit, partition_of
 from sparkcrypt.policy.key_retention import is_past_retention
-from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.columns import ColumnMatcher
 from sparkcrypt.runs.table.footers import FooterReader
-from sparkcrypt.runs.table.match_columns import ColumnMatcher
 from sparkcrypt.runs.table.scan import FILES_AT_ONCE
 from sparkcrypt.runs.table.target import CatalogTarget
+from sparkcrypt.runs.table.unit_survey import Amount
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.tags.lineage_note import ColumnLineage, is_below

@@ -18,7 +18,7 @@ from sparkcrypt.runs.old_folders.problems import CUT_OFF, Problem
 from sparkcrypt.runs.old_folders.reconcile import proven_files
 from sparkcrypt.runs.rewrite.recover import Recovered
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
-from sparkcrypt.runs.table.beside import refuse_moving
+from sparkcrypt.runs.table.disposal import refuse_moving
 from sparkcrypt.runs.table.in_use import refuse_used
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 

@@ -17,7 +17,7 @@ from sparkcrypt.runs.old_folders.ended_writers import writers_folder_in
 from sparkcrypt.runs.old_folders.expire_refusals import may_commit, refuse_earlier_writer
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.reconcile import new_files
-from sparkcrypt.runs.table.beside import find_foreign_in
+from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 

@@ -30,7 +30,7 @@ from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, UNDONE
 from sparkcrypt.runs.old_folders.reconcile import old_locations, refuse_late_commit
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.in_use import Places
-from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.open_table import Progress
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import Contents, list_contents
 

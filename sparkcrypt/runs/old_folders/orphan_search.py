@@ -16,7 +16,7 @@ from sparkcrypt.ledger.unit import base_location, is_staged, run_of_folder, stag
 from sparkcrypt.paths import comparable_path, is_within, split_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.journalled_folders import Leftover, left_of_table, leftovers_of_journals
-from sparkcrypt.runs.table.beside import describe_foreign
+from sparkcrypt.runs.table.disposal import describe_foreign
 from sparkcrypt.runs.table.in_use import InUse, OtherTables
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.files.hadoop import HadoopFiles

@@ -27,9 +27,9 @@ from sparkcrypt.runs.old_folders.reconcile import (
 from sparkcrypt.runs.rewrite.record_change import append_audit
 from sparkcrypt.runs.rewrite.recover import recover
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
-from sparkcrypt.runs.table.beside import refuse_moving
+from sparkcrypt.runs.table.disposal import refuse_moving
 from sparkcrypt.runs.table.in_use import refuse_used
-from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.open_table import Progress
 from sparkcrypt.spark.tables.catalog import Catalog
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from sparkcrypt.runs.passes.run import run_table
 from sparkcrypt.runs.rewrite.engine_names import Engine
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
-from sparkcrypt.runs.table.open_table import open_target
-from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.open_table import Progress, open_target
 from sparkcrypt.runs.table.target import Target, catalog_target, path_target
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.setup.session import configure

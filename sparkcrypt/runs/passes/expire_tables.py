@@ -16,7 +16,7 @@ from sparkcrypt.runs.old_folders.orphan_search import Orphan
 from sparkcrypt.runs.old_folders.orphans import expire_left
 from sparkcrypt.runs.passes.chosen_tables import Choice, choose_tables
 from sparkcrypt.runs.passes.table_failures import TableError, TableFailures
-from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.open_table import Progress
 from sparkcrypt.runs.table.target import target_folder_id
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog

@@ -17,7 +17,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.awaiting_expiry import count_awaiting_expiry
 from sparkcrypt.runs.passes.keys_by_catalog import KeysInUse
 from sparkcrypt.runs.passes.keys_in_use import read_key_use
-from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.unit_survey import Amount
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.text import count_of
 

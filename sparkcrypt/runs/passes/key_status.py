@@ -18,7 +18,7 @@ from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.former_services import split_former
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.keys_in_use import KeyUse, TableUse, list_key_uses, read_key_use
-from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.unit_survey import Amount
 from sparkcrypt.text import UTC_TIME, utc_text
 
 

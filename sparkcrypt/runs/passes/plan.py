@@ -18,9 +18,9 @@ from sparkcrypt.runs.passes.refused_tables import Gate
 from sparkcrypt.runs.passes.survey import report_dry_run
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
-from sparkcrypt.runs.table.beside import find_summaries_above
+from sparkcrypt.runs.table.columns import InheritedColumn, sum_up_inherited
 from sparkcrypt.runs.table.difference import NO_DATA_FILE, Drift, drift_of_summary
-from sparkcrypt.runs.table.inherited import InheritedColumn, sum_up_inherited
+from sparkcrypt.runs.table.disposal import find_summaries_above
 from sparkcrypt.runs.table.open_table import open_target
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import UnitSurvey

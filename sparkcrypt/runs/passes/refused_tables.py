@@ -12,9 +12,8 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.chosen_tables import Chosen
 from sparkcrypt.runs.passes.lost_tags import lost_tags, record_lost_tags
 from sparkcrypt.runs.rewrite.run_report import WITHOUT_EFFECT
-from sparkcrypt.runs.table.kinds import refuse_kinds
-from sparkcrypt.runs.table.shared_folders import describe_sharing, folders_of_tables
-from sparkcrypt.runs.table.target import Target
+from sparkcrypt.runs.table.in_use import describe_sharing, folders_of_tables
+from sparkcrypt.runs.table.target import Target, refuse_kinds
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.remembered_names import lost_tags_of_name
 from sparkcrypt.spark.tables.table import Table

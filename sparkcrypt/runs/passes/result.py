@@ -11,8 +11,8 @@ from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.rewrite.run_report import IN_CLEAR, NEEDS_CONSENT, WITHOUT_EFFECT, Outcome, Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
+from sparkcrypt.runs.table.columns import sum_up_inherited
 from sparkcrypt.runs.table.difference import DECRYPTED, Drift, drift_in_short
-from sparkcrypt.runs.table.inherited import sum_up_inherited
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import UnitSurvey, count_calls, coverage_of, files_by_kind
 from sparkcrypt.text import count_of

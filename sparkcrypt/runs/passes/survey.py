@@ -20,9 +20,9 @@ from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
 from sparkcrypt.runs.rewrite.run_report import WRITTEN_IN_CLEAR, Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
-from sparkcrypt.runs.table.beside import find_summaries_above
-from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.difference import drift_of_summary
+from sparkcrypt.runs.table.disposal import find_summaries_above
+from sparkcrypt.runs.table.footers import FooterCache
 from sparkcrypt.runs.table.scan import ScannedUnit, Scanner, add_way_home
 from sparkcrypt.runs.table.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.runs.table.untouchable import error_of_folder, refuse_unit

@@ -14,8 +14,8 @@ from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
 from sparkcrypt.runs.rewrite.schedule import ENDS_THE_RUN
 from sparkcrypt.runs.rewrite.swap import refuse_taken_home
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, recheck
-from sparkcrypt.runs.table.beside import find_foreign, name_foreign
 from sparkcrypt.runs.table.difference import Drift, drift_in_short
+from sparkcrypt.runs.table.disposal import find_foreign, name_foreign
 from sparkcrypt.runs.table.footers import FooterReader
 from sparkcrypt.runs.table.in_use import Places, refuse_used
 from sparkcrypt.runs.table.scan import ScannedUnit, Scanner, add_way_home

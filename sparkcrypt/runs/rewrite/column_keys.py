@@ -11,8 +11,8 @@ from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.table.columns import FileColumns
 from sparkcrypt.runs.table.difference import is_purged
-from sparkcrypt.runs.table.match_columns import FileColumns
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.schema import Path, join_dotted
 

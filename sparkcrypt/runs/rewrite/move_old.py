@@ -11,7 +11,7 @@ from sparkcrypt.ledger.unit import Unit, UnitOutcome, old_folder
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.runs.rewrite.swap import Swap
-from sparkcrypt.runs.table.beside import find_foreign_in
+from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 MOVED_NOTE = (

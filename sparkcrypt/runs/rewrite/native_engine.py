@@ -25,12 +25,10 @@ from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.rewrite.orc_orders import find_move, order_orc_file
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
 from sparkcrypt.runs.rewrite.staged_files import ProvenByTasks, verify_footers
-from sparkcrypt.runs.table.dark import refuse_dark
-from sparkcrypt.runs.table.difference import Drift, drift_by_file
+from sparkcrypt.runs.table.columns import FileColumns
+from sparkcrypt.runs.table.difference import KINDS, Drift, Rotation, drift_by_file, refuse_dark
 from sparkcrypt.runs.table.footers import RetrieveKey
-from sparkcrypt.runs.table.match_columns import FileColumns
 from sparkcrypt.runs.table.open_table import OpenTable
-from sparkcrypt.runs.table.rotation import KINDS, Rotation
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.unit_survey import action_of
 from sparkcrypt.schema import Path

@@ -31,7 +31,7 @@ class RunOptions:
         parallelism: how many units are processed concurrently.
         rewrap: if only master keys differ, rewrap the data keys and leave the data unchanged; anyone who had the old
             key and kept a footer can still read the data.
-        rotate_key: a master key whose rotation is the run's only purpose: see `sparkcrypt.runs.table.rotation`.
+        rotate_key: a master key whose rotation is the run's only purpose: see `sparkcrypt.runs.table.difference`.
             Without ``rewrap``, files under it get new data keys.
         rotate_to: the lowest version of it that may wrap.
         rotate_from: another master key, which ``rotate_key`` succeeds; None if ``rotate_key`` gets a version.

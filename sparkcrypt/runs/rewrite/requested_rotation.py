@@ -6,7 +6,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.table.rotation import Rotation
+from sparkcrypt.runs.table.difference import Rotation
 
 
 def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:

@@ -19,7 +19,7 @@ from sparkcrypt.ledger.unit import Folder, Unit, by_place
 from sparkcrypt.runs.rewrite.context import RunContext
 from sparkcrypt.runs.rewrite.native_engine import new_name
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
-from sparkcrypt.runs.table.dark import find_dark
+from sparkcrypt.runs.table.difference import find_dark
 from sparkcrypt.runs.table.footers import DriverFooters, RetrieveKey, own_keys, sort_footers
 from sparkcrypt.schema import Path
 

@@ -16,7 +16,7 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.rewrite.engine import make_fresh_folder
 from sparkcrypt.runs.rewrite.staged_files import compare_rows, verify_footers
-from sparkcrypt.runs.table.dark import refuse_dark
+from sparkcrypt.runs.table.difference import refuse_dark
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit

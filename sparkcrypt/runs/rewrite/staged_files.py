@@ -12,11 +12,10 @@ from sparkcrypt.files.orc_footers import read_orc_footer
 from sparkcrypt.files.parquet import FileSummary, verify_file, verify_keys
 from sparkcrypt.ledger.audit.evidence import StagedUnit
 from sparkcrypt.ledger.unit import Folder, Unit, partition_of
-from sparkcrypt.runs.table.difference import Drift, drift_of_file
+from sparkcrypt.runs.table.columns import ColumnMatcher
+from sparkcrypt.runs.table.difference import Drift, Rotation, drift_of_file
 from sparkcrypt.runs.table.footers import RetrieveKey
-from sparkcrypt.runs.table.match_columns import ColumnMatcher
 from sparkcrypt.runs.table.open_table import OpenTable
-from sparkcrypt.runs.table.rotation import Rotation
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.tasks.digest import RowsDigest
 

@@ -38,8 +38,8 @@ from sparkcrypt.runs.rewrite.engine import StagedWork, Stager
 from sparkcrypt.runs.rewrite.move_old import move_old_files
 from sparkcrypt.runs.rewrite.record_change import record_swap
 from sparkcrypt.runs.rewrite.swap import Swap
-from sparkcrypt.runs.table.beside import describe_foreign, refuse_foreign, refuse_writers
-from sparkcrypt.runs.table.progress import UnitProgress
+from sparkcrypt.runs.table.disposal import describe_foreign, refuse_foreign, refuse_writers
+from sparkcrypt.runs.table.open_table import UnitProgress
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.untouchable import refuse_unreadable
 from sparkcrypt.spark.files.access_rights import copy_access, find_access_differences

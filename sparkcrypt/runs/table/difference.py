@@ -1,17 +1,27 @@
-"""The differences between a plan and a file's footer."""
+"""The differences between a plan and a file's footer; those of dark columns and of a key's rotation among them.
+
+Dark columns: under a master key that was shredded, so that they can never be decrypted again.  A file that only gets
+new key metadata keeps them byte for byte.  A Parquet file that gets new data keys cannot keep them: encrypted modules
+are bound to the file's identity and to their position in it, and only their own key could bind them to another.  An ORC
+file can keep them if it keeps its identity, since streams are bound only to column and stripe.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity
-from sparkcrypt.errors import PlanError, StorageError, VerificationError
+from sparkcrypt.errors import PlanError, StorageError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.parquet import FileSummary
+from sparkcrypt.files.parquet.summary import columns_under
 from sparkcrypt.json_objects import JsonObject
+from sparkcrypt.keys.datakeys import WrappedKek
+from sparkcrypt.keys.material import Wrapping, wrapping_of_kek
+from sparkcrypt.names import FileFormat
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.runs.table.match_columns import FileColumns
+from sparkcrypt.runs.table.columns import FileColumns
 from sparkcrypt.schema import Path, join_dotted
 
 DriftKind = Literal[
@@ -314,3 +324,165 @@ def _describe_kind(kind: str, found: list[Drift]) -> str:
 def _name_some(texts: list[str]) -> str:
     more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
     return ", ".join(texts[:_SHOWN]) + more
+
+
+TellShredded: TypeAlias = Callable[[Collection[str]], Collection[str]]
+"""Returns which of some master keys were shredded, by an authentic record; never keys that are merely missing."""
+
+
+def tell_none(_: Collection[str]) -> Collection[str]:
+    """Return no key; for callers that do not check whether keys were shredded."""
+    return ()
+
+
+def find_dark(summary: FileSummary, tell_shredded: TellShredded) -> dict[Path, str]:
+    """Return a file's dark columns, with their master keys.
+
+    Args:
+        summary: the file's footer; a column under the footer's key is not dark, since the footer was opened.
+        tell_shredded: returns which keys were shredded.
+    """
+    named = {column.key_id for column in (summary.columns or {}).values() if column.key_id is not None}
+    return columns_under(summary, tell_shredded(named)) if named else {}
+
+
+def find_dark_drift(dark: Mapping[str, Mapping[Path, str]]) -> Iterator[Drift]:
+    """Yield dark columns as differences from the plan, for a run that replaces them by nulls.
+
+    Args:
+        dark: file -> its dark columns, with their keys.
+    """
+    for file, columns in dark.items():
+        for path, key_id in sorted(columns.items()):
+            detail = f"under the shredded key {key_id!r}, to be replaced by nulls"
+            yield Drift("dark", file, join_dotted(path), detail, key_id)
+
+
+def keeps_dark(file_format: FileFormat, action: str, drift: Iterable[Drift]) -> bool:
+    """Return whether an action on a file keeps its dark columns unchanged, or purges them.
+
+    Args:
+        file_format: the file's format.
+        action: the action, as named in reports.
+        drift: the file's drift.
+    """
+    if action in ("re-wrap", "purge"):
+        return True
+    return file_format == "orc" and not any(difference.kind == "aad_mismatch" for difference in drift)
+
+
+def describe_dark(dark: Mapping[Path, str]) -> str:
+    """Return dark columns as text for messages, each with its key."""
+    return ", ".join(f"{join_dotted(path)} (key {key_id!r})" for path, key_id in sorted(dark.items()))
+
+
+def refuse_dark(file: str, dark: Mapping[Path, str], doing: str, advice: str) -> None:
+    """Refuse an operation on a file that has dark columns.
+
+    Args:
+        file: its path.
+        dark: its dark columns; if empty, nothing is refused.
+        doing: the operation, as the subject of the message's sentence.
+        advice: what the operator can do instead.
+
+    Raises:
+        UnsupportedFileError: there are dark columns; the message names them and their keys.
+    """
+    if dark:
+        raise UnsupportedFileError(
+            f"{file}: {doing} would need the keys of columns that were shredded: {describe_dark(dark)}; {advice}; "
+            "nothing was changed"
+        )
+
+
+OLD_VERSION: DriftKind = "old_version"
+OTHER_KEK: DriftKind = "other_kek"
+KINDS: tuple[DriftKind, ...] = (OLD_VERSION, OTHER_KEK)
+_TAKES_PART = (*KINDS, "wrong_key", "external_material", "unreadable", *OF_FOLDERS, UNKNOWN)
+"""Kinds of drift with which a unit may still be rewrapped, or for which another check refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The rotation of one master key, for one table.
+
+    Attributes:
+        key_id: the master key.
+        version: the lowest version of it that may wrap keys.
+        wrapping: the wrapping of the table's KEK under it; None if there is no KEK yet, so that every file under it
+            has to be rewrapped.
+        predecessor: another master key, which must no longer wrap any key; None for a new version of one key.
+    """
+
+    key_id: str
+    version: int
+    wrapping: Wrapping | None
+    predecessor: str | None = None
+
+    def drift_of(self, summary: FileSummary, found: Iterable[Drift]) -> tuple[Drift, ...]:
+        """Return a file's differences from its plan, and from what the rotation requires.
+
+        Args:
+            summary: the file's footer.
+            found: its differences from the plan.
+        """
+        drift = tuple(found)
+        stale = [wrapping for wrapping in summary.wrappings if self._is_stale(wrapping)]
+        if not stale:
+            return drift
+        bound = summary.format == "orc" or summary.aad_prefix is not None
+        only_keys = bound and all(difference.only_keys for difference in drift)
+        oldest = min(stale)
+        return (*drift, replace(self._describe(summary.path, oldest, len(stale)), only_keys=only_keys))
+
+    def with_keks(self, keks: Iterable[WrappedKek]) -> Rotation:
+        """Return the rotation for files wrapped by these KEKs, of which there is one for each master key."""
+        wrappings = {kek.master_key_id: wrapping_of_kek(kek.master_key_id, kek.kek_id, kek.wrapped_kek) for kek in keks}
+        return replace(self, wrapping=wrappings.get(self.key_id, self.wrapping))
+
+    def _is_stale(self, wrapping: Wrapping) -> bool:
+        """Return whether the table's KEK has to replace what a master key wrapped.
+
+        A later version counts too, as what another process wrote after this rotation looked: each text besides the
+        table's KEK costs a reader a call.  A rewritten file has the KEK alone, so it is never stale again.
+        """
+        if self.predecessor is not None and wrapping.key_id == self.predecessor:
+            return True
+        return wrapping.key_id == self.key_id and wrapping != self.wrapping
+
+    def _describe(self, file: str, oldest: Wrapping, count: int) -> Drift:
+        if oldest.key_id == self.predecessor:
+            return Drift(OTHER_KEK, file, None, f"under {oldest.key_id!r}, not {self.key_id!r}", oldest.key_id)
+        if 0 < oldest.version < self.version:
+            detail = f"under version {oldest.version} of {self.key_id!r}, not {self.version}"
+            return Drift(OLD_VERSION, file, None, detail, self.key_id)
+        wrapped = "a key that is" if count == 1 else f"{count} keys that are"
+        detail = f"under {self.key_id!r} by {wrapped} not the table's KEK of version {self.version}"
+        return Drift(OTHER_KEK, file, None, detail, self.key_id)
+
+
+def select_drift(drift: tuple[Drift, ...]) -> tuple[Drift, ...]:
+    """Return all differences of a unit if a rotation concerns it, else none.
+
+    A rotation is not a backfill: a unit without keys to rewrap is skipped, whatever else differs there.  An unreadable
+    file may be under the key, so it counts.
+    """
+    concerned = any(difference.kind in (*KINDS, "unreadable") for difference in drift)
+    return drift if concerned else ()
+
+
+def refuse_other_drift(unit: str, drift: Iterable[Drift], rotation: Rotation) -> None:
+    """Refuse to rotate keys of a unit in which more differs than the keys that wrap its data keys.
+
+    To re-encrypt files, or to give a file of another table this one's identity, the operator must run a backfill.
+
+    Raises:
+        VerificationError: there is another difference; the message names it, the file, and what to do first.
+    """
+    for difference in drift:
+        if difference.kind not in _TAKES_PART:
+            raise VerificationError(
+                f"{unit}: {difference.file}: {difference.column or 'the file'}: {difference.kind}: "
+                f"{difference.detail}; a rotation of {rotation.key_id!r} wraps keys anew and changes nothing else; "
+                "bring the unit to its plan with `sparkcrypt backfill` first"
+            )

@@ -14,10 +14,11 @@ from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
 from sparkcrypt.names import FileFormat
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.table.cache import FooterCache
-from sparkcrypt.runs.table.dark import TellShredded, find_dark, find_dark_drift, tell_none
+from sparkcrypt.runs.table.columns import ColumnMatcher, FileColumns, Inherited, find_inherited
 from sparkcrypt.runs.table.difference import (
     Drift,
+    Rotation,
+    TellShredded,
     drift_of_away,
     drift_of_file,
     drift_of_missing_folder,
@@ -25,9 +26,14 @@ from sparkcrypt.runs.table.difference import (
     drift_of_unknown,
     drift_of_unlisted_folder,
     drift_of_unreadable,
+    find_dark,
+    find_dark_drift,
+    select_drift,
+    tell_none,
 )
 from sparkcrypt.runs.table.footers import (
     DriverFooters,
+    FooterCache,
     FooterReader,
     Footers,
     RetrieveKey,
@@ -35,9 +41,6 @@ from sparkcrypt.runs.table.footers import (
     own_keys,
     sort_footers,
 )
-from sparkcrypt.runs.table.inherited import Inherited, find_inherited
-from sparkcrypt.runs.table.match_columns import ColumnMatcher, FileColumns
-from sparkcrypt.runs.table.rotation import Rotation, select_drift
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles

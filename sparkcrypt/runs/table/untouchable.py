@@ -8,11 +8,9 @@ from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, Verifica
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import PLAINTEXT, Policy
-from sparkcrypt.runs.table.beside import refuse_foreign
-from sparkcrypt.runs.table.difference import DECRYPTED, Drift, drift_by_file
-from sparkcrypt.runs.table.inherited import Inherited, is_untold
-from sparkcrypt.runs.table.match_columns import FileColumns
-from sparkcrypt.runs.table.rotation import refuse_other_drift
+from sparkcrypt.runs.table.columns import FileColumns, Inherited, is_untold
+from sparkcrypt.runs.table.difference import DECRYPTED, Drift, drift_by_file, refuse_other_drift
+from sparkcrypt.runs.table.disposal import refuse_foreign
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.schema import Path, join_dotted

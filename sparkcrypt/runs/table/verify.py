@@ -21,9 +21,8 @@ from sparkcrypt.ledger.unit import Folder, Unit, list_unit, partition_of
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.table.beside import find_summaries_above
-from sparkcrypt.runs.table.dark import find_dark
-from sparkcrypt.runs.table.difference import Drift, drift_of_summary
+from sparkcrypt.runs.table.difference import Drift, drift_of_summary, find_dark
+from sparkcrypt.runs.table.disposal import find_summaries_above
 from sparkcrypt.runs.table.footers import fresh_keys
 from sparkcrypt.runs.table.scan import ScannedUnit, scan_target
 from sparkcrypt.runs.table.target import Target, catalog_target, path_target

@@ -12,7 +12,7 @@ from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.files.parquet import ColumnSummary, FileSummary
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.runs.rewrite.column_keys import ColumnKeys
-from sparkcrypt.runs.table.match_columns import match_columns
+from sparkcrypt.runs.table.columns import match_columns
 from sparkcrypt.schema import Path
 from tests.unit.backfill.plans import planned
 

@@ -16,8 +16,8 @@ from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.table.columns import match_columns
 from sparkcrypt.runs.table.difference import drift_of_file
-from sparkcrypt.runs.table.match_columns import match_columns
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import action_of

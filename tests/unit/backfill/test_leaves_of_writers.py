@@ -17,8 +17,8 @@ from sparkcrypt.decide.file import resolve_read
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.files.parquet import FileEncryption, inspect_file, read_footer, rewrite_file
 from sparkcrypt.plan import EncryptionPlan, build_plan
+from sparkcrypt.runs.table.columns import match_columns
 from sparkcrypt.runs.table.difference import drift_of_file, drift_of_unknown
-from sparkcrypt.runs.table.match_columns import match_columns
 from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.tags.model import tags_of_schema
 from tests.unit.decide.requests import NAME, PREFIX, UUID, policy, read

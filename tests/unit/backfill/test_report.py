@@ -14,9 +14,8 @@ from sparkcrypt.plan import build_plan
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.runs.passes.result import RunResult
 from sparkcrypt.runs.rewrite.run_report import Report
-from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.difference import Drift
-from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
 from sparkcrypt.schema import schema_from_spark
 from tests.unit.backfill.run_reports import report
 

@@ -22,8 +22,7 @@ from sparkcrypt.runs.keys.rotation_record import RotationRecord, begin_version, 
 from sparkcrypt.runs.passes.key_needs import find_records
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
-from sparkcrypt.runs.table.difference import Drift
-from sparkcrypt.runs.table.rotation import Rotation, refuse_other_drift, select_drift
+from sparkcrypt.runs.table.difference import Drift, Rotation, refuse_other_drift, select_drift
 from sparkcrypt.runs.table.unit_survey import action_of
 
 OWN = Wrapping("pii", 2, "own")

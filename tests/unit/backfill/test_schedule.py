@@ -10,8 +10,7 @@ import pytest
 from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
 from sparkcrypt.ledger.unit import Unit, UnitOutcome
 from sparkcrypt.runs.rewrite.schedule import Budget, work_through
-from sparkcrypt.runs.table.amount import Amount
-from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
 
 
 def survey(name: str, total_bytes: int = 10) -> UnitSurvey:

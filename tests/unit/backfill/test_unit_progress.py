@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkcrypt.runs.table.progress import UnitProgress
+from sparkcrypt.runs.table.open_table import UnitProgress
 from tests.unit.backfill.heard_progress import Heard, summed
 
 

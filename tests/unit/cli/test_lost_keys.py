@@ -19,7 +19,7 @@ from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import SourceFile
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.runs.rewrite.keks import TableKeks
-from sparkcrypt.runs.table.cache import FooterCache
+from sparkcrypt.runs.table.footers import FooterCache
 
 from .conftest import run
 
