@@ -24,7 +24,7 @@ from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
-from sparkcrypt.spark.tasks import task_progress
+from sparkcrypt.spark.tasks import run as task_runs
 from tests.spark.support import SECRET, Lake, assert_plaintext, make_policy, rows_of
 from tests.spark.tables import make_table
 from tests.unit.backfill.heard_progress import Heard, summed
@@ -140,7 +140,7 @@ def test_new_master_key_is_wrapped_around_the_old_data_keys(lake: Lake) -> None:
 
 def test_progress_is_told_within_a_unit(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of one unit and many files is not silent until its end; in the end all is told, once."""
-    monkeypatch.setattr(task_progress, "EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(task_runs, "EVERY_SECONDS", 0.05)
     monkeypatch.setattr(task_batches, "FILES_A_TASK", 4)  # what is told are tasks that have ended
     make_table(lake, "t", partitions=0, tagged=None)
     with lake.stranger() as stranger:

@@ -11,7 +11,7 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.files.parquet import read_footer
 from sparkcrypt.files.parquet.codecs import codecs_of
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.rewrite.engine_names import ENGINES, Engine
+from sparkcrypt.runs.rewrite.options import ENGINES, Engine
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, data_files, retriever
 from tests.spark.tables import PARTITIONED, UNPARTITIONED

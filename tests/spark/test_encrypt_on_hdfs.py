@@ -15,7 +15,7 @@ from sparkcrypt import encrypt_table, load_policy, verify_table
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError, VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.rewrite.engine_names import Engine
+from sparkcrypt.runs.rewrite.options import Engine
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.storage_policies import Storage, storage_of

@@ -14,7 +14,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
 from sparkcrypt.runs.keys.find_shreddable import Selection
 from sparkcrypt.runs.passes.passes import backfill
-from sparkcrypt.runs.rewrite.engine_names import ENGINES
+from sparkcrypt.runs.rewrite.options import ENGINES
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import AUDIT, KEYS, OLD, by_key, make_table_of_months, plan_shredding
 from tests.spark.support import Lake, data_files, encrypted_columns, key_service, refusal, retriever

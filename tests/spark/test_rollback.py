@@ -15,7 +15,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders import rollback as rollback_module
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
-from sparkcrypt.runs.rewrite.record_change import append_audit
+from sparkcrypt.runs.rewrite.context import append_audit
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_plaintext, rows_of

@@ -27,8 +27,7 @@ from sparkcrypt.runs.keys.retire import retire_versions
 from sparkcrypt.runs.keys.rotate import rotate_key
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
-from sparkcrypt.runs.rewrite.engine_names import ENGINES
-from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.options import ENGINES, RunOptions
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.tags.model import history_property

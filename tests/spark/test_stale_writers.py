@@ -19,8 +19,8 @@ from sparkcrypt.runs.old_folders import reconcile as carry_module
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
+from sparkcrypt.runs.rewrite.context import append_audit
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.record_change import append_audit
 from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags

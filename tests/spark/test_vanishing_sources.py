@@ -10,8 +10,7 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import SourceChangedError
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
-from sparkcrypt.runs.rewrite.engine_names import Engine
-from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.options import Engine, RunOptions
 from sparkcrypt.runs.table.open_table import Silent
 from tests.spark.support import SECRET, Lake, data_files
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged

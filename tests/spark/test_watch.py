@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sparkcrypt.spark.tasks.task_progress import watch_tasks
+from sparkcrypt.spark.tasks.run import watch_tasks
 
 pytestmark = pytest.mark.spark
 TASKS = 12

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 
 import click
 
-from sparkcrypt.runs.rewrite.engine_names import ENGINES, Engine
+from sparkcrypt.runs.rewrite.options import ENGINES, Engine
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

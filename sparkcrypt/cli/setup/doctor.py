@@ -187,7 +187,7 @@ def _session(workplace: Workplace) -> str:
 
 def _examine_session(examination: Examination, workplace: Workplace, policy: Policy, usable: bool) -> None:
     from sparkcrypt.spark.setup import doctor as session
-    from sparkcrypt.spark.tasks.python_needs import versions_of_tasks
+    from sparkcrypt.spark.tasks.run import versions_of_tasks
 
     spark = workplace.spark
     interpreter = (

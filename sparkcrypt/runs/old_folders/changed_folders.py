@@ -25,7 +25,7 @@ from sparkcrypt.runs.old_folders.reconcile import (
     new_files,
     old_locations,
 )
-from sparkcrypt.runs.rewrite.follow_rename import belongs_to_another
+from sparkcrypt.runs.rewrite.recover import belongs_to_another
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 

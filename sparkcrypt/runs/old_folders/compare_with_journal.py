@@ -27,7 +27,7 @@ from sparkcrypt.runs.old_folders.problems import (
     problems_of_target,
 )
 from sparkcrypt.runs.old_folders.reconcile import late_commit_message, reconcile_files
-from sparkcrypt.runs.rewrite.record_change import append_audit
+from sparkcrypt.runs.rewrite.context import append_audit
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 

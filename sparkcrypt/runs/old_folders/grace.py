@@ -20,7 +20,7 @@ from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.awaiting_expiry import swap_time
 from sparkcrypt.runs.old_folders.changes import expired_folders
 from sparkcrypt.runs.old_folders.ended_writers import writers_folder_in
-from sparkcrypt.runs.rewrite.move_old import move_back, move_old
+from sparkcrypt.runs.rewrite.swap import move_back, move_old
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places, refuse_used

@@ -12,11 +12,10 @@ from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.problems import Problems, problems_of_target
-from sparkcrypt.runs.rewrite.build_rewriter import rewriter_of
 from sparkcrypt.runs.rewrite.context import RunContext
-from sparkcrypt.runs.rewrite.follow_rename import has_moved, settle_places
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
+from sparkcrypt.runs.rewrite.recover import has_moved, settle_places
+from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, rewriter_of
 from sparkcrypt.runs.table.disposal import Disposal
 from sparkcrypt.runs.table.open_table import OpenTable, Progress, open_target
 from sparkcrypt.runs.table.target import catalog_target

@@ -30,7 +30,7 @@ from sparkcrypt.ledger.unit import (
 )
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.changes import changes_at
-from sparkcrypt.runs.rewrite.record_change import append_audit, place_changes
+from sparkcrypt.runs.rewrite.context import append_audit, place_changes
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.footers import DriverFooters, own_keys, sort_footers
 from sparkcrypt.runs.table.scan import scan_footers

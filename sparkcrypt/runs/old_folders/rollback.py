@@ -24,7 +24,7 @@ from sparkcrypt.runs.old_folders.reconcile import (
     proven_files,
     refuse_replaced,
 )
-from sparkcrypt.runs.rewrite.record_change import append_audit
+from sparkcrypt.runs.rewrite.context import append_audit
 from sparkcrypt.runs.rewrite.recover import recover
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import refuse_moving

@@ -14,9 +14,9 @@ from sparkcrypt.ledger.state.lock import RunLock
 from sparkcrypt.policy.model import normalized_table
 from sparkcrypt.runs.old_folders.cut_off import open_cut_off
 from sparkcrypt.runs.passes.job import TableJob
-from sparkcrypt.runs.rewrite.build_rewriter import rewriter_of
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.recover import Recovered, recover
+from sparkcrypt.runs.rewrite.unit_rewriter import rewriter_of
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import shared_text

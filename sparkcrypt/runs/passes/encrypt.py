@@ -11,8 +11,7 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.job import open_job
 from sparkcrypt.runs.passes.run import run_table
-from sparkcrypt.runs.rewrite.engine_names import Engine
-from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.options import Engine, RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.table.open_table import Progress, open_target
 from sparkcrypt.runs.table.target import Target, catalog_target, path_target

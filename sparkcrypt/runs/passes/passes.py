@@ -33,9 +33,8 @@ from sparkcrypt.runs.passes.run import run_table
 from sparkcrypt.runs.passes.survey import survey_units
 from sparkcrypt.runs.passes.table_failures import TableFailures
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.priority import table_rank
 from sparkcrypt.runs.rewrite.run_report import Outcome, Report
-from sparkcrypt.runs.rewrite.schedule import Budget
+from sparkcrypt.runs.rewrite.schedule import Budget, table_rank
 from sparkcrypt.runs.table.difference import OF_FOLDERS
 from sparkcrypt.runs.table.in_use import OtherTables
 from sparkcrypt.runs.table.open_table import OpenTable, Progress, Silent, open_target

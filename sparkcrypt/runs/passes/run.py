@@ -20,14 +20,11 @@ from sparkcrypt.runs.passes.job import TableJob
 from sparkcrypt.runs.passes.result import RunResult, find_last_audit, result_of_failed_run
 from sparkcrypt.runs.passes.survey import report_dry_run, survey_units
 from sparkcrypt.runs.passes.unit_work import UnitWork
-from sparkcrypt.runs.rewrite.build_rewriter import rewriter_of
-from sparkcrypt.runs.rewrite.move_old import MOVED_NOTE, refuse_other_file_systems
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.priority import order_units
 from sparkcrypt.runs.rewrite.run_report import Report
-from sparkcrypt.runs.rewrite.schedule import Progressed, work_through
-from sparkcrypt.runs.rewrite.swap import choose_swap
-from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
+from sparkcrypt.runs.rewrite.schedule import Progressed, order_units, work_through
+from sparkcrypt.runs.rewrite.swap import MOVED_NOTE, choose_swap, refuse_other_file_systems
+from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, rewriter_of
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.tags.model import history_property

@@ -16,8 +16,8 @@ from sparkcrypt.runs.old_folders.former_homes import describe_move
 from sparkcrypt.runs.passes.job import TableJob
 from sparkcrypt.runs.passes.result import RunResult
 from sparkcrypt.runs.passes.unit_work import refuse_changed, refuse_home
+from sparkcrypt.runs.rewrite.keks import rotation_of
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
 from sparkcrypt.runs.rewrite.run_report import WRITTEN_IN_CLEAR, Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.difference import drift_of_summary

@@ -9,8 +9,8 @@ from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.ledger.journal.entries import UnitFailed
 from sparkcrypt.ledger.unit import Unit, UnitOutcome, former_home, list_folders
 from sparkcrypt.paths import comparable_path
+from sparkcrypt.runs.rewrite.keks import rotation_of
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
 from sparkcrypt.runs.rewrite.schedule import ENDS_THE_RUN
 from sparkcrypt.runs.rewrite.swap import refuse_taken_home
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, recheck

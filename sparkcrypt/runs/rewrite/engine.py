@@ -1,17 +1,27 @@
-"""The interface of engines: staging the new files of a unit, and proving that their content equals the old files'."""
+"""The interface of engines, which stage a unit's new files and prove them, and what all of them verify."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Protocol
 
-from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.audit.evidence import Proof
-from sparkcrypt.ledger.unit import Folder, Unit
+from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.files.orc_footers import read_orc_footer
+from sparkcrypt.files.parquet import FileSummary, verify_file, verify_keys
+from sparkcrypt.ledger.proof import Proof, StagedUnit
+from sparkcrypt.ledger.unit import Folder, Unit, partition_of
+from sparkcrypt.runs.table.columns import ColumnMatcher
+from sparkcrypt.runs.table.difference import Drift, Rotation, drift_of_file
 from sparkcrypt.runs.table.footers import RetrieveKey
+from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit
+from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.storage_policies import keep_storage
-from sparkcrypt.spark.tasks.task_progress import Told
+from sparkcrypt.spark.tasks.digest import RowsDigest
+from sparkcrypt.spark.tasks.run import Told
 
 
 class StagedWork(Protocol):
@@ -77,3 +87,122 @@ def make_fresh_folder(files: HadoopFiles, unit: Unit, staged: str) -> None:
     for folder in unit.folders:
         below = f"/{folder.relative}" if folder.relative else ""
         keep_storage(files, unit.location.rstrip("/") + below, staged + below)
+
+
+_NONE: Mapping[Any, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenByTasks:
+    """What the tasks that wrote staged files have proven of them, so that the driver does not prove it again.
+
+    Attributes:
+        rotation: the rotation of a master key for which they were made, if any.
+        dark: staged file -> its columns under shredded keys, with these: they are not opened, and must be under these.
+        unopened: staged file -> columns whose data keys and KEKs are unchanged: their keys are not opened here either.
+    """
+
+    rotation: Rotation | None = None
+    dark: Mapping[str, Mapping[Path, str]] = field(default_factory=dict)
+    unopened: Mapping[str, Collection[Path]] = field(default_factory=dict)
+
+
+def verify_footers(
+    table: OpenTable,
+    unit: Unit,
+    folders: tuple[Folder, ...],
+    retrieve_key: RetrieveKey,
+    proven: ProvenByTasks | None = None,
+) -> StagedUnit:
+    """Verify every staged file: its footer against the plan, each of its keys, and that its modules are authentic.
+
+    Args:
+        table: the table, whose plan and identity they must match.
+        unit: the unit as listed before.
+        folders: the staged files.
+        retrieve_key: retrieves keys through a new helper process, so that no cache of this process is used.
+        proven: what was proven when they were written, pages among it; None to authenticate pages too.
+
+    Raises:
+        VerificationError: a file differs from the plan or is not authentic; the message names file and column.
+    """
+    target, pages, proven = table.target, proven is None, proven or ProvenByTasks()
+    summaries: dict[str, FileSummary] = {}
+    unauthenticated: list[str] = []
+    matcher = ColumnMatcher(target.plan)
+    for folder in folders:
+        values = partition_of(unit, folder)
+        for file in folder.files:
+            columns = proven.dark.get(file.path, _NONE)
+            try:
+                with table.files.open(file.path) as stream:
+                    if target.format == "orc":
+                        closed = set(columns.values())
+                        summary, _ = read_orc_footer(file.path, stream, retrieve_key, shredded=closed)
+                    else:
+                        left_closed = {*columns, *proven.unopened.get(file.path, ())}
+                        summary = replace(
+                            verify_keys(stream, retrieve_key=retrieve_key, dark=left_closed), path=file.path
+                        )
+                    if pages:
+                        unauthenticated.extend(verify_file(stream, retrieve_key=retrieve_key).not_authenticated)
+            except FormatError as error:
+                raise VerificationError(f"{file.path}: the staged file cannot be read back: {error}") from error
+            _refuse_other_keys(summary, columns)
+            matched = matcher.match(summary)
+            found = drift_of_file(summary, matched, target.plan, values, table_uuid=target.uuid, dark=columns)
+            refuse_drift(found if proven.rotation is None else proven.rotation.drift_of(summary, found))
+            summaries[file.path] = summary
+    return StagedUnit(
+        folders=folders,
+        summaries=summaries,
+        total_bytes=sum(file.length for folder in folders for file in folder.files),
+        rows=sum(summary.rows or 0 for summary in summaries.values()),
+        not_authenticated=tuple(sorted(set(unauthenticated))),
+    )
+
+
+def _refuse_other_keys(summary: FileSummary, dark: Mapping[Path, str]) -> None:
+    """Refuse a staged file with a dark column under another key than its source's.
+
+    Raises:
+        VerificationError: there is one; the message names file, column and both keys.
+    """
+    for path, key_id in dark.items():
+        found = (summary.columns or {})[path].key_id
+        if found != key_id:
+            raise VerificationError(
+                f"{summary.path}: column {join_dotted(path)} is under {found!r}, and its source's under the shredded "
+                f"{key_id!r}; nothing was swapped"
+            )
+
+
+def refuse_drift(found: Iterable[Drift]) -> None:
+    """Raise for the first difference between a staged file and the plan.
+
+    Raises:
+        VerificationError: there is a difference; the message names file and column.
+    """
+    for difference in found:
+        raise VerificationError(
+            f"{difference.file}: {difference.column or 'the file'}: {difference.kind}: {difference.detail}; "
+            "nothing was swapped"
+        )
+
+
+def compare_rows(unit: Unit, before: Mapping[str, RowsDigest], after: Mapping[str, RowsDigest]) -> int:
+    """Compare the row digests of source and staged files, folder by folder, and return the number of rows.
+
+    Raises:
+        VerificationError: they differ.
+    """
+    if before.keys() != after.keys():
+        raise VerificationError(f"{unit.name}: folders {sorted(before)} became {sorted(after)}; nothing was swapped")
+    for folder, digest in before.items():
+        if after[folder] != digest:
+            raise VerificationError(
+                f"{unit.name}: the staged rows of folder {folder or '.'} differ from the source's: {digest.rows} rows "
+                "became "
+                f"{after[folder].rows}, or a value changed; nothing was swapped"
+            )
+    return sum(digest.rows for digest in before.values())

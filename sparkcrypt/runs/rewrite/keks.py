@@ -28,10 +28,14 @@ from typing import Any
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.keys.datakeys import KEK_ID_BYTES, RewrappedKek, WrappedKek
 from sparkcrypt.keys.ids import key_digest
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.state.mac import Mac
 from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_record
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table.difference import Rotation
 
 VERSION = 3
 MAX_AGE = timedelta(days=90)
@@ -231,3 +235,32 @@ class _Keks:
         """Return the numbers of all records, authentic or not."""
         names = (name.rpartition("/")[2].removesuffix(".json") for name in self.store.list(f"{self._folder()}/"))
         return {int(name) for name in names if name.isascii() and name.isdigit() and name == f"{int(name):06d}"}
+
+
+def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
+    """Return the rotation that a run's options request, with the table's present KEK; None for any other run.
+
+    The KEK is looked up again for each unit, since the run may have stopped wrapping with it.  This creates no KEK:
+    staging the first unit does.
+
+    Args:
+        options: the run's options.
+        trust: the table's trust; a KEK that the audit's MAC does not authenticate is ignored.
+
+    Raises:
+        KeyServiceError: the master key no longer exists, or these credentials may not describe it.
+        VerificationError: the MAC key is damaged.
+    """
+    if options.rotate_key is None:
+        return None
+    version = 1 if options.rotate_to is None else options.rotate_to
+    if not options.dry_run:
+        version = max(version, open_key_service(trust.policy.key_service).describe(options.rotate_key).versions)
+    has_audit = bool(trust.store.list(f"audit/{trust.table_id}/mac-key"))
+    if not has_audit:
+        return Rotation(options.rotate_key, version, None, options.rotate_from)
+    policy = trust.policy
+    keks = TableKeks(trust.store, trust.table_id, policy.key_service, policy.data_key_bits, trust.mac())
+    kek = keks.find(options.rotate_key, version)
+    rotation = Rotation(options.rotate_key, version, None, options.rotate_from)
+    return rotation if kek is None else rotation.with_keks([kek])

@@ -19,12 +19,10 @@ from sparkcrypt.ledger.audit.evidence import Proof
 from sparkcrypt.ledger.state.mac import Mac
 from sparkcrypt.ledger.unit import Folder, partition_of
 from sparkcrypt.paths import trailing_partition
-from sparkcrypt.runs.rewrite.column_keys import ColumnKeys
-from sparkcrypt.runs.rewrite.engine import StagedWork, make_fresh_folder
+from sparkcrypt.runs.rewrite.engine import ProvenByTasks, StagedWork, make_fresh_folder, verify_footers
+from sparkcrypt.runs.rewrite.file_orders import ColumnKeys, find_move, order_orc_file
 from sparkcrypt.runs.rewrite.keks import TableKeks
-from sparkcrypt.runs.rewrite.orc_orders import find_move, order_orc_file
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
-from sparkcrypt.runs.rewrite.staged_files import ProvenByTasks, verify_footers
 from sparkcrypt.runs.table.columns import FileColumns
 from sparkcrypt.runs.table.difference import KINDS, Drift, Rotation, drift_by_file, refuse_dark
 from sparkcrypt.runs.table.footers import RetrieveKey
@@ -33,8 +31,7 @@ from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.unit_survey import action_of
 from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tasks.run import rewrite_in_tasks
-from sparkcrypt.spark.tasks.task_progress import Told
+from sparkcrypt.spark.tasks.run import Told, rewrite_in_tasks
 
 _LEAVE = "--purge, which puts nulls in their place, or leave such partitions out by --where"
 _EARLIER_RUN = re.compile(r"^run-[0-9a-f]{6}-")

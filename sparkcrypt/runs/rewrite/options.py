@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.rewrite.engine_names import ENGINES, Engine
+
+Engine = Literal["native", "spark"]
+ENGINES: tuple[Engine, ...] = ("native", "spark")
 
 
 @dataclass(frozen=True, slots=True)

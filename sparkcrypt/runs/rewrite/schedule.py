@@ -1,10 +1,10 @@
-"""Scheduling of units: concurrency, the budget, retries, and the handling of units that fail."""
+"""Scheduling of units: their order, concurrency, the budget, retries, and the handling of units that fail."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,9 @@ from sparkcrypt.errors import (
     SparkcryptError,
 )
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.unit import UnitOutcome
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.run_report import Outcome
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 
@@ -200,3 +202,36 @@ def _fail_unit(unit: UnitSurvey, error: BaseException) -> FailedUnit:
 
 def _is_of_one_unit(error: BaseException) -> bool:
     return isinstance(error, SparkcryptError) and not isinstance(error, ENDS_THE_RUN)
+
+
+def order_units(units: Iterable[UnitSurvey], plan: EncryptionPlan, policy: Policy) -> list[UnitSurvey]:
+    """Return the units of one table by the policy's order of the tags that drift; equal ones keep their order.
+
+    Units with a file that the run will refuse, such as one that cannot be read, come last.
+    """
+    order = _places(policy)
+    tags = {column.leaf.dotted: order.get(column.tag or "", len(order)) for column in plan.columns}
+
+    def rank(unit: UnitSurvey) -> tuple[bool, int]:
+        # Units that will be refused come last, so that they take no budget from those that can be done.
+        first = min((_rank(drift.column, tags) for drift in unit.drift), default=len(order))
+        return "quarantine" in unit.actions, first
+
+    return sorted(units, key=rank)
+
+
+def table_rank(plan: EncryptionPlan, policy: Policy) -> int:
+    """Return the lowest position in the policy of a tag by which the table has encrypted columns."""
+    order = _places(policy)
+    return min((order.get(column.tag or "", len(order)) for column in plan.encrypted), default=len(order))
+
+
+def _places(policy: Policy) -> dict[str, int]:
+    return {rule.name: place for place, rule in enumerate(policy.tags)}
+
+
+def _rank(column: str | None, tags: dict[str, int]) -> int:
+    """Return the position of a drifting column's tag; drift of a whole file affects all of its columns."""
+    if column is None:
+        return min(tags.values(), default=0)
+    return tags.get(column, len(tags))

@@ -14,8 +14,7 @@ from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy, normalized_table
-from sparkcrypt.runs.rewrite.engine import make_fresh_folder
-from sparkcrypt.runs.rewrite.staged_files import compare_rows, verify_footers
+from sparkcrypt.runs.rewrite.engine import compare_rows, make_fresh_folder, verify_footers
 from sparkcrypt.runs.table.difference import refuse_dark
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.open_table import OpenTable
@@ -24,7 +23,7 @@ from sparkcrypt.schema import Path
 from sparkcrypt.spark.jvm.gateway import cut_lineage
 from sparkcrypt.spark.setup.session_policy import registered_policy
 from sparkcrypt.spark.tasks.digest import RowsDigest, digest_rows
-from sparkcrypt.spark.tasks.task_progress import Told
+from sparkcrypt.spark.tasks.run import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

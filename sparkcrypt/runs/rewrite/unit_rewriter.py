@@ -12,32 +12,21 @@ from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, StorageError, VerificationError
-from sparkcrypt.ledger.audit.evidence import Proof, describe_dark_columns, evidence_of, files_of, list_columns
-from sparkcrypt.ledger.journal.entries import (
-    Proven,
-    UnitFailed,
-    UnitListed,
-    UnitStaged,
-    UnitSwapping,
-    UnitVerified,
-)
+from sparkcrypt.ledger.audit.evidence import describe_dark_columns, evidence_of, files_of, list_columns
+from sparkcrypt.ledger.journal.entries import Proven, UnitFailed, UnitListed, UnitStaged, UnitSwapping, UnitVerified
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.new_files import NewFiles, Whereabouts, prove_in_use
-from sparkcrypt.ledger.unit import (
-    Folder,
-    Unit,
-    UnitOutcome,
-    attempt_folder,
-    by_place,
-    list_folders,
-    list_location,
-)
-from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.proof import Proof
+from sparkcrypt.ledger.unit import Folder, Unit, attempt_folder, base_location, list_folders, list_location
+from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext, record_swap
 from sparkcrypt.runs.rewrite.engine import StagedWork, Stager
-from sparkcrypt.runs.rewrite.move_old import move_old_files
-from sparkcrypt.runs.rewrite.record_change import record_swap
-from sparkcrypt.runs.rewrite.swap import Swap
+from sparkcrypt.runs.rewrite.native_engine import NativeStager
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.spark_engine import SparkStager
+from sparkcrypt.runs.rewrite.swap import Swap, choose_swap, move_old_files
 from sparkcrypt.runs.table.disposal import describe_foreign, refuse_foreign, refuse_writers
 from sparkcrypt.runs.table.open_table import UnitProgress
 from sparkcrypt.runs.table.scan import ScannedUnit
@@ -393,3 +382,31 @@ def recheck(unit: Unit, location: str, folders: tuple[Folder, ...]) -> None:
                 f"{unit.name}: file {name} {what} since the listing, so someone writes to it; the unit stays "
                 "unchanged; run again"
             )
+
+
+def rewriter_of(context: RunContext, options: RunOptions, *, resumed: bool = False) -> UnitRewriter:
+    """Return the rewriter of a run's units.
+
+    Args:
+        context: the run's context.
+        options: the options with which the run began.
+        resumed: whether an ``--output`` that already exists may have been written by this run.
+
+    Raises:
+        ConfigError: as `choose_swap`.
+    """
+    records = context.journal.records
+    base = next((base_location(record.staged) for record in records if record.staged is not None), None)
+    swap = choose_swap(context.table, context.run_id, options, resumed=resumed, base=base)
+    stager: Stager = SparkStager(context.table)
+    if options.engine == "native":
+        renamed_by = context.run_id if swap.same_folder else None
+        stager = NativeStager(
+            context.table,
+            mac=lambda: context.mac,
+            discard=context.disposal.delete,
+            renamed_by=renamed_by,
+            rewrap=options.rewrap,
+            purge=options.purge,
+        )
+    return UnitRewriter(context, stager, swap)

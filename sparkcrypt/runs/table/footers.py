@@ -31,7 +31,7 @@ from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import SourceFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tasks.footers import read_footers_in_tasks
+from sparkcrypt.spark.tasks.run import read_footers_in_tasks
 from sparkcrypt.tags.lineage_note import ColumnLineage
 
 if TYPE_CHECKING:

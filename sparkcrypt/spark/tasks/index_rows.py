@@ -24,8 +24,7 @@ from sparkcrypt.skipping.indexes.files import (
     tell_nobody,
 )
 from sparkcrypt.skipping.indexes.packed_rows import index_reader, unpack_file
-from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure
-from sparkcrypt.spark.tasks.task_progress import watch_tasks
+from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure, watch_tasks
 
 FEW = 64
 """Number of files up to which the driver alone is faster than tasks."""

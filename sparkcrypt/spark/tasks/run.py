@@ -1,24 +1,79 @@
-"""Runs orders of the native engine in Spark tasks, each with one large file or some tens of small ones."""
+"""Runs the native engine and reads footers in Spark tasks, whose end it watches, and checks that they can run."""
 
 from __future__ import annotations
 
+import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.files.footers import PACKED_SCHEMA, Found, footer_reader, unpack
 from sparkcrypt.files.open_places import S3_BUCKETS, worker_settings
 from sparkcrypt.files.orders import FileOutcome, KeySettings, Order
 from sparkcrypt.files.task_batches import OUTCOME_SCHEMA, rewriter, share_out
 from sparkcrypt.files.webhdfs.name_nodes import HADOOP_USER
+from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.jvm.failures import short_text
 from sparkcrypt.spark.jvm.gateway import copy_collection, hadoop_conf, jvm
 from sparkcrypt.spark.jvm.jar import jar_path
-from sparkcrypt.spark.tasks.task_progress import Told, watch_tasks
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+Told = Callable[[int], None]
+"""Called with the amount of work done, which never decreases."""
+EVERY_SECONDS = 1.0
+_GROUP = "spark.jobGroup.id"
+
+
+@contextmanager
+def watch_tasks(spark: SparkSession, progress: Told, *, every_seconds: float | None = None) -> Iterator[None]:
+    """Report repeatedly how many tasks have ended of the jobs that this thread runs in the block.
+
+    The jobs get a job group of their own.  ``progress`` is called from another thread, by default at most every second.
+    """
+    context = spark.sparkContext
+    group, before, ended = f"sparkcrypt-{uuid.uuid4().hex}", context.getLocalProperty(_GROUP), threading.Event()
+    tracker = context.statusTracker()
+
+    def tasks() -> int:
+        stages = [
+            tracker.getStageInfo(stage)
+            for job in tracker.getJobIdsForGroup(group)
+            if (info := tracker.getJobInfo(job)) is not None
+            for stage in info.stageIds
+        ]
+        return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+    def look() -> None:
+        most = 0
+        while not ended.wait(EVERY_SECONDS if every_seconds is None else every_seconds):
+            try:
+                found = tasks()
+            except (Py4JError, OSError):  # the session is stopping, and its own thread raises the error
+                return
+            if found > most and not ended.is_set():
+                most = found
+                progress(found)
+
+    context.setLocalProperty(_GROUP, group)
+    thread = threading.Thread(target=look, name="tasks watched", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        context.setLocalProperty(_GROUP, before)  # type: ignore[arg-type]  # None removes it
+
 
 _BRINGING = threading.Lock()
 _BROUGHT: set[str] = set()
@@ -110,3 +165,83 @@ def hadoop_settings(spark: SparkSession) -> dict[str, str]:
     user = jvm(spark).org.apache.hadoop.security.UserGroupInformation.getCurrentUser().getShortUserName()
     buckets = [f"{S3_BUCKETS}{name}" for name in copy_collection(conf.getPropsWithPrefix(S3_BUCKETS).keySet())]
     return worker_settings(conf.get, buckets) | {HADOOP_USER: str(user)}
+
+
+FILES_A_TASK = 250
+TASKS_A_JOB = 80
+"""Limit of tasks: a job's serialised code contains all its paths, from which each task takes its own."""
+
+
+def read_footers_in_tasks(
+    spark: SparkSession,
+    paths: Sequence[str],
+    key_service: KeyServiceConfig,
+    *,
+    every_key: bool = False,
+    shredded: Collection[str] = (),
+) -> Iterator[tuple[str, Found]]:
+    """Yield each file's facts, or the error of opening its footer or, with ``every_key``, one of its keys.
+
+    Args:
+        spark: a classic session.
+        paths: the files.
+        key_service: opens footers.
+        every_key: open the keys of columns as well.
+        shredded: master keys whose wrapped keys ``every_key`` does not open.
+
+    Raises:
+        ConfigError: the executors' interpreter lacks what this needs.
+    """
+    bring_package(spark)
+    settings = hadoop_settings(spark)
+    chunks = [tuple(paths[start : start + FILES_A_TASK]) for start in range(0, len(paths), FILES_A_TASK)]
+    for start in range(0, len(chunks), TASKS_A_JOB):
+        some = chunks[start : start + TASKS_A_JOB]
+        frame = spark.range(0, len(some), 1, len(some))
+        with translated_failure():
+            reader = footer_reader(some, key_service, settings, every_key=every_key, shredded=shredded)
+            rows = frame.mapInArrow(reader, PACKED_SCHEMA).collect()
+        for row in rows:
+            yield from unpack(row.packed).items()
+
+
+_MOST_TASKS = 200
+
+
+def versions_of_tasks(spark: SparkSession) -> str:
+    """Run a task with the engine's libraries in every slot, and return the versions that they report.
+
+    Raises:
+        ConfigError: the driver or an executor lacks a library of the engine, or has one that is too old for Spark.
+    """
+    bring_package(spark)
+    tasks = max(1, min(_MOST_TASKS, spark.sparkContext.defaultParallelism))
+    with translated_failure():
+        rows = spark.range(0, tasks, 1, tasks).mapInArrow(_versions_reader(), "versions string").collect()
+    found = sorted({str(row.versions) for row in rows})
+    return f"{tasks} tasks ran with {'; others with '.join(', '.join(json.loads(text)) for text in found)}"
+
+
+def _versions_reader() -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    """Return the task's function; a local one is serialised by value, since executors have no ``sparkcrypt.spark``."""
+
+    def read(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        import importlib
+        import json
+        import platform
+
+        import pyarrow as pa
+        from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+
+        require_minimum_pandas_version()
+        require_minimum_pyarrow_version()
+        importlib.import_module("sparkcrypt.files.rewrite")
+        modules = [importlib.import_module(name) for name in ("pandas", "pyarrow", "cryptography")]
+        versions = [
+            f"Python {platform.python_version()}",
+            *(f"{module.__name__} {module.__version__}" for module in modules),
+        ]
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"versions": [json.dumps(versions)] * batch.num_rows})
+
+    return read

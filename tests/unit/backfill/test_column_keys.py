@@ -11,7 +11,7 @@ import pytest
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.files.parquet import ColumnSummary, FileSummary
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.runs.rewrite.column_keys import ColumnKeys
+from sparkcrypt.runs.rewrite.file_orders import ColumnKeys
 from sparkcrypt.runs.table.columns import match_columns
 from sparkcrypt.schema import Path
 from tests.unit.backfill.plans import planned

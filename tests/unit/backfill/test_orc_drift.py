@@ -15,7 +15,7 @@ from sparkcrypt.files.orders import Action, OrcOrder
 from sparkcrypt.files.parquet import ColumnSummary, FileSummary
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.audit.evidence import DigestSecret
-from sparkcrypt.runs.rewrite.orc_orders import find_move, order_orc_file
+from sparkcrypt.runs.rewrite.file_orders import find_move, order_orc_file
 from sparkcrypt.runs.table.columns import match_columns
 from sparkcrypt.runs.table.difference import Drift, Rotation, _keeps_roots, drift_of_file, keeps_dark
 from sparkcrypt.runs.table.unit_survey import action_of

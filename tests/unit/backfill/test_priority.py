@@ -7,7 +7,7 @@ from typing import Any
 from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy import Policy, policy_from_document
-from sparkcrypt.runs.rewrite.priority import order_units, table_rank
+from sparkcrypt.runs.rewrite.schedule import order_units, table_rank
 from sparkcrypt.runs.table.difference import Drift
 from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
 from sparkcrypt.schema import schema_from_spark

@@ -20,8 +20,8 @@ from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.runs.keys.rotation_record import RotationRecord, begin_version, finish_rotation, plan_version
 from sparkcrypt.runs.passes.key_needs import find_records
+from sparkcrypt.runs.rewrite.keks import rotation_of
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
 from sparkcrypt.runs.table.difference import Drift, Rotation, refuse_other_drift, select_drift
 from sparkcrypt.runs.table.unit_survey import action_of
 
