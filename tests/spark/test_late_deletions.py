@@ -14,8 +14,7 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
-from sparkcrypt.runs.old_folders.orphan_search import Orphan
-from sparkcrypt.runs.old_folders.orphans import find_orphans
+from sparkcrypt.runs.old_folders.orphans import Orphan, find_orphans
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.spark.late_writers import ids
 from tests.spark.passes import the_pass

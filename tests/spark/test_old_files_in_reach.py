@@ -10,7 +10,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.runs.old_folders import grace as reach_module
+from sparkcrypt.runs.old_folders import old_folder as reach_module
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.report import PassReport

@@ -19,7 +19,7 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders import ended_writers
-from sparkcrypt.runs.old_folders import reconcile as carry_module
+from sparkcrypt.runs.old_folders import late_commits as carry_module
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.passes.html.page import report_html
 from sparkcrypt.runs.passes.passes import PassOptions, backfill

@@ -20,8 +20,7 @@ from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
-from sparkcrypt.runs.old_folders.orphan_search import Orphan
-from sparkcrypt.runs.old_folders.orphans import find_orphans
+from sparkcrypt.runs.old_folders.orphans import Orphan, find_orphans
 from sparkcrypt.runs.passes.chosen_tables import Choice
 from sparkcrypt.runs.passes.expire_tables import expire_many
 from sparkcrypt.runs.passes.html.page import report_html

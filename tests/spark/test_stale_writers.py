@@ -15,7 +15,7 @@ from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.new_files import NewFiles
-from sparkcrypt.runs.old_folders import reconcile as carry_module
+from sparkcrypt.runs.old_folders import late_commits as carry_module
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem

@@ -14,7 +14,7 @@ from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:
-    from sparkcrypt.runs.old_folders.orphan_search import Orphan
+    from sparkcrypt.runs.old_folders.orphans import Orphan
 
 _APP = "sparkcrypt backfill"
 _HEAD = ("folder", "kind", "files", "bytes", "what")

@@ -23,7 +23,7 @@ from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.keys.find_copies import Export, find_declassified, find_derived
 from sparkcrypt.runs.keys.scan_tables import KeyPlace, TableScan, look_at_all
 from sparkcrypt.runs.keys.shredding_plan import DarkTable, LateData, ShreddableKey, ShredPlan
-from sparkcrypt.runs.old_folders.awaiting_expiry import count_awaiting_expiry
+from sparkcrypt.runs.old_folders.old_folder import count_awaiting_expiry
 from sparkcrypt.runs.old_folders.problems import problems_of_target
 from sparkcrypt.runs.passes.chosen_tables import Choice, choose_tables
 from sparkcrypt.runs.passes.key_needs import RECORDS, walk_objects

@@ -1,34 +1,45 @@
-"""Deletion of a run's old files once no reader needs them, after their folders were compared again."""
+"""Expiry: deletes a run's old files once no reader needs them, after their folders were compared again.
+
+Everything is checked before anything is deleted; then each folder is set aside and checked again before it is deleted
+and recorded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.ledger.audit.audit import pack_audit
-from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
-from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused, status_of_units
-from sparkcrypt.ledger.unit import is_staged
+from sparkcrypt.ledger.audit.compact import pack_audit
+from sparkcrypt.ledger.journal.archive import archive_records, clear_archived
+from sparkcrypt.ledger.journal.attempts import undone_attempts
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.journal.later_entries import RunExpiring
+from sparkcrypt.ledger.journal.run_status import has_ended, has_expired, is_paused
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.unit import is_staged, list_folders, old_folder, staging_folder
+from sparkcrypt.ledger.unit_record import by_place, restore_unit
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.awaiting_expiry import age_seconds
-from sparkcrypt.runs.old_folders.changed_folders import list_suspects
-from sparkcrypt.runs.old_folders.check_replacements import Standing, SwappedUnit, report_lost, standing_of
-from sparkcrypt.runs.old_folders.compare_with_journal import Compared, compare_run, problems_of
-from sparkcrypt.runs.old_folders.delete_expired import Waste, dispose, leave_held
-from sparkcrypt.runs.old_folders.expire_refusals import (
-    refuse_earlier_writers,
-    refuse_missing_table,
-    refuse_old_in_use,
-    refuse_unaudited,
-)
+from sparkcrypt.runs.old_folders.ended_writers import earlier_writers_folder, writers_folder_in
 from sparkcrypt.runs.old_folders.former_homes import list_homes
+from sparkcrypt.runs.old_folders.late_commits import (
+    Compared,
+    compare_run,
+    list_suspects,
+    new_files,
+    old_locations,
+    problems_of,
+    refuse_late_commit,
+)
+from sparkcrypt.runs.old_folders.old_folder import age_seconds, known_of_undone, known_places, swap_time
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
 from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, UNDONE
-from sparkcrypt.runs.old_folders.reconcile import old_locations, refuse_late_commit
+from sparkcrypt.runs.old_folders.replacements import Standing, SwappedUnit, report_lost, standing_of
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
+from sparkcrypt.runs.table.beside import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places
 from sparkcrypt.runs.table.open_table import Progress
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -36,6 +47,216 @@ from sparkcrypt.spark.files.listing import Contents, list_contents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def refuse_missing_table(runs: PastRuns) -> None:
+    """Raise an error if the folder of a table without partitions is missing: nothing says that its rows should be gone.
+
+    Raises:
+        VerificationError: it names the folder.
+    """
+    table = runs.table.target.table
+    if table is not None and not table.partition_columns and not runs.table.files.exists(table.location):
+        raise VerificationError(
+            f"{runs.table.target.name}: {table.location}, its folder, is missing, so queries see no row of it; nothing "
+            "was deleted. If a swap was cut off, `sparkcrypt backfill` puts it back; else restore the folder"
+        )
+
+
+def refuse_old_in_use(runs: PastRuns, places: Places, standing: Standing) -> None:
+    """Raise an error if another table or partition points to an old folder, into it, or above it.
+
+    The files of a partition inside an old folder look like a late commit, so this is checked before anything is
+    reconciled.
+
+    Raises:
+        VerificationError: it names the folder and what points to it.
+    """
+    for unit in standing.settled:
+        for old in old_locations(unit.status):
+            user = places.user_of(old, but=unit.name)
+            if user is not None:
+                raise VerificationError(
+                    f"{runs.table.target.name}: {unit.name}: {old} holds old files, and {user}, which is in it, "
+                    "above it or the same; point that to where the new files are, or to a copy of its files, with "
+                    "ALTER TABLE … SET LOCATION, then expire; nothing was deleted"
+                )
+
+
+def refuse_earlier_writers(runs: PastRuns, standing: Standing, journals: Iterable[Journal]) -> None:
+    """Raise an error if a writer that was planned before the swap may still commit to an old folder.
+
+    Its rows would be lost, since no command compares the folder after its expiry.  The same is checked for writers that
+    were planned before a swap was undone, and for the folder that was in use until then.
+
+    Raises:
+        VerificationError: it names the writer's folder.
+    """
+    for unit in standing.settled:
+        location = restore_unit(unit.name, unit.status.fields).location
+        if comparable_path(location) != comparable_path(unit.new):  # else the writer commits to the new files
+            refuse_earlier_writer(runs, unit.name, location, swap_time(unit.journal, unit.status))
+    for journal in journals:
+        for name, attempt in undone_attempts(journal.records, status_of_units(journal.records)):
+            refuse_earlier_writer(runs, name, attempt.staged, attempt.records[-1].time)
+
+
+def refuse_earlier_writer(runs: PastRuns, name: str, folder: str, since: str) -> None:
+    """Raise an error if a writer that may have been planned before a moment may commit to a folder.
+
+    Raises:
+        VerificationError: it names the writer's folder.
+    """
+    began = int(datetime.fromisoformat(since).timestamp() * 1000)
+    writing = earlier_writers_folder(runs.table.files, folder, runs.table.target.base, began)
+    if writing is not None:
+        raise VerificationError(f"{runs.table.target.name}: {name}: {may_commit(writing, folder)}; nothing was deleted")
+
+
+def may_commit(writing: str, folder: str) -> str:
+    """Return the message that a writer's folder exists, with the next step."""
+    return (
+        f"{writing} is there, so a writer that began before the swap may still commit to {folder}, where nobody would "
+        "look for its rows any more; expire again when it has ended; delete that folder if its writer was killed"
+    )
+
+
+def refuse_unaudited(runs: PastRuns, journal: Journal) -> None:
+    """Raise an error unless the audit confirms the journal for each unit: a journal alone permits no deletion.
+
+    Raises:
+        VerificationError: it names the unit.
+    """
+    for name, status in status_of_units(journal.records).items():
+        if (status.swapped or status.step == "unit_rolled_back") and not journal.archived:
+            runs.table.trust.refuse_unaudited(journal, name, status)
+
+
+@dataclass(slots=True)
+class Waste:
+    """Folders of one run that may be deleted.
+
+    Attributes:
+        old: folder of old files -> name and status of its unit.
+        abandoned: folders that failed attempts left.
+        refused: the units whose old files stay.
+    """
+
+    old: dict[str, tuple[str, UnitStatus]] = field(default_factory=dict)
+    abandoned: list[str] = field(default_factory=list)
+    refused: tuple[str, ...] = ()
+
+    @property
+    def folders(self) -> list[str]:
+        """All folders, each once."""
+        return list(dict.fromkeys([*self.old, *self.abandoned]))
+
+
+def leave_held(files: HadoopFiles, waste: Waste) -> dict[str, str]:
+    """Take out of the waste what has anything beside its data that is no run's; the folders of such a unit all stay.
+
+    Returns:
+        Unit, or folder of a failed attempt -> why its files stay.
+    """
+    held = {folder: why for folder in waste.folders if (why := find_foreign_in(files, folder, folder)) is not None}
+    units = {waste.old[folder][0]: why for folder, why in held.items() if folder in waste.old}
+    attempts = {folder: why for folder, why in held.items() if folder not in waste.old}
+    waste.old = {folder: found for folder, found in waste.old.items() if found[0] not in units}
+    waste.abandoned = [folder for folder in waste.abandoned if folder not in attempts]
+    waste.refused = tuple(sorted({*waste.refused, *units}))
+    return units | attempts
+
+
+def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
+    """Delete the folders that may go; a folder to which files were added since its last listing is put back.
+
+    Returns:
+        Unit -> what to do, of the units whose old folder a writer re-created meanwhile; later calls check them again.
+
+    Raises:
+        VerificationError: a writer has added files to a folder or may do so, or a table points to a folder again.
+    """
+    journal.resume(runs.lock.token)
+    run_id = journal.run.run_id
+    bases = {
+        runs.table.target.base,
+        *(status.base for status in status_of_units(journal.records).values() if status.swapped),
+    }
+
+    def inspect(folder: str, place: str) -> None:
+        name, status = waste.old[folder]
+        _refuse_new(runs.table.files, name, status, folder, place)
+        _refuse_writer(runs, journal, name, status, folder, place)
+
+    statuses = status_of_units(journal.records)
+    undone = {
+        attempt.staged: (name, known_of_undone(attempt, statuses[name]))
+        for name, attempt in undone_attempts(journal.records, statuses)
+    }
+
+    def inspect_undone(folder: str, place: str) -> None:
+        if folder in undone:
+            _refuse_unknown(runs.table.files, *undone[folder], folder, place)
+
+    disposal = runs.disposal(run_id)
+    journal.write(RunExpiring(tuple(waste.folders)))
+    used = replace(disposal, asks_all=True).delete(waste.old, inspect=inspect)
+    used |= disposal.delete([folder for folder in waste.abandoned if folder not in waste.old], inspect=inspect_undone)
+    for folder, user in used.items():
+        raise VerificationError(
+            f"{folder}: {user}, since the last look, so it stays; run again, which leaves its unit as it is"
+        )
+    anew = {
+        folder: name
+        for folder, (name, status) in waste.old.items()
+        if status.swapped and runs.table.files.exists(folder)
+    }
+    units_left = sorted({*waste.refused, *anew.values()})
+    fields = {"units_left": units_left} if units_left else {}
+    journal.append("run_expired", folders=[folder for folder in waste.folders if folder not in anew], **fields)
+    for base in sorted(bases):
+        for folder in (f"{staging_folder(base)}/trash-{run_id}", old_folder(base, run_id)):
+            runs.table.files.delete_empty(folder)
+    return {
+        name: f"{runs.table.target.name}: {name}: a writer that was planned before the swap made {folder} anew while "
+        "its old files were deleted; run again when it has ended, and decide what it wrote there"
+        for folder, name in anew.items()
+    }
+
+
+def _refuse_writer(runs: PastRuns, journal: Journal, name: str, status: UnitStatus, folder: str, place: str) -> None:
+    """Raise an error if a writer is at work in a folder that was set aside, or at its former path.
+
+    Raises:
+        VerificationError: it names the writer's folder.
+    """
+    writing = writers_folder_in(runs.table.files, place)
+    if writing is not None:
+        writing = f"{folder}/{writing.rpartition('/')[2]}"
+        raise VerificationError(f"{runs.table.target.name}: {name}: {may_commit(writing, folder)}; it is where it was")
+    location = restore_unit(name, status.fields).location
+    if status.swapped and comparable_path(location) != comparable_path(status.new_location):
+        refuse_earlier_writer(runs, name, location, swap_time(journal, status))
+
+
+def _refuse_new(files: HadoopFiles, name: str, status: UnitStatus, folder: str, place: str) -> None:
+    unit = restore_unit(name, status.fields)
+    known: Collection[str] = {place for place, _ in new_files(status)}
+    if status.swapped:
+        known = known_places(unit, status)
+    elif status.resolved is not None and status.resolved.given_up:
+        known = status.resolved.files_in("old")
+    _refuse_unknown(files, name, known, folder, place)
+
+
+def _refuse_unknown(files: HadoopFiles, name: str, known: Collection[str], folder: str, place: str) -> None:
+    unknown = sorted(by_place(place, list_folders(files, place)).keys() - set(known))
+    if unknown:
+        raise VerificationError(
+            f"{name}: {unknown[0]} came to {folder} while that was about to be deleted, so someone writes there; the "
+            "folder is where it was, run again"
+        )
+
 
 _KEEPS_OLD = (UNDONE, CUT_OFF, GONE)
 """The kinds of problems for which a unit's old files stay although it is not among those that may lose them."""

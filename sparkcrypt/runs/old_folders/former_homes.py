@@ -24,8 +24,8 @@ from sparkcrypt.ledger.unit import (
     staging_folder,
 )
 from sparkcrypt.paths import comparable_path
-from sparkcrypt.runs.old_folders.changes import expired_folders
 from sparkcrypt.runs.old_folders.compare_with_audit import places_of_unread, record_decision
+from sparkcrypt.runs.old_folders.old_folder import expired_folders
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import STRAY, Problem
 from sparkcrypt.runs.rewrite.schedule import FailedUnit

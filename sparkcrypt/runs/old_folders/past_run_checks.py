@@ -12,21 +12,19 @@ from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_pau
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Unit
-from sparkcrypt.runs.old_folders.awaiting_expiry import Awaiting, count_awaiting_expiry
-from sparkcrypt.runs.old_folders.check_replacements import report_lost
-from sparkcrypt.runs.old_folders.compare_with_audit import compare_unread
-from sparkcrypt.runs.old_folders.compare_with_journal import compare_run, problems_of
+from sparkcrypt.runs.old_folders.compare_with_audit import ListedFiles, compare_unread
 from sparkcrypt.runs.old_folders.former_homes import (
     find_stray_files,
     find_unknown_old,
     list_stray_files,
     look_into_homes,
 )
-from sparkcrypt.runs.old_folders.grace import move_out_of_reach
-from sparkcrypt.runs.old_folders.listed_files import ListedFiles
+from sparkcrypt.runs.old_folders.late_commits import compare_run, problems_of
+from sparkcrypt.runs.old_folders.old_folder import Awaiting, count_awaiting_expiry, move_out_of_reach
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import BACK, CUT_OFF, OF_LIST, REPLAYED, Problem, problems_of_target
-from sparkcrypt.runs.rewrite.recover import settle_places
+from sparkcrypt.runs.old_folders.replacements import report_lost
+from sparkcrypt.runs.rewrite.follow_rename import settle_places
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.open_table import OpenTable

@@ -15,16 +15,15 @@ from sparkcrypt.ledger.unit import Unit, by_place, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.carry_names import carry_index
-from sparkcrypt.runs.old_folders.check_replacements import describe_cut_off
-from sparkcrypt.runs.old_folders.cut_off import open_cut_off
-from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
-from sparkcrypt.runs.old_folders.reconcile import (
+from sparkcrypt.runs.old_folders.late_commits import (
     list_reconciled_files,
     new_files,
     proven_files,
     refuse_replaced,
 )
-from sparkcrypt.runs.rewrite.context import append_audit
+from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
+from sparkcrypt.runs.old_folders.replacements import describe_cut_off, open_cut_off
+from sparkcrypt.runs.rewrite.record_change import append_audit
 from sparkcrypt.runs.rewrite.recover import recover
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import refuse_moving

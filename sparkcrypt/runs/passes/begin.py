@@ -12,7 +12,7 @@ from sparkcrypt.ledger.journal.journal import Journal, check_same_policy, new_ru
 from sparkcrypt.ledger.journal.unit_status import is_paused
 from sparkcrypt.ledger.state.lock import RunLock
 from sparkcrypt.policy.model import normalized_table
-from sparkcrypt.runs.old_folders.cut_off import open_cut_off
+from sparkcrypt.runs.old_folders.replacements import open_cut_off
 from sparkcrypt.runs.passes.job import TableJob
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.recover import Recovered, recover

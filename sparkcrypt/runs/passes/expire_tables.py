@@ -12,8 +12,7 @@ from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import Expired, expire_run
-from sparkcrypt.runs.old_folders.orphan_search import Orphan
-from sparkcrypt.runs.old_folders.orphans import expire_left
+from sparkcrypt.runs.old_folders.orphans import Orphan, expire_left
 from sparkcrypt.runs.passes.chosen_tables import Choice, choose_tables
 from sparkcrypt.runs.passes.table_failures import TableError, TableFailures
 from sparkcrypt.runs.table.open_table import Progress

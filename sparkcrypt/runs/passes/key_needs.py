@@ -14,7 +14,7 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.former_services import kind_of, split_former
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.awaiting_expiry import count_awaiting_expiry
+from sparkcrypt.runs.old_folders.old_folder import count_awaiting_expiry
 from sparkcrypt.runs.passes.keys_by_catalog import KeysInUse
 from sparkcrypt.runs.passes.keys_in_use import read_key_use
 from sparkcrypt.runs.table.unit_survey import Amount

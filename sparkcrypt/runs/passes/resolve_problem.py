@@ -13,15 +13,19 @@ from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.carry_names import carry_index
-from sparkcrypt.runs.old_folders.compare_with_audit import resolve_unread
-from sparkcrypt.runs.old_folders.compare_with_journal import note_resolution, problems_of
-from sparkcrypt.runs.old_folders.cut_off import resolve_cut_off
+from sparkcrypt.runs.old_folders.compare_with_audit import resolve_listed, resolve_unread
 from sparkcrypt.runs.old_folders.former_homes import resolve_stray
-from sparkcrypt.runs.old_folders.grace import take_out
-from sparkcrypt.runs.old_folders.listed_files import resolve_listed
+from sparkcrypt.runs.old_folders.late_commits import (
+    find_home,
+    note_resolution,
+    old_locations,
+    problems_of,
+    refuse_replaced,
+)
+from sparkcrypt.runs.old_folders.old_folder import take_out
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
 from sparkcrypt.runs.old_folders.problems import BACK, BY_SQL, CUT_OFF, GONE, KEPT, OF_LIST, STRAY, Problem
-from sparkcrypt.runs.old_folders.reconcile import find_home, old_locations, refuse_replaced
+from sparkcrypt.runs.old_folders.replacements import resolve_cut_off
 from sparkcrypt.runs.old_folders.rollback import refuse_later, roll_back_unit
 from sparkcrypt.runs.passes.job import open_job
 from sparkcrypt.runs.passes.run import run_table

@@ -13,7 +13,7 @@ from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.runs.index.carry_names import carry_index, explain_stale
-from sparkcrypt.runs.old_folders.compare_with_journal import compare_run
+from sparkcrypt.runs.old_folders.late_commits import compare_run
 from sparkcrypt.runs.passes import unit_work
 from sparkcrypt.runs.passes.begin import Begun, SoFar, begin_run, choose_run_id, refuse_records_of_another
 from sparkcrypt.runs.passes.job import TableJob

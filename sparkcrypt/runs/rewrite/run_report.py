@@ -62,7 +62,7 @@ class Report(JsonObject):
         earlier: units that earlier passes had done.
         problems: open problems of the table, which the operator must resolve, as JSON values.
         awaiting_expiry: the table's remaining old files, as counted by
-            `sparkcrypt.runs.old_folders.awaiting_expiry.Awaiting`.
+            `sparkcrypt.runs.old_folders.old_folder.Awaiting`.
         key_calls: number of calls to the key service that a reader of all files needs: ``before`` this execution, and
             ``after`` it if a rotation counted again.
         index: the state of the table's store for data skipping, if it has one and a unit was swapped: ``state``

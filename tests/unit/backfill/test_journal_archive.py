@@ -12,7 +12,7 @@ from sparkcrypt.ledger.audit.audit import AuditWriter, journalled_head, verify_a
 from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
 from sparkcrypt.ledger.state.mac import TableMac
-from sparkcrypt.runs.old_folders.reconcile import new_files
+from sparkcrypt.runs.old_folders.late_commits import new_files
 from tests.unit.backfill.audits import entry
 from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
 from tests.unit.backfill.memory_store import MemoryStore

@@ -8,8 +8,7 @@ import pytest
 
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.store import LocalStateStore
-from sparkcrypt.ledger.unit import UnitOutcome
-from sparkcrypt.runs.old_folders.journalled_folders import leftovers_of_journals
+from sparkcrypt.runs.old_folders.orphans import leftovers_of_journals
 from tests.unit.backfill.conftest import RUN, TABLE, run_record
 
 BASE = "file:/warehouse/db/t"
@@ -24,7 +23,7 @@ def known(store: LocalStateStore, outcome: Any, **listed: Any) -> set[str]:
     journal = Journal.start(store, run_record())
     journal.append("unit_listed", unit="all", **listed)
     journal.append("unit_swapped", unit="all", outcome=outcome)
-    return leftovers_of_journals(store, cast(Any, None), cast(Any, None), {TABLE: BASE})[0]
+    return leftovers_of_journals(store, cast("Any", None), cast("Any", None), {TABLE: BASE})[0]
 
 
 def test_folders_of_an_existing_tables_run_are_known(store: LocalStateStore) -> None:

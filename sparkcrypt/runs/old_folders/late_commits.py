@@ -1,0 +1,606 @@
+"""Late commits: old folders are compared with what their run had listed, and files that were added are reconciled.
+
+A job that planned its write before the swap still writes to the old folder.  The table no longer reads that folder, so
+the job's rows would be lost when the old files expire.  Its files are rewritten like any others, proven, and put beside
+the new files.  The journal records this before and after, so a killed run neither loses nor duplicates rows.
+
+Files that were added are reconciled only if nothing else has happened: two listings, some time apart, show that no
+listed file is missing and no writer is at work.  A compaction adds files before it removes others, so its rows would
+otherwise be duplicated.  Listed files that are missing were deleted, or replaced by an overwrite that was planned
+before the swap, and the table still has their rows: this is an open problem of the table, which only the operator can
+decide.  If the new files are missing from the new folder, another writer has replaced them since, and older rows must
+not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
+from sparkcrypt.ledger.audit.evidence import evidence_of, files_of
+from sparkcrypt.ledger.journal.attempts import Attempt, undone_attempts
+from sparkcrypt.ledger.journal.later_entries import UnitCarried, UnitCarrying
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.new_files import NewFiles, missing_files
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import Folder, Unit, attempt_folder, list_folders, staging_folder
+from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.paths import comparable_path
+from sparkcrypt.runs.old_folders.ended_writers import Listing, wait_until_quiet
+from sparkcrypt.runs.old_folders.old_folder import (
+    Changes,
+    changes_at,
+    changes_at_undone,
+    expired_folders,
+    expiring_folders,
+    find_files_back,
+    folders_in_use,
+    settle_move,
+)
+from sparkcrypt.runs.old_folders.problems import (
+    BACK,
+    EMPTIED,
+    UNDONE,
+    WRITER_AT_WORK,
+    Problem,
+    Problems,
+    problems_of_target,
+)
+from sparkcrypt.runs.rewrite.follow_rename import belongs_to_another
+from sparkcrypt.runs.rewrite.record_change import append_audit, place_changes
+from sparkcrypt.runs.rewrite.schedule import FailedUnit
+from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
+from sparkcrypt.runs.table.footers import DriverFooters, own_keys, sort_footers
+from sparkcrypt.runs.table.scan import scan_footers
+from sparkcrypt.runs.table.untouchable import refuse_decryption, refuse_unit
+from sparkcrypt.spark.files.access_rights import copy_access
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+
+def reconcile_files(
+    rewriter: UnitRewriter, name: str, status: UnitStatus, location: str, came: tuple[Folder, ...]
+) -> None:
+    """Reconcile files that were added to one of a unit's old folders.
+
+    Raises:
+        VerificationError: the unit's new files were replaced, or the added files are suspicious or cannot be proven.
+    """
+    unit = replace(status.unit, location=location, folders=came)
+    _rewrite_late_files(rewriter, unit, status)
+
+
+def finish_reconciling(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
+    """Finish the reconciling that a killed run had begun; return the unit's status."""
+    if status.is_carrying:
+        _finish_reconciling(rewriter, status.carrying[-1])
+        return status_of_units(rewriter.run.journal.records)[name]
+    return status
+
+
+def follow_unit(rewriter: UnitRewriter, name: str, status: UnitStatus) -> Iterator[UnitStatus]:
+    """Yield the status of a unit in this run, then in each later run that rewrote what the one before had put in use.
+
+    Raises:
+        VerificationError: the journal of a later run is damaged.
+    """
+    yield status
+    for units in rewriter.run.later_units():
+        later = units.get(name)
+        if later is not None and later.swapped and _is_at(later.location, status.outcome):
+            status = later
+            yield status
+
+
+def find_home(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
+    """Return the status of a unit in the run that last swapped it: this run, or a later one that rewrote its files.
+
+    Raises:
+        VerificationError: the journal of a later run is damaged.
+    """
+    *_, home = follow_unit(rewriter, name, status)
+    return home
+
+
+def refuse_late_commit(files: HadoopFiles, name: str, status: UnitStatus) -> None:
+    """Raise an error if a unit's old folder contains files that the run did not list.
+
+    Raises:
+        VerificationError: it names the first such file.
+    """
+    unit, old = status.unit, status.old_location
+    for folder in changes_at(unit, old, list_folders(files, old), status).came:
+        raise VerificationError(late_commit_message(name, folder.files[0].path))
+
+
+def late_commit_message(name: str, path: str) -> str:
+    """Return the message about a file that was added to an old folder from which nothing is reconciled."""
+    return (
+        f"{name}: {path} is in the old folder, but was not there, or not with this length, when the run listed it: a "
+        "late commit left it, and its rows would be lost; read it with spark.read.parquet, and insert its rows into "
+        "the table if they are not there; nothing was deleted"
+    )
+
+
+def old_locations(status: UnitStatus) -> tuple[str, ...]:
+    """Return the folders in which a swapped unit's old files are, or may appear again."""
+    outcome = status.outcome
+    places = {comparable_path(place): place for place in (outcome.old_location, status.location)}
+    places.pop(comparable_path(outcome.new_location), None)
+    return tuple(places.values())
+
+
+def _rewrite_late_files(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> None:
+    run = rewriter.run
+    outcome = refuse_replaced(rewriter, unit, status).outcome
+    run.table.progress.step(unit.name, "carrying over")
+    footers = DriverFooters(run.table.files, own_keys(run.table.policy.key_service)).read(unit.files)
+    scanned = scan_footers(
+        unit, sort_footers(footers, unit.files), run.table.target, tell_shredded=run.table.trust.shredded.select
+    )
+    refuse_unit(scanned, run.table.target, run.table.policy, adopt=False, allow_decrypt=True)
+    if not run.journal.run.allows_decryption:
+        refuse_decryption(scanned, "read it with spark.read.parquet, and insert its rows into the table")
+    attempt = f"{attempt_folder(run.run_id, run.lock.token)}-carried-{len(status.carried_fields) + 1}"
+    staged = f"{staging_folder(run.table.target.base)}/{attempt}/{unit.partition_path}".rstrip("/")
+    sources = files_of(run.table.files, unit.folders, scanned.summaries, run.secret)
+    work = rewriter.stager.stage(scanned, staged, lambda _: None)
+    copy_access(run.table.files, unit.location, staged)
+    folders = list_folders(run.table.files, staged)
+    proof = work.prove(folders, run.fresh_keys)
+    targets = files_of(run.table.files, folders, proof.unit.summaries, run.secret)
+    evidence = evidence_of(sources, targets, proof, run.secret, run.table.target.format)
+    changes = place_changes(evidence["changes"], unit, staged, unit.location, outcome.new_location)
+    carrying = UnitCarrying(
+        name=unit.name,
+        source=unit.location,
+        to=outcome.new_location,
+        files=unit.folders,
+        staged=staged,
+        made=folders,
+        evidence={**evidence, "changes": changes},
+        rows=proof.rows,
+        engine=work.engine,
+    )
+    run.journal.write(carrying)
+    _finish_reconciling(rewriter, carrying)
+
+
+def _finish_reconciling(rewriter: UnitRewriter, carrying: UnitCarrying) -> None:
+    """Move the staged files of a late commit beside the new files, unless they are there already, and record it."""
+    run = rewriter.run
+    run.lock.check()
+    for folder in carrying.made:
+        for file in folder.files:
+            place = f"{folder.relative}/{file.path.rpartition('/')[2]}".lstrip("/")
+            source, target = f"{carrying.staged}/{place}", f"{carrying.to}/{place}"
+            if run.table.files.exists(source):
+                run.table.files.make_folder(target.rpartition("/")[0])
+                run.table.files.rename(source, target)
+            elif not run.table.files.is_file(target) or run.table.files.status(target).length != file.length:
+                raise VerificationError(
+                    f"{carrying.name}: {source} was staged to be carried over, and is neither there nor at {target}; "
+                    f"someone deleted it; what it was made of is still below {carrying.source}"
+                )
+    count = sum(len(folder.files) for folder in carrying.made)
+    unit, evidence = {"unit": carrying.name, "files": count, "rows": carrying.rows}, carrying.evidence
+    head = append_audit(run, "carry over", carrying.engine, unit, evidence["digests"], evidence["changes"])
+    run.journal.write(UnitCarried(carrying.name, carrying.source, carrying.files, head))
+    run.disposal.delete([carrying.staged])
+
+
+def refuse_replaced(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> UnitStatus:
+    """Raise an error if a unit's new files were replaced, or it points elsewhere, since it was last swapped by a run.
+
+    Returns:
+        The status of the unit in the run that last swapped it.
+
+    Raises:
+        VerificationError: it says what has changed.
+    """
+    home = find_home(rewriter, unit.name, status)
+    outcome, here = home.outcome, rewriter.swap.current_location(home.place)
+    if here is None or comparable_path(here) != comparable_path(outcome.new_location):
+        raise VerificationError(
+            f"{unit.name}: it does not point to {outcome.new_location} any more, where the run had put it; someone "
+            "moved it since; nothing was changed"
+        )
+    missing = replaced_files(rewriter.run.table.files, home)
+    if missing:
+        raise VerificationError(
+            f"{unit.name}: {missing[0]}, which the run had written to {outcome.new_location}, is gone or changed: "
+            "someone has replaced the unit's rows since, so older ones must not come back; nothing was changed"
+        )
+    return home
+
+
+def replaced_files(files: HadoopFiles, status: UnitStatus) -> list[str]:
+    """Return the files that a run wrote for a unit and that are missing or changed, as paths below the unit.
+
+    Raises:
+        VerificationError: the run is archived, so its files are not known.
+    """
+    return missing_new_files(status, list_folders(files, status.new_location))
+
+
+def missing_new_files(status: UnitStatus, folders: tuple[Folder, ...]) -> list[str]:
+    """Return the files that a run wrote for a unit and that a listing of their folder lacks, or has with other lengths.
+
+    Raises:
+        VerificationError: the run is archived, so its files are not known.
+    """
+    return missing_files(dict(new_files(status)), by_place(status.new_location, folders))
+
+
+def proven_files(status: UnitStatus) -> NewFiles:
+    """Return the files that a run wrote for a unit, with the unit as it was listed."""
+    return NewFiles(status.unit, status.staged, dict(new_files(status)))
+
+
+def new_files(status: UnitStatus) -> Iterator[tuple[str, int]]:
+    """Yield path below the unit and length in bytes of the files that a run wrote for it.
+
+    Raises:
+        VerificationError: the run is archived, so its files are not known.
+    """
+    for change in status.evidence.get("changes", ()):
+        for file in change["targets"]:
+            yield path_below(status.staged, str(file["path"])), int(file["bytes"])
+
+
+def list_reconciled_files(carrying: Iterable[UnitCarrying]) -> Iterator[tuple[str, int]]:
+    """Yield path below the unit and length in bytes of the files that were made of late commits.
+
+    Args:
+        carrying: the records to include, of a unit's `UnitStatus.carrying`.
+    """
+    for record in carrying:
+        for place, file in by_place(record.staged, record.made).items():
+            yield place, file.length
+
+
+def _is_at(location: str, outcome: UnitOutcome) -> bool:
+    return comparable_path(location) == comparable_path(outcome.new_location)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A unit with an old folder that has changed.
+
+    Attributes:
+        name: the unit's name.
+        status: the unit's status.
+        changes: the changes in the folder.
+        listed: the folder's files.
+        back: old files in it that the table reads again.
+        undone: the attempt that staged the folder, if its swap was undone; else None.
+    """
+
+    name: str
+    status: UnitStatus
+    changes: Changes
+    listed: tuple[Folder, ...]
+    back: tuple[str, ...] = ()
+    undone: Attempt | None = None
+
+    def compare(self, folders: tuple[Folder, ...]) -> Changes:
+        """Compare a new listing of the folder with the files that are known to be in it."""
+        if self.undone is not None:
+            return changes_at_undone(self.undone, folders, self.status)
+        return changes_at(self.status.unit, self.changes.location, folders, self.status)
+
+
+def list_suspects(
+    rewriter: UnitRewriter, units: Collection[str] | None, failed: list[FailedUnit]
+) -> list[tuple[str, Changes]]:
+    """Return the units with changed old folders, and the changes; nothing is written; see `find_suspects`."""
+    if rewriter.swap.copies:
+        return []
+    return [(suspect.name, suspect.changes) for suspect in find_suspects(rewriter, units, failed, finish=False)]
+
+
+def find_suspects(
+    rewriter: UnitRewriter, units: Collection[str] | None, failed: list[FailedUnit], *, finish: bool = True
+) -> list[Suspect]:
+    """Return the units with changed old folders.
+
+    Args:
+        rewriter: the run's rewriter of units.
+        units: the names of the units; all of them by default.
+        failed: receives the units that could not be checked.
+        finish: finish reconciling and moves that a killed command had begun; otherwise nothing is written.
+
+    Raises:
+        RunConflictError: the lock is lost.
+    """
+    run, found = rewriter.run, list[Suspect]()
+    expired = expired_folders(run.journal.records)
+    used: set[str] | None = None
+    statuses = status_of_units(run.journal.records)
+    for name, status in statuses.items():
+        if not status.swapped or _is_accepted(status) or (units is not None and name not in units):
+            continue
+        if comparable_path(status.outcome.old_location) in expired:
+            continue
+        try:
+            used = folders_in_use(rewriter) if used is None else used
+            if finish and status.is_carrying:
+                run.continue_journal()
+                status = finish_reconciling(rewriter, name, status)
+            found.extend(_find_in_unit(rewriter, name, status, used, finish=finish))
+        except RunConflictError:
+            raise
+        except SparkcryptError as error:
+            failed.append(FailedUnit(name, type(error).__name__, str(error)))
+    return [*found, *_of_undone(rewriter, statuses, expired)]
+
+
+def _of_undone(rewriter: UnitRewriter, statuses: Mapping[str, UnitStatus], expired: set[str]) -> Iterator[Suspect]:
+    """Yield the units with files that were added to folders of undone swaps."""
+    run = rewriter.run
+    for name, attempt in undone_attempts(run.journal.records, statuses):
+        if comparable_path(attempt.staged) in expired or run.table.in_use.find_own(seconds_old=60.0).uses(
+            attempt.staged
+        ):
+            continue
+        listed = list_folders(run.table.files, attempt.staged)
+        changes = changes_at_undone(attempt, listed, statuses[name])
+        if changes:
+            yield Suspect(name, statuses[name], changes, listed, undone=attempt)
+
+
+def _find_in_unit(
+    rewriter: UnitRewriter, name: str, status: UnitStatus, used: set[str], *, finish: bool
+) -> Iterator[Suspect]:
+    files, unit = rewriter.run.table.files, status.unit
+    for location in old_locations(status) if rewriter.swap.repoints else (status.old_location,):
+        listed = list_folders(files, location)
+        if comparable_path(location) in used and rewriter.swap.repoints:
+            back = find_files_back(name, status, location, listed)
+            if back:
+                yield Suspect(name, status, Changes(location, (), (), ()), listed, back)
+            continue
+        changes = changes_at(unit, location, listed, status)
+        if changes.only_gone and _is_expiring(rewriter, location):
+            continue
+        if changes.gone and not listed and finish:
+            moved = settle_move(rewriter, name, status)
+            if moved is not status:
+                yield from _find_in_unit(rewriter, name, moved, used, finish=finish)
+                return
+        came = changes.came and not find_files_back(name, status, location, listed)
+        if came and belongs_to_another(rewriter, unit, location):
+            continue
+        if changes and not (changes.only_gone and is_superseded(rewriter, name, status)):
+            yield Suspect(name, status, changes, listed)
+
+
+def _is_expiring(rewriter: UnitRewriter, location: str) -> bool:
+    """Tell whether an `expire` that was killed had begun to delete an old folder, and this is what is missing there.
+
+    Where a rename is one step, it deletes a folder elsewhere, so the folder itself is not there any more.
+    """
+    files = rewriter.run.table.files
+    begun = comparable_path(location) in expiring_folders(rewriter.run.journal.records)
+    return begun and not (files.renames_at_once(location) and files.exists(location))
+
+
+def is_superseded(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool:
+    """Tell whether the table no longer has any row that the run wrote: they were replaced or dropped since.
+
+    If later runs rewrote the unit, its rows may have been replaced before each of them: INSERT OVERWRITE of a partition
+    deletes the files in the folder to which it points, and those in its default folder, where old files may be.
+    """
+    files = rewriter.run.table.files
+    if not rewriter.swap.repoints:
+        return _has_replaced_all(status, list_folders(files, status.new_location))
+    try:
+        runs = tuple(follow_unit(rewriter, name, status))
+        if any(_has_replaced_all(before, later.unit.folders) for before, later in pairwise(runs)):
+            return True
+        return not _is_in_effect(rewriter, runs[-1]) or _has_replaced_all(
+            runs[-1], list_folders(files, runs[-1].new_location)
+        )
+    except VerificationError:
+        return False  # the journal of a later run is not trusted, or lists no files, so the operator decides
+
+
+def _is_in_effect(rewriter: UnitRewriter, status: UnitStatus) -> bool:
+    """Tell whether a unit points to where a run has put its new files."""
+    here = rewriter.swap.current_location(status.place)
+    return here is not None and comparable_path(here) == comparable_path(status.new_location)
+
+
+def _has_replaced_all(status: UnitStatus, folders: tuple[Folder, ...]) -> bool:
+    """Tell whether a listing of the folder of a run's new files, if it made any, has none of them."""
+    made = list(new_files(status))
+    return bool(made) and len(missing_new_files(status, folders)) == len(made)
+
+
+def _is_accepted(status: UnitStatus) -> bool:
+    """Tell whether an operator decided that old files which are in use again are right."""
+    return status.resolved is not None and status.resolved.keep == "old"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The number of files that were reconciled, and the units of which something stays open, each with its reason."""
+
+    carried: int = 0
+    failed: tuple[FailedUnit, ...] = ()
+
+
+def compare_run(rewriter: UnitRewriter, units: Collection[str] | None = None) -> Compared:
+    """Compare the old folders of a run's units with what it had listed; reconcile late commits or open problems.
+
+    Args:
+        rewriter: the run's rewriter of units.
+        units: the names of the units; all of them by default.  Folders of undone swaps are compared in any case.
+
+    Returns:
+        How many files were reconciled, and the units of which something stays open, whose old files must be kept.
+
+    Raises:
+        RunConflictError: the lock is lost.
+    """
+    if rewriter.swap.copies:  # its source is no old folder and may still be written to
+        return Compared()
+    failed: list[FailedUnit] = []
+    suspects = find_suspects(rewriter, units, failed)
+    quiet = _wait_for_writers(rewriter, [suspect for suspect in suspects if suspect.changes.came])
+    carried = 0
+    for suspect in suspects:
+        try:
+            carried += _decide(rewriter, suspect, quiet.get(suspect.changes.location), failed)
+        except RunConflictError:
+            raise
+        except SparkcryptError as error:
+            failed.append(FailedUnit(suspect.name, type(error).__name__, str(error)))
+    return Compared(carried, tuple(failed))
+
+
+def problems_of(rewriter: UnitRewriter) -> Problems:
+    """Return the problems of the table that a rewriter works on."""
+    run = rewriter.run
+    return problems_of_target(run.table.target, run.table.store, lambda: run.mac, run.table.files)
+
+
+def _wait_for_writers(rewriter: UnitRewriter, suspects: list[Suspect]) -> dict[str, Listing]:
+    """Wait for the writers of added files; folders of units with an open problem are only listed once more."""
+    if not suspects:
+        return {}
+    run = rewriter.run
+    known = {problem.unit for problem in problems_of(rewriter).open() if problem.run_id == run.run_id}
+    waits = {suspect.changes.location: suspect.name not in known for suspect in suspects}
+    run.table.progress.step(suspects[0].name, "waiting until writers have ended")
+    listed = {suspect.changes.location: suspect.listed for suspect in suspects}
+    return wait_until_quiet(run.table.files, waits, run.table.target.base, listed)
+
+
+def _decide(rewriter: UnitRewriter, suspect: Suspect, quiet: Listing | None, failed: list[FailedUnit]) -> int:
+    """Reconcile the files added to an old folder, or open a problem; return the number of reconciled files."""
+    name, status, changes = suspect.name, suspect.status, suspect.changes
+    if suspect.back:
+        failed.append(open_problem(rewriter, name, changes, BACK, _back_message(suspect), suspect.back))
+        return 0
+    if quiet is not None:
+        changes = suspect.compare(quiet.folders)
+    problem = _describe_problem(rewriter, suspect, changes, quiet)
+    if problem is None and changes.came:
+        try:
+            rewriter.run.continue_journal()
+            reconcile_files(rewriter, name, status, changes.location, changes.came)
+            _settle(rewriter, name)
+            return len(changes.places)
+        except SourceChangedError:
+            raise
+        except VerificationError as error:
+            problem = "cannot be carried over", str(error)
+    if problem is not None:
+        failed.append(open_problem(rewriter, name, changes, *problem))
+    return 0
+
+
+def _describe_problem(
+    rewriter: UnitRewriter, suspect: Suspect, changes: Changes, quiet: Listing | None
+) -> tuple[str, str] | None:
+    """Return the kind and the message of a problem; None if added files may be reconciled, or nothing is to be done."""
+    name, status, location = suspect.name, suspect.status, changes.location
+    came = f"{changes.places[0]}{_name_more(changes.places)} came to the old folder {location}" if changes.came else ""
+    missing = f"{changes.gone[0]}{_name_more(changes.gone)}" if changes.gone else ""
+    if changes.only_gone and is_superseded(rewriter, name, status):
+        return None
+    if changes.carried and missing:
+        return (
+            "carried over, then removed",
+            f"{name}: {', '.join(changes.carried)} had come to the old folder {location} and was carried over, and "
+            f"{missing}, which was known there, is gone or changed since: a compaction may have written the same rows "
+            "once more, so that the table has them twice, or they were erased" + (f"; {came}" if came else ""),
+        )
+    if came and missing:
+        return (
+            "overwritten",
+            f"{name}: {came}, and {missing}, which the run had listed, is gone or changed: a late commit overwrote the "
+            "unit there, or compacted it; nobody can tell which rows should be there; nothing was changed",
+        )
+    if missing:
+        return (
+            "removed",
+            f"{name}: {missing}, which the run had listed, is gone from the old folder {location}, or changed: someone "
+            "erased rows there that the table still has, or deleted old files; nothing was changed",
+        )
+    if came and suspect.undone is not None and not status.swapped:
+        return (
+            UNDONE,
+            f"{name}: {came}, which was in use until the run took its swap back: the writer had planned before that, "
+            "and the table has not its rows; read it with spark.read.parquet, and insert its rows into the table",
+        )
+    if came and suspect.undone is None and not rewriter.swap.repoints:
+        return "came late", late_commit_message(name, changes.came[0].files[0].path)
+    if came and not changes.holds_known:
+        return (
+            EMPTIED,
+            f"{name}: {came}, from which all that the run knew there is gone (the old files are in "
+            f"{status.outcome.old_location}), so nobody can tell whether its writer meant to add rows or to replace "
+            "them; nothing was changed; read it with spark.read.parquet, and insert its rows into the table; if they "
+            "should replace rows, look at those of this unit first, and leave all others as they are",
+        )
+    if came and quiet is not None and quiet.at_work is not None:
+        return (
+            WRITER_AT_WORK,
+            f"{name}: {came}, and {quiet.at_work} is there, so its writer may not have ended; it is carried over by a "
+            "later run when that is gone: delete it if its writer was killed",
+        )
+    return None
+
+
+def _back_message(suspect: Suspect) -> str:
+    return (
+        f"{suspect.name}: the table points to {suspect.changes.location} again, and {suspect.back[0]}"
+        f"{_name_more(suspect.back)} there had been replaced by the run: DROP PARTITION, followed by an INSERT, ADD "
+        "PARTITION or MSCK REPAIR TABLE, brought old rows back; the unit stays unchanged"
+    )
+
+
+def open_problem(
+    rewriter: UnitRewriter, name: str, changes: Changes, kind: str, message: str, back: tuple[str, ...] = ()
+) -> FailedUnit:
+    """Open a problem of a table; for a bare folder, which has none, the finding is only reported."""
+    run = rewriter.run
+    if run.table.target.table is None:
+        return FailedUnit(name, "VerificationError", message)
+    found = Problem(
+        problem="",
+        table=run.table.target.name,
+        run_id=run.run_id,
+        unit=name,
+        kind=kind,
+        old_location=changes.location,
+        came=back or changes.places,
+        gone=changes.gone,
+        carried=changes.carried,
+        message=message,
+        base=run.table.target.base,
+    )
+    return problems_of(rewriter).add(found).as_failed()
+
+
+def _settle(rewriter: UnitRewriter, name: str) -> None:
+    """Close the problem of a writer at work once its files are reconciled."""
+    run, problems = rewriter.run, problems_of(rewriter)
+    open_one = problems.of(run.run_id, name) if run.table.target.table is not None else None
+    if open_one is not None and open_one.kind == WRITER_AT_WORK:
+        reason = "its writer has ended, and its files were carried over"
+        note_resolution(rewriter, open_one, "both", reason)
+        problems.close(open_one.problem, "both", reason)
+
+
+def note_resolution(rewriter: UnitRewriter, problem: Problem, keep: str, reason: str, **more: Any) -> None:
+    """Write the decision on a problem into the audit."""
+    append_audit(rewriter.run, "resolve", "none", {**problem.resolution(keep, reason), **more}, None, [])
+
+
+def _name_more(places: tuple[str, ...]) -> str:
+    return f" and {len(places) - 1:,} more" if len(places) > 1 else ""
