@@ -21,10 +21,9 @@ from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.orphans import Orphan, find_orphans
-from sparkcrypt.runs.passes.chosen_tables import Choice
-from sparkcrypt.runs.passes.expire_tables import expire_many
+from sparkcrypt.runs.passes.choose_tables import Choice
 from sparkcrypt.runs.passes.html.page import report_html
-from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.passes import PassOptions, backfill, expire_many
 from sparkcrypt.runs.passes.plan import plan_target
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.rewrite.options import RunOptions

@@ -25,8 +25,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys import apply_shredding as module
 from sparkcrypt.runs.keys.apply_shredding import ShredOptions, prove_gone, shred_keys
 from sparkcrypt.runs.keys.find_shreddable import Selection
-from sparkcrypt.runs.keys.shredding_plan import ShredPlan
-from sparkcrypt.runs.keys.shredding_report import ShredReport
+from sparkcrypt.runs.keys.shredding_plan import ShredPlan, ShredReport
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.shredding import (
     KEYS,

@@ -13,10 +13,9 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.check_keys import check_keys
 from sparkcrypt.runs.old_folders.expire import expire_run
-from sparkcrypt.runs.passes import expire_tables as expire_of_many
-from sparkcrypt.runs.passes.chosen_tables import Choice
-from sparkcrypt.runs.passes.expire_tables import expire_many
-from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes import passes as expire_of_many
+from sparkcrypt.runs.passes.choose_tables import Choice
+from sparkcrypt.runs.passes.passes import PassOptions, backfill, expire_many
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table import target

@@ -18,7 +18,7 @@ from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.old_folders.expire import Expired
-    from sparkcrypt.runs.passes.expire_tables import ManyExpired
+    from sparkcrypt.runs.passes.passes import ManyExpired
 
 _APP = "sparkcrypt backfill"
 
@@ -62,8 +62,8 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
     with Workplace(_APP, options.launch) as workplace:
         loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.old_folders.expire import expire_run
-        from sparkcrypt.runs.passes.chosen_tables import Choice
-        from sparkcrypt.runs.passes.expire_tables import expire_many
+        from sparkcrypt.runs.passes.choose_tables import Choice
+        from sparkcrypt.runs.passes.passes import expire_many
 
         age = (
             options.older_than

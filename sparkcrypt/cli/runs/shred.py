@@ -25,8 +25,7 @@ from sparkcrypt.cli.frame.options import (
 )
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.ledger.journal.entries import AuditHead
-from sparkcrypt.runs.keys.shredding_plan import REPORT_KIND, REPORT_VERSION
-from sparkcrypt.runs.keys.shredding_report import ShreddedKey
+from sparkcrypt.runs.keys.shredding_plan import REPORT_KIND, REPORT_VERSION, ShreddedKey
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.keys.shredding_plan import ShredPlan

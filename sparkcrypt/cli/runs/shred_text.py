@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sparkcrypt.cli.frame.output import align_table
-from sparkcrypt.runs.keys.shredding_plan import LateData, ShreddableKey, ShredPlan
-from sparkcrypt.runs.keys.shredding_report import ShredReport
+from sparkcrypt.runs.keys.shredding_plan import LateData, ShreddableKey, ShredPlan, ShredReport
 from sparkcrypt.text import count_of, size_of, utc_text
 
 _HEAD = ("goes dark: table", "partitions", "columns", "files", "bytes", "rows")

@@ -36,8 +36,7 @@ from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.find_shreddable import Selection, Survey
-from sparkcrypt.runs.keys.shredding_plan import DarkTable, ShreddableKey, ShredPlan
-from sparkcrypt.runs.keys.shredding_report import ShreddedKey, ShredReport
+from sparkcrypt.runs.keys.shredding_plan import DarkTable, ShreddableKey, ShreddedKey, ShredPlan, ShredReport
 from sparkcrypt.text import utc_text
 
 if TYPE_CHECKING:

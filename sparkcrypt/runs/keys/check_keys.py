@@ -18,9 +18,8 @@ from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.unit import SourceFile, list_unit
 from sparkcrypt.policy.former_services import split_former
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.passes.chosen_tables import Choice, choose_tables
-from sparkcrypt.runs.passes.refused_tables import Gate
-from sparkcrypt.runs.passes.table_failures import TableFailures
+from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
+from sparkcrypt.runs.passes.report import TableFailures
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.runs.table.scan import FILES_AT_ONCE
 from sparkcrypt.runs.table.target import CatalogTarget, catalog_target

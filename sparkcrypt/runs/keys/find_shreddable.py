@@ -20,16 +20,13 @@ from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import run_of_folder
 from sparkcrypt.policy.key_retention import KeyRetention, retention_of_key
 from sparkcrypt.policy.model import Policy, normalized_table
-from sparkcrypt.runs.keys.find_copies import Export, find_declassified, find_derived
-from sparkcrypt.runs.keys.scan_tables import KeyPlace, TableScan, look_at_all
+from sparkcrypt.runs.keys.scan_tables import Export, KeyPlace, TableScan, find_declassified, find_derived, look_at_all
 from sparkcrypt.runs.keys.shredding_plan import DarkTable, LateData, ShreddableKey, ShredPlan
 from sparkcrypt.runs.old_folders.old_folder import count_awaiting_expiry
 from sparkcrypt.runs.old_folders.problems import problems_of_target
-from sparkcrypt.runs.passes.chosen_tables import Choice, choose_tables
-from sparkcrypt.runs.passes.key_needs import RECORDS, walk_objects
-from sparkcrypt.runs.passes.keys_by_catalog import list_logged
+from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
+from sparkcrypt.runs.passes.keys_by_catalog import RECORDS, list_logged, walk_objects
 from sparkcrypt.runs.passes.keys_in_use import TableUse, list_key_uses
-from sparkcrypt.runs.passes.refused_tables import Gate
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.runs.table.target import catalog_target, id_of, refuse_kinds
 from sparkcrypt.spark.files.hadoop import HadoopFiles

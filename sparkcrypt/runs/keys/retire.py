@@ -30,8 +30,7 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.passes.key_needs import find_needs
-from sparkcrypt.runs.passes.keys_by_catalog import find_keys_in_use
+from sparkcrypt.runs.passes.keys_by_catalog import find_keys_in_use, find_needs
 from sparkcrypt.runs.passes.keys_in_use import Coverage
 from sparkcrypt.text import UTC_TIME, utc_text
 

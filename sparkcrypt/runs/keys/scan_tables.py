@@ -1,29 +1,39 @@
-"""Scan of tables for the data under each master key, by the footers of their files.
+"""Scan of tables for the data under each master key, by the footers of their files, and for known exports of columns.
 
 A repeated scan lists every file again but reads only the footers of new or changed files, so that it can be repeated
 right before each deletion.
+
+Exports are copies of values in other columns, and values that were declassified.  They are found in the lineage that
+writers recorded in files of known tables, and in the access log.  Neither contains the bucket of the values, so an
+export of a column counts for each of its buckets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import pathlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
+from sparkcrypt.decide.access.read import read_declassified
 from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.parquet import FileSummary
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.unit import SourceFile, Unit, list_unit, partition_of
+from sparkcrypt.paths import is_within
 from sparkcrypt.policy.key_retention import is_past_retention
-from sparkcrypt.runs.table.columns import ColumnMatcher
+from sparkcrypt.policy.model import Policy, TagRule, normalized_table
+from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.footers import FooterReader
 from sparkcrypt.runs.table.scan import FILES_AT_ONCE
 from sparkcrypt.runs.table.target import CatalogTarget
 from sparkcrypt.runs.table.unit_survey import Amount
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.tags.lineage_note import ColumnLineage, is_below
+from sparkcrypt.tags.lineage_note import ColumnLineage, is_below, is_same_leaf
+from sparkcrypt.text import count_of
 
 _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 
@@ -270,3 +280,93 @@ def look_at_all(scans: Mapping[str, TableScan]) -> Iterator[tuple[str, str]]:
             scan.look()
         except SparkcryptError as error:
             yield name, str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Export(JsonObject):
+    """Values of a column outside of it.
+
+    Attributes:
+        kind: ``derived``: in another column; ``declassified``: values that a query returned without their tags.
+        source: the leaf of the values, ``db.table.column``; if the log names no table, the tags of the values.
+        place: for derived values the leaf, ``db.table.column``; for declassified ones the principal in the log.
+        state: for derived values their protection; for declassified ones the reason.
+        count: the number of files, or of uses.
+    """
+
+    kind: Literal["derived", "declassified"]
+    source: str
+    place: str
+    state: str
+    count: int
+
+    def to_text(self) -> str:
+        """Return it as a sentence."""
+        if self.kind == "derived":
+            return f"{self.place} came from {self.source}: {self.state} in {count_of(self.count, 'file')}"
+        return f"{self.place} declassified values of {self.source}: {self.state!r}, {count_of(self.count, 'use')}"
+
+
+def find_derived(
+    scans: Iterable[TableScan], rules: Collection[TagRule], places: Iterable[tuple[TableScan, KeyPlace]]
+) -> Iterator[Export]:
+    """Yield the leaves of known tables whose values were derived, directly or not, from leaves under a key.
+
+    Args:
+        scans: the scans of the tables.
+        rules: the rules of the key's tags; copies under a key that they give are left out, since it has its own bucket
+            and retention.
+        places: the data under the key, with the scans of their tables.
+    """
+    table_names = list(scans)
+    waiting: list[tuple[TableScan, str]] = []
+    for scan, place in places:
+        waiting += [(scan, leaf) for leaf in sorted(place.columns)]
+    reached = {(scan.name, column) for scan, column in waiting}
+    while waiting:
+        source, column = waiting.pop(0)
+        for scan in table_names:
+            for (table, named), sources in sorted(scan.derived.items()):
+                if not is_same_leaf(named, column) or not _is_named(table, source):
+                    continue
+                for (derived, key), files in sorted(sources.items(), key=str):
+                    kept = key is not None and any(rule.template_of(key) is not None for rule in rules)
+                    if not kept and (scan.name, derived) != (source.name, column):
+                        state = "not encrypted" if key is None else f"under key {key!r}"
+                        names = f"{source.name}.{column}", f"{scan.name}.{derived}"
+                        yield Export("derived", *names, state, files)
+                    if (scan.name, derived) not in reached:
+                        reached.add((scan.name, derived))
+                        waiting.append((scan, derived))
+
+
+def find_declassified(
+    policy: Policy, tags: Iterable[str], places: Iterable[tuple[TableScan, KeyPlace]], failed: list[str]
+) -> Iterator[Export]:
+    """Yield the uses of ``declassify`` on columns under a key, from the policy's access log.
+
+    Args:
+        policy: the policy that names the log; if it names none, nothing is yielded.
+        tags: the tags of the key, by which values are found for which the log names no table.
+        places: the data under the key, with the scans of their tables.
+        failed: receives the reason if the log cannot be read.
+    """
+    if policy.access_log is None:
+        return
+    columns = {f"{scan.name}.{column}" for scan, place in places for column in place.columns}
+    try:
+        uses = read_declassified(
+            pathlib.Path(policy.access_log.location.removeprefix("file://")), columns, frozenset(tags)
+        )
+    except SparkcryptError as error:
+        failed.append(f"values that were declassified are not known: {error}")
+        return
+    for (source, principal, reason), count in sorted(uses.items()):
+        yield Export("declassified", source, principal, reason, count)
+
+
+def _is_named(noted: str, scan: TableScan) -> bool:
+    """Tell whether the table name or the folder in a lineage refers to a table."""
+    if "/" in noted:
+        return is_within(noted, scan.target.base)
+    return normalized_table(noted) == normalized_table(scan.name)

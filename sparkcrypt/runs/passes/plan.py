@@ -11,10 +11,9 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.passes.choose_tables import Gate
 from sparkcrypt.runs.passes.job import open_job
-from sparkcrypt.runs.passes.key_status import Due, find_overdue
-from sparkcrypt.runs.passes.missing_keys import KeySearch
-from sparkcrypt.runs.passes.refused_tables import Gate
+from sparkcrypt.runs.passes.key_status import Due, KeySearch, find_overdue
 from sparkcrypt.runs.passes.survey import report_dry_run
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.cli.frame.pass_text import pass_text
-from sparkcrypt.runs.passes.report import PassReport
-from sparkcrypt.runs.passes.table_failures import TableError
+from sparkcrypt.runs.passes.report import PassReport, TableError
 from tests.unit.backfill.run_reports import report
 
 FAILED = {"failed": [TableError("s.t", "PlanError", "no tag x")]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError
-from sparkcrypt.runs.passes.table_failures import TableFailures
+from sparkcrypt.runs.passes.report import TableFailures
 
 
 def _fail(error: Exception) -> None:
