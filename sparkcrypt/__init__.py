@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sparkcrypt.policy.load import load_policy
     from sparkcrypt.policy.model import Policy
     from sparkcrypt.runs.index.table_index import index_table
-    from sparkcrypt.runs.passes.encrypt import encrypt_table
+    from sparkcrypt.runs.passes.run import encrypt_table
     from sparkcrypt.runs.table.verify import verify_table
     from sparkcrypt.spark.setup.declassify import declassify
     from sparkcrypt.spark.setup.masks import masked_columns
@@ -30,7 +30,7 @@ _HOMES = {
     "Policy": "sparkcrypt.policy.model",
     "configure": "sparkcrypt.spark.setup.session",
     "declassify": "sparkcrypt.spark.setup.declassify",
-    "encrypt_table": "sparkcrypt.runs.passes.encrypt",
+    "encrypt_table": "sparkcrypt.runs.passes.run",
     "index_table": "sparkcrypt.runs.index.table_index",
     "load_policy": "sparkcrypt.policy.load",
     "masked_columns": "sparkcrypt.spark.setup.masks",

@@ -15,7 +15,7 @@ from sparkcrypt.files.listing import data_files as native_data_files
 from sparkcrypt.files.parquet import FOOTER_KEY, DataKey, FileEncryption, inspect_file, rewrite_file
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.passes.encrypt import encrypt_table
+from sparkcrypt.runs.passes.run import encrypt_table
 from sparkcrypt.runs.table.verify import verify_table
 from sparkcrypt.spark.files.listing import data_files as listed_files
 from sparkcrypt.spark.tables.tagging import set_tags

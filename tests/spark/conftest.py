@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparkcrypt.runs.old_folders import ended_writers
-from sparkcrypt.runs.passes import unit_work
+from sparkcrypt.runs.passes import units
 from tests.spark.fixtures import lake, private_jar
 from tests.spark.killing import clock
 from tests.spark.restored_state import copies
@@ -18,4 +18,4 @@ def soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the time between two listings, and the time to wait for writers."""
     monkeypatch.setattr(ended_writers, "APART_SECONDS", 0.2)
     monkeypatch.setattr(ended_writers, "MOST_SECONDS", 2.0)
-    monkeypatch.setattr(unit_work, "PAUSES_SECONDS", (0.5, 0.5, 1.0, 2.0, 4.0))
+    monkeypatch.setattr(units, "PAUSES_SECONDS", (0.5, 0.5, 1.0, 2.0, 4.0))

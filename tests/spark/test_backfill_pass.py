@@ -17,9 +17,9 @@ from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
-from sparkcrypt.runs.passes.encrypt import encrypt_table
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.passes.run import encrypt_table
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -387,7 +387,7 @@ def test_second_run_is_told_of_the_first(lake: Lake, policy: Policy) -> None:
 def test_busy_unit_is_tried_again(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that comes while a unit is staged: the unit is staged once more, with that file, and no row is lost."""
     make_table(lake, "t", partitions=2)
-    monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0, 0.0))
     written: list[str] = []
 
     class Writer:

@@ -16,8 +16,8 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.rotate import rotate_key
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
-from sparkcrypt.runs.passes.encrypt import encrypt_table
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.passes.run import encrypt_table
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.tables.catalog import Catalog

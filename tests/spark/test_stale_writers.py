@@ -257,7 +257,7 @@ def test_readers_of_an_undone_swap_find_its_files(lake: Lake, monkeypatch: pytes
         return old
 
     monkeypatch.setattr(LocationSwap, "swap", swapped)
-    monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0,))
+    monkeypatch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0,))
     options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
     assert backfill(lake.spark, policy, tables=["t"], options=options).outcome == "done"
     assert rows_of(readers[0]) == before

@@ -66,7 +66,7 @@ def test_overwrite_during_a_unit_is_taken_up(
 ) -> None:
     """An INSERT OVERWRITE while a unit is staged or verified: the unit is done again with the new rows."""
     policy, before = tagged(lake, create)
-    monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0, 0.0))
     report = backfill(
         lake.spark, policy, tables=["t"], options=options(engine), progress=Once(step, overwrite(lake, create))
     )
@@ -88,7 +88,7 @@ def test_file_that_is_cut_under_a_unit_is_a_change(lake: Lake, engine: Engine) -
 def test_partition_that_is_moved_or_dropped_under_a_pass(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that somebody points elsewhere is done there; one that he drops needs nothing any more."""
     policy, before = tagged(lake, PARTITIONED["using"])
-    monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0, 0.0))
 
     def act() -> None:
         elsewhere = lake.root / "elsewhere"

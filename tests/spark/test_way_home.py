@@ -220,7 +220,7 @@ def test_metastore_refuses(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(Catalog, "set_location", refuse)
-        patch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0,))
+        patch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0,))
         with pytest.raises(SourceChangedError):
             encrypt_table(lake.spark, "t", policy, home=True)
     assert (locations(lake), home.exists(), ids(lake)) == (there, False, [0, 1, 2, 3])

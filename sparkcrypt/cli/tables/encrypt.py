@@ -60,7 +60,7 @@ def encrypt(options: EncryptOptions) -> None:
         avro = workplace.avro(options.avro_schema) if options.avro_schema else None
         spark = workplace.spark
         from sparkcrypt.runs.old_folders.former_homes import describe_move
-        from sparkcrypt.runs.passes.encrypt import encrypt_table
+        from sparkcrypt.runs.passes.run import encrypt_table
         from sparkcrypt.runs.rewrite.options import RunOptions
         from sparkcrypt.spark.tables.catalog import Catalog
 

@@ -26,13 +26,11 @@ from sparkcrypt.runs.old_folders.former_homes import list_stray_files
 from sparkcrypt.runs.old_folders.orphans import Orphan, expire_left
 from sparkcrypt.runs.old_folders.past_run_checks import needs_care, read_open_problems
 from sparkcrypt.runs.passes.choose_tables import Choice, Chosen, Gate, choose_tables
-from sparkcrypt.runs.passes.encrypt import find_target
-from sparkcrypt.runs.passes.job import open_job
 from sparkcrypt.runs.passes.key_status import KeySearch, tell_overdue
 from sparkcrypt.runs.passes.lost_tags import record_lost_tags, recorded_lost_tags
 from sparkcrypt.runs.passes.report import NOT_IN_PLACE, PassReport, Point, TableError, TableFailures
-from sparkcrypt.runs.passes.run import run_table
-from sparkcrypt.runs.passes.survey import survey_units
+from sparkcrypt.runs.passes.run import find_target, open_job, run_table
+from sparkcrypt.runs.passes.units import survey_units
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Outcome, Report
 from sparkcrypt.runs.rewrite.schedule import Budget, table_rank
@@ -252,7 +250,7 @@ class _Pass:
         digest = fingerprint(target, self._files)
         table = self._open(target)
         job = open_job(table, replace(self._options.run, where=None), self._budget)
-        if not survey_units(job, job.options).drifted and digest == fingerprint(
+        if not survey_units(job.table, job.reader, job.options).drifted and digest == fingerprint(
             self._target(Catalog(self._spark).table(name)), self._files
         ):
             PassFingerprint(table.store, target.table_id).keep(digest)
@@ -261,7 +259,7 @@ class _Pass:
         """Survey a table after a rotation, and add to its report how many calls a reader makes now."""
         target = self._target(Catalog(self._spark).table(name))
         job = open_job(self._open(target), self._options.run, self._budget)
-        calls = count_calls(survey_units(job, job.options).units)
+        calls = count_calls(survey_units(job.table, job.reader, job.options).units)
         report = self._reports[-1]
         self._reports[-1] = replace(report, key_calls={**report.key_calls, "after": calls})
 

@@ -12,9 +12,8 @@ from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.choose_tables import Gate
-from sparkcrypt.runs.passes.job import open_job
 from sparkcrypt.runs.passes.key_status import Due, KeySearch, find_overdue
-from sparkcrypt.runs.passes.survey import report_dry_run
+from sparkcrypt.runs.passes.run import open_job, report_dry_run
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.table.columns import InheritedColumn, sum_up_inherited

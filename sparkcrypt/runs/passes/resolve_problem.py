@@ -27,8 +27,7 @@ from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
 from sparkcrypt.runs.old_folders.problems import BACK, BY_SQL, CUT_OFF, GONE, KEPT, OF_LIST, STRAY, Problem
 from sparkcrypt.runs.old_folders.replacements import resolve_cut_off
 from sparkcrypt.runs.old_folders.rollback import refuse_later, roll_back_unit
-from sparkcrypt.runs.passes.job import open_job
-from sparkcrypt.runs.passes.run import run_table
+from sparkcrypt.runs.passes.run import open_job, run_table
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter

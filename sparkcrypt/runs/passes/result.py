@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.unit import UnitOutcome
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.runs.rewrite.run_report import IN_CLEAR, NEEDS_CONSENT, WITHOUT_EFFECT, Outcome, Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.columns import sum_up_inherited
@@ -18,6 +20,8 @@ from sparkcrypt.runs.table.unit_survey import UnitSurvey, count_calls, coverage_
 from sparkcrypt.text import count_of
 
 _SHOWN = 3
+_RUNS = 3
+"""The number of newest runs that count, since machines, engines and files change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +187,32 @@ def _find_shared_folder(locations: Sequence[str]) -> str | None:
             break
         shared.append(names[0])
     return "/".join(shared)
+
+
+def bytes_a_second(store: StateStore, table_id: str) -> float | None:
+    """Return the speed of a table's newest runs, in bytes of old files per second from a unit's listing to its swap.
+
+    The seconds of units that were rewritten concurrently are added up, so a run with a parallelism of two is twice as
+    fast.
+
+    Returns:
+        None if no run has swapped a unit, or no outcome has its seconds.
+    """
+    runs = list(Journal.runs(store, table_id))[-_RUNS:]
+    return rate(outcome for run_id in runs for outcome in _outcomes(store, table_id, run_id))
+
+
+def rate(outcomes: Iterable[UnitOutcome]) -> float | None:
+    """Return the bytes per second of units that were swapped; None if no outcome has its seconds."""
+    timed = [(outcome.bytes_before, outcome.seconds) for outcome in outcomes if outcome.seconds and outcome.seconds > 0]
+    seconds = sum(taken for _, taken in timed)
+    return sum(total for total, _ in timed) / seconds if seconds else None
+
+
+def _outcomes(store: StateStore, table_id: str, run_id: str) -> tuple[UnitOutcome, ...]:
+    """Return the outcomes of a run's units; empty if its journal cannot be read, since this is only an estimate."""
+    try:
+        statuses = status_of_units(Journal.open(store, table_id, run_id).records).values()
+        return tuple(status.outcome for status in statuses if status.was_swapped)
+    except VerificationError:
+        return ()

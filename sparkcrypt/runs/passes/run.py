@@ -1,41 +1,292 @@
-"""One run over one target, under its lock: survey the units, rewrite those that differ from the plan, and report."""
+"""Runs over one target, under its lock: survey the units, rewrite those that differ from the plan, and report.
+
+A new run is begun, or an unfinished one continued, whose units are first brought to a clean state.
+`sparkcrypt.encrypt_table`, which `sparkcrypt encrypt` calls too, is one run.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, PlanError, RunConflictError, VerificationError
+from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
-from sparkcrypt.ledger.journal.journal import Journal, new_run_id
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, new_run_id
+from sparkcrypt.ledger.journal.run_status import is_paused
 from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys
+from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.index.carry_names import carry_index, explain_stale
+from sparkcrypt.runs.old_folders.former_homes import describe_move
 from sparkcrypt.runs.old_folders.late_commits import compare_run
-from sparkcrypt.runs.passes import unit_work
-from sparkcrypt.runs.passes.begin import Begun, SoFar, begin_run, choose_run_id, refuse_records_of_another
-from sparkcrypt.runs.passes.job import TableJob
-from sparkcrypt.runs.passes.result import RunResult, find_last_audit, result_of_failed_run
-from sparkcrypt.runs.passes.survey import report_dry_run, survey_units
-from sparkcrypt.runs.passes.unit_work import UnitWork
+from sparkcrypt.runs.old_folders.past_run_checks import OldFiles
+from sparkcrypt.runs.old_folders.replacements import open_cut_off
+from sparkcrypt.runs.passes import units
+from sparkcrypt.runs.passes.result import RunResult, bytes_a_second, find_last_audit, result_of_failed_run
+from sparkcrypt.runs.passes.units import Surveyed, UnitWork, survey_units
+from sparkcrypt.runs.rewrite.build_rewriter import rewriter_of
+from sparkcrypt.runs.rewrite.context import RunContext
+from sparkcrypt.runs.rewrite.engine_names import Engine
+from sparkcrypt.runs.rewrite.move_old import MOVED_NOTE, refuse_other_file_systems
 from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.priority import order_units
+from sparkcrypt.runs.rewrite.recover import Recovered, recover
 from sparkcrypt.runs.rewrite.run_report import Report
-from sparkcrypt.runs.rewrite.schedule import Progressed, order_units, work_through
-from sparkcrypt.runs.rewrite.swap import MOVED_NOTE, choose_swap, refuse_other_file_systems
-from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, rewriter_of
+from sparkcrypt.runs.rewrite.schedule import Budget, FailedUnit, Progressed, work_through
+from sparkcrypt.runs.rewrite.swap import choose_swap
+from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
+from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
+from sparkcrypt.runs.table.open_table import OpenTable, open_target
+from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.target import Target, catalog_target, path_target
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from sparkcrypt.runs.table.untouchable import error_of_folder
+from sparkcrypt.schema import Schema
+from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import shared_text
 from sparkcrypt.tags.model import history_property
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
-    """A run that has ended; ``drifted_again`` if units that it had swapped before differ again and were skipped."""
+class TableJob:
+    """One execution over one target; `open_job` creates it.
 
-    report: Report
+    Attributes:
+        table: the table or folder.
+        options: the requested options; an unfinished run continues with the options with which it began.
+        budget: the budget, shared with other runs.
+        reader: reads footers.
+        old_files: the old files of past runs.
+        started: when the job was opened, in seconds of the monotonic clock.
+    """
+
+    table: OpenTable
+    options: RunOptions
+    budget: Budget
+    reader: FooterReader
+    old_files: OldFiles
+    started: float
+
+    def run_record(self, run_id: str, options: RunOptions, lock: RunLock) -> RunRecord:
+        """Return the first record of a new run."""
+        return RunRecord(
+            table_id=self.table.target.table_id,
+            table=self.table.target.name,
+            run_id=run_id,
+            policy_digest=self.table.policy.digest(),
+            plan=self.table.target.plan.to_dict(),
+            options=options.to_dict(),
+            fencing_token=lock.token,
+        )
+
+    def report(self, result: RunResult, engine: str, warnings: tuple[str, ...] = ()) -> Report:
+        """Return the report of a run.
+
+        Args:
+            result: the result of the run.
+            engine: the requested engine.
+            warnings: warnings of the execution, in addition to those of the run.
+        """
+        report = result.report(self.table.target, engine, time.monotonic() - self.started)
+        more = (*dict.fromkeys(warnings), *self.table.trust.unread_runs())
+        return replace(report, warnings=(*report.warnings, *more))
+
+
+def open_job(table: OpenTable, options: RunOptions, budget: Budget | None = None) -> TableJob:
+    """Return the job of one execution; no file of the target is read, and nothing is written.
+
+    Args:
+        table: as in `TableJob`.
+        options: as in `TableJob`.
+        budget: unlimited by default.
+    """
+    started, policy = time.monotonic(), table.policy
+    reader = TaskFooters(table.spark, policy.key_service, DriverFooters(table.files, own_keys(policy.key_service)))
+    return TableJob(
+        table=table,
+        options=options.apply_policy(policy, of_table=table.target.table is not None),
+        budget=budget or Budget(),
+        reader=reader,
+        old_files=OldFiles(table),
+        started=started,
+    )
+
+
+_BEFORE_STAGING = ("run_started", "run_resumed", "unit_listed", "unit_failed", "run_paused")
+"""Kinds of records of a run that has staged no file."""
+
+
+@dataclass(slots=True)
+class CurrentRun:
+    """The run that an execution works on, updated as it proceeds: for its report, also if an error ends it.
+
+    Attributes:
+        run_id: its id.
+        options: the options with which it begins, or with which it began.
+        continued: the journal of the unfinished run that it continues; None if it is a new one.
+        journal: its journal, which a new run gets only if a unit differs from the plan; until then, that of a run that
+            was closed, or left, before it.
+        recovered: what became of the units of an unfinished run.
+        surveys: the units of the target.
+        drifted_again: whether units that it had swapped before differ again, and were skipped.
+        warnings: warnings for its report.
+        last_warnings: those that its report lists last.
+    """
+
+    run_id: str
+    options: RunOptions
+    continued: Journal | None = None
+    journal: Journal | None = None
+    recovered: Recovered = field(default_factory=Recovered)
+    surveys: Sequence[UnitSurvey] = ()
     drifted_again: bool = False
+    warnings: tuple[str, ...] = ()
+    last_warnings: tuple[str, ...] = ()
+
+    def begin_anew(self, options: RunOptions, *last_warnings: str) -> None:
+        """Go on with a new run, with the requested options."""
+        self.run_id, self.options, self.continued, self.recovered = new_run_id(), options, None, Recovered()
+        self.last_warnings = last_warnings
+
+
+def choose_run_id(job: TableJob) -> str:
+    """Return the id of the run to continue if one is unfinished, else a new id.
+
+    Raises:
+        RunConflictError: the options name a run to resume, and it is not the unfinished one.
+    """
+    unfinished, resume = job.table.trust.find_unfinished(), job.options.resume
+    if resume not in ("auto", "never") and resume != unfinished:
+        raise RunConflictError(
+            f"{job.table.target.name}: run {resume} cannot be resumed; unfinished: {unfinished or 'none'}"
+        )
+    return unfinished or new_run_id()
+
+
+def refuse_records_of_another(job: TableJob) -> None:
+    """Refuse a table under whose UUID another table, which still has it, had its last run.
+
+    A copy of the owner's mark would pass for the owner otherwise: the records, audit and keys under it are the other's.
+
+    Raises:
+        PlanError: the message names both tables.
+    """
+    table = job.table.target.table
+    if table is None:
+        return
+    run_id = next(iter(reversed(Journal.runs(job.table.store, job.table.target.table_id))), None)
+    try:
+        name = None if run_id is None else Journal.find_table(job.table.store, job.table.target.table_id, run_id)
+    except VerificationError:
+        return  # reported where the run's records are read
+    catalog = Catalog(job.table.spark)
+    if name is None or normalized_table(name) == normalized_table(job.table.target.name) or not catalog.exists(name):
+        return
+    other = catalog.table(name)
+    if other.uuid == table.uuid:
+        raise PlanError(shared_text(table, [other]))
+
+
+def begin_run(job: TableJob, run: CurrentRun, lock: RunLock) -> None:
+    """Choose the run to work on, after bringing the units of an unfinished run to a clean state.
+
+    Args:
+        job: the job.
+        run: has the id from `choose_run_id`; receives the journal and the options of a continued run.
+        lock: the target's lock.
+
+    Raises:
+        RunConflictError: the unfinished run began under another policy, or another driver continues it.
+        VerificationError: a unit of the unfinished run has new files in use that cannot be proven, or a swap of it was
+            cut off, which `--resume never` does not settle.
+    """
+    options, run_id = job.options, run.run_id
+    if not _may_continue(job.table.trust, run_id):
+        if run_id in job.table.trust.unread:
+            run.begin_anew(options)
+        return
+    journal = job.table.trust.journal(run_id)
+    elsewhere = options.where is not None and options.resume == "auto" and journal.run.where != options.where
+    lacked = _find_lacking_key(job, journal)
+    recovered = _take_over(job, run, journal, lock, abandons=options.resume == "never" or lacked is not None)
+    if elsewhere and lacked is None:
+        run.begin_anew(options, _let_wait(journal, recovered))
+        return
+    if lacked is not None and (recovered.names or recovered.cut_off):
+        check_same_policy(journal, job.table.policy.digest())
+    if options.resume == "never" or lacked is not None:
+        journal.write(RunFinished("abandoned"))
+        run.warnings += (
+            *(problem.message for problem in recovered.problems),
+            *([] if lacked is None else [f"run {run_id} was closed, and another begun: {lacked}"]),
+        )
+        run.begin_anew(options)
+    else:
+        run.continued, run.recovered = journal, recovered
+
+
+def _may_continue(trust: TableTrust, run_id: str) -> bool:
+    """Return whether a run is the unfinished one, also by the newest MAC key, which may be made for it."""
+    if trust.find_unfinished() != run_id:
+        return False
+    trust.mac(renew=True)
+    return trust.find_unfinished() == run_id
+
+
+def _find_lacking_key(job: TableJob, journal: Journal) -> str | None:
+    """Return why a run under another policy could never have been finished: a key that its policy names was not there.
+
+    Returns:
+        None if it is to be continued, or has staged a file.
+    """
+    if job.options.resume != "auto" or journal.run.policy_digest == job.table.policy.digest():
+        return None
+    if any(record.kind not in _BEFORE_STAGING for record in journal.records):
+        return None
+    errors = (str(record.fields["error"]) for record in journal.records if record.kind == "unit_failed")
+    error = next((error for error in errors if error.startswith(f"{KeyNotFoundError.__name__}: ")), None)
+    return None if error is None else f"it had encrypted no file, since under its policy {error}"
+
+
+def _take_over(job: TableJob, run: CurrentRun, journal: Journal, lock: RunLock, *, abandons: bool) -> Recovered:
+    """Continue the journal of an unfinished run, and bring its units to a clean state."""
+    if not abandons:
+        check_same_policy(journal, job.table.policy.digest())
+    journal.resume(lock.token)
+    run.journal, run.options = journal, job.options.as_begun(journal.run.options)
+    with RunContext(job.table, journal, lock) as context:
+        rewriter = rewriter_of(context, run.options, resumed=True)
+        recovered = open_cut_off(rewriter, recover(rewriter))
+    if not (job.options.keep_going or abandons) or (abandons and recovered.cut_off):
+        recovered.refuse_problems()
+    return recovered
+
+
+def _let_wait(journal: Journal, recovered: Recovered) -> str:
+    """Pause an unfinished run over other partitions than those asked for; return a note for the report.
+
+    Raises:
+        VerificationError: a unit of it has new files in use that cannot be proven.
+    """
+    recovered.refuse_problems()
+    if not is_paused(journal):
+        journal.write(RunPaused(None))
+    where = journal.run.where
+    chosen = "all partitions" if where is None else f"--where {where!r}"
+    return (
+        f"run {journal.run.run_id} over {chosen} is unfinished, and was left so, since --where asks for others; the "
+        "command that began it goes on with it"
+    )
 
 
 def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: None) -> Report:
@@ -57,53 +308,53 @@ def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: No
         choose_swap(job.table, "dry-run", job.options)  # what it refuses, before any unit is surveyed
         job.old_files.look_without_lock()
         return job.old_files.report_open_problems(report_dry_run(job)[0])
-    run_id, so_far = choose_run_id(job), SoFar(job.options)
+    run = CurrentRun(choose_run_id(job), job.options)
     try:
-        with acquire(job.table.store, job.table.target.table_id, run_id=run_id, owner=acting_user()) as lock:
+        with acquire(job.table.store, job.table.target.table_id, run_id=run.run_id, owner=acting_user()) as lock:
             lock.keep_alive()
             job.table.trust.look_again()
             refuse_records_of_another(job)
-            begun = begin_run(job, run_id, lock, so_far)
-            ended = execute_run(job, begun, lock, so_far)
-            first = _explain_rerun(job, begun, ended)
+            begin_run(job, run, lock)
+            report = execute_run(job, run, lock)
+            first = _explain_rerun(job, run, report)
             if first is not None:
-                ended = execute_run(job, Begun(new_run_id(), job.options, last_words=(first,)), lock, so_far)
-            return job.old_files.report_open_problems(ended.report)
+                run.begin_anew(job.options, first)
+                report = execute_run(job, run, lock)
+            return job.old_files.report_open_problems(report)
     except BaseException:
-        if so_far.journal is not None:
-            failed = result_of_failed_run(so_far.journal, so_far.surveys)
-            on_failure(job.report(failed, so_far.options.engine, so_far.warnings))
+        if run.journal is not None:
+            on_failure(job.report(result_of_failed_run(run.journal, run.surveys), run.options.engine, run.warnings))
         raise
 
 
-def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _Ended:
+def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
     """Take every unit that differs from the plan through its steps, and finish or pause the run.
 
     Raises:
         SparkcryptError: an error ended the run.
     """
-    options, so_far.options = begun.options, begun.options
-    job.old_files.look_after(lock, but=None if begun.journal is None else begun.run_id)
-    if begun.journal is None:
-        choose_swap(job.table, begun.run_id, options)  # what it refuses, before any unit is surveyed
-    surveyed = survey_units(job, options, job.old_files.compare)
+    options = run.options
+    job.old_files.look_after(lock, but=None if run.continued is None else run.run_id)
+    if run.continued is None:
+        choose_swap(job.table, run.run_id, options)  # what it refuses, before any unit is surveyed
+    surveyed = survey_units(job.table, job.reader, options, job.old_files.compare)
     job.old_files.settle_listed(whole=options.where is None, adopt=options.adopt)
-    so_far.surveys, so_far.warnings = surveyed.units, (*so_far.warnings, *surveyed.warnings)
+    run.surveys, run.warnings = surveyed.units, (*run.warnings, *surveyed.warnings)
     drifted = order_units(surveyed.drifted, job.table.target.plan, job.table.policy)
     if options.move_old:
         refuse_other_file_systems(tuple(survey.unit for survey in drifted), job.table.target.base)
-    if begun.journal is None and not drifted:
+    if run.continued is None and not drifted:
         _settle_history(job, options, surveyed.units, tagged_only=True)
-        return _Ended(_report_run(job, begun, so_far, RunResult(begun.run_id, "nothing to do", surveyed.units)))
-    journal = so_far.journal = begun.journal or Journal.start(
-        job.table.store, job.run_record(begun.run_id, options, lock), job.table.trust.mac(renew=True)
+        return _report_run(job, run, RunResult(run.run_id, "nothing to do", surveyed.units))
+    journal = run.journal = run.continued or Journal.start(
+        job.table.store, job.run_record(run.run_id, options, lock), job.table.trust.mac(renew=True)
     )
-    with job.context(journal, lock) as context:
-        rewriter = rewriter_of(context, options, resumed=begun.journal is not None)
-        swapped = begun.recovered.names  # the survey finds drift in a copied unit too, since its source is unchanged
+    with RunContext(job.table, journal, lock) as context:
+        rewriter = rewriter_of(context, options, resumed=run.continued is not None)
+        swapped = run.recovered.names  # the survey finds drift in a copied unit too, since its source is unchanged
         todo = [survey for survey in drifted if survey.name not in swapped]
-        ours = {outcome.name for outcome in begun.recovered.outcomes}
-        drifted_again = not rewriter.swap.copies and any(survey.name in ours for survey in drifted)
+        ours = {outcome.name for outcome in run.recovered.outcomes}
+        run.drifted_again = not rewriter.swap.copies and any(survey.name in ours for survey in drifted)
         with _show_progress(job, todo):
             todo, undecided = job.old_files.leave_out_undecided(todo, keep_going=options.keep_going)
             work = UnitWork(rewriter, job.reader, options, job.old_files.refuse_replayed)
@@ -111,33 +362,31 @@ def execute_run(job: TableJob, begun: Begun, lock: RunLock, so_far: SoFar) -> _E
                 todo,
                 work.process,
                 work.locate,
-                pauses=unit_work.PAUSES_SECONDS,
+                pauses=units.PAUSES_SECONDS,
                 parallelism=options.parallelism,
                 budget=job.budget,
                 keep_going=options.keep_going,
             )
-        progressed.outcomes[:0] = begun.recovered.outcomes
+        progressed.outcomes[:0] = run.recovered.outcomes
         progressed.failed.extend([*undecided, *compare_run(rewriter).failed])
-        progressed.unsettled.extend(begun.recovered.problems)
-        if progressed.outcome in ("done", "nothing to do") and not drifted_again:
+        progressed.unsettled.extend(run.recovered.problems)
+        if progressed.outcome in ("done", "nothing to do") and not run.drifted_again:
             _settle_history(job, options, surveyed.units)
         index = None if rewriter.swap.copies else _carry_index(job, journal)
-        so_far.warnings = (*so_far.warnings, *explain_stale(job.table.target.name, index))
-        result = replace(_end_run(job, rewriter, progressed, surveyed.units, begun), index=index)
-        return _Ended(_report_run(job, begun, so_far, result), drifted_again)
+        run.warnings = (*run.warnings, *explain_stale(job.table.target.name, index))
+        return _report_run(job, run, replace(_end_run(job, run, rewriter, progressed), index=index))
 
 
-def _explain_rerun(job: TableJob, begun: Begun, ended: _Ended) -> str | None:
+def _explain_rerun(job: TableJob, run: CurrentRun, report: Report) -> str | None:
     """Return a note on the unfinished run that was finished first; None if no further run is needed."""
-    report = ended.report
-    elsewhere = begun.options.where != job.options.where and job.options.resume == "auto"
-    requested, done = ((options.rotate_key, options.rotate_from) for options in (job.options, begun.options))
+    elsewhere = run.options.where != job.options.where and job.options.resume == "auto"
+    requested, done = ((options.rotate_key, options.rotate_from) for options in (job.options, run.options))
     otherwise = requested != done
-    if report.outcome == "stopped at budget" or not (elsewhere or otherwise or ended.drifted_again):
+    if report.outcome == "stopped at budget" or not (elsewhere or otherwise or run.drifted_again):
         return None
     why = "was over other partitions" if elsewhere else "had swapped some units before they drifted again"
     if otherwise:
-        rotated = begun.options.rotate_key
+        rotated = run.options.rotate_key
         why = "brought files to their plan" if rotated is None else f"rotated {rotated!r}"
     return f"run {report.run_id}, which {why} and was unfinished, was finished first: {report.outcome}"
 
@@ -153,9 +402,7 @@ def _show_progress(job: TableJob, todo: list[UnitSurvey]) -> Iterator[None]:
         job.table.progress.finish()
 
 
-def _end_run(
-    job: TableJob, rewriter: UnitRewriter, progressed: Progressed, surveys: Sequence[UnitSurvey], begun: Begun
-) -> RunResult:
+def _end_run(job: TableJob, run: CurrentRun, rewriter: UnitRewriter, progressed: Progressed) -> RunResult:
     """Record that a run has finished or paused; a run with an unsettled unit stays unfinished."""
     outcome, journal = progressed.outcome, rewriter.run.journal
     if outcome == "stopped at budget":
@@ -165,9 +412,9 @@ def _end_run(
     return RunResult(
         rewriter.run.run_id,
         outcome,
-        surveys,
+        run.surveys,
         outcomes=progressed.outcomes,
-        earlier=begun.recovered.outcomes,
+        earlier=run.recovered.outcomes,
         failed=[*progressed.failed, *progressed.unsettled],
         left=progressed.left,
         swap=rewriter.swap.name,
@@ -214,6 +461,104 @@ def _settle_history(
         )
 
 
-def _report_run(job: TableJob, begun: Begun, so_far: SoFar, result: RunResult) -> Report:
-    report = job.report(result, begun.options.engine, so_far.warnings)
-    return replace(report, warnings=(*report.warnings, *begun.last_words))
+def _report_run(job: TableJob, run: CurrentRun, result: RunResult) -> Report:
+    report = job.report(result, run.options.engine, run.warnings)
+    return replace(report, warnings=(*report.warnings, *run.last_warnings))
+
+
+def encrypt_table(
+    spark: SparkSession,
+    table: str | None,
+    policy: Policy,
+    *,
+    path: str | None = None,
+    avro: Schema | None = None,
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+    on_plan: Callable[[EncryptionPlan], None] | None = None,
+    on_failure: Callable[[Report], None] = lambda _: None,
+    **named: Any,
+) -> Report:
+    """Encrypt the files of a table or folder by its tags; units whose files all match the plan are left unchanged.
+
+    Args:
+        spark: a classic session; it will be configured with the policy.
+        table: ``db.table``, or None with ``path``.
+        policy: what the tags mean.
+        path: a bare folder of Parquet or ORC files.
+        avro: an Avro schema whose tags are added to the target's tags.
+        options: the run's options; single options may be given by name instead (``engine="native"``).
+        progress: receives progress updates.
+        on_plan: called with the plan before any data are read or written; an error that it raises ends the run.
+        on_failure: called with the partial report before an error that ends the run is re-raised.
+        **named: single options by their names in ``RunOptions``.
+
+    Returns:
+        The report.
+
+    Raises:
+        PlanError, ConfigError: the target or the options are refused.
+        VerificationError: files could not be read or proven; the unit is unchanged.
+        RunConflictError: another run holds the table.
+    """
+    unknown = sorted(named.keys() - {field.name for field in fields(RunOptions)})
+    if unknown:
+        allowed = ", ".join(field.name for field in fields(RunOptions))
+        raise ConfigError(f"option {unknown[0]!r} is not known; allowed: {allowed}")
+    options = replace(options or RunOptions(), **named)
+    options.check()
+    if (table is None) == (path is None):
+        raise ConfigError("give either a table or a path")
+    configure(spark, policy)
+    target = find_target(spark, table, path, policy, avro, options.engine)
+    if on_plan is not None:
+        on_plan(target.plan)
+    target = target if options.dry_run else target.with_identity()
+    return run_table(open_job(open_target(spark, target, policy, progress), options), on_failure)
+
+
+def find_target(
+    spark: SparkSession, table: str | None, path: str | None, policy: Policy, avro: Schema | None, engine: Engine
+) -> Target:
+    """Return a table or a bare folder as a target.
+
+    Raises:
+        PlanError: the table or folder does not exist, or its files cannot be swapped.
+        ConfigError: the engine cannot rewrite it.
+    """
+    target: Target
+    if path is not None:
+        target = path_target(spark, path, policy, avro)
+    else:
+        target = catalog_target(spark, Catalog(spark).table(table or ""), policy, avro)
+    if target.format == "orc" and engine == "spark":
+        raise ConfigError(
+            f"{target.name}: Spark's engine rewrites Parquet alone; use --engine native, which rewrites ORC too"
+        )
+    if target.table is not None and target.table.bucket_columns and engine == "spark":
+        raise ConfigError(
+            f"{target.name} is bucketed: Spark's engine would give its files other names, by which buckets are told; "
+            "use --engine native, which keeps them"
+        )
+    return target
+
+
+def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
+    """Return the report of a dry run and its survey; nothing is changed.
+
+    Units whose folder is missing or cannot be listed are quarantined in it, as they would be in a pass.
+
+    Raises:
+        SparkcryptError: as `survey_units`.
+        VerificationError: the journal of an earlier run is damaged.
+    """
+    speed = bytes_a_second(job.table.store, job.table.target.table_id)
+    surveyed = survey_units(job.table, job.reader, job.options)
+    fast = None if speed is None else speed * job.options.parallelism
+    lost = [(survey.name, error_of_folder(survey.name, survey.drift)) for survey in surveyed.units]
+    failed = [FailedUnit(name, type(error).__name__, str(error)) for name, error in lost if error is not None]
+    result = RunResult("dry-run", "dry run", surveyed.units, failed=failed, bytes_a_second=fast)
+    moves = surveyed.drifted and not job.options.home
+    move = describe_move(job.table.target.table) if job.table.target.table is not None and moves else None
+    warnings = surveyed.warnings if move is None else (*surveyed.warnings, move)
+    return job.report(result, job.options.engine, warnings), surveyed

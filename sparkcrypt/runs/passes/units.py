@@ -1,29 +1,42 @@
-"""Work on one unit of a run: lists it and reads its footers again, since the survey may be old, and rewrites it."""
+"""The units of a run: all are surveyed before any is changed; each is listed again, and taken through its steps.
+
+A survey may be old and come from a cache, so the footers of a unit's files are read again before it is rewritten.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.ledger.journal.entries import UnitFailed
-from sparkcrypt.ledger.unit import Unit, UnitOutcome, former_home, list_folders
+from sparkcrypt.ledger.journal.journal import Journal, start_of_run
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import Unit, former_home, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.rewrite.keks import rotation_of
 from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
+from sparkcrypt.runs.rewrite.run_report import WRITTEN_IN_CLEAR
 from sparkcrypt.runs.rewrite.schedule import ENDS_THE_RUN
 from sparkcrypt.runs.rewrite.swap import refuse_taken_home
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, recheck
-from sparkcrypt.runs.table.difference import Drift, drift_in_short
-from sparkcrypt.runs.table.disposal import find_foreign, name_foreign
+from sparkcrypt.runs.table.beside import find_foreign, find_summaries_above, name_foreign
+from sparkcrypt.runs.table.cache import FooterCache
+from sparkcrypt.runs.table.difference import Drift, drift_in_short, drift_of_summary
 from sparkcrypt.runs.table.footers import FooterReader
 from sparkcrypt.runs.table.in_use import Places, refuse_used
+from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit, Scanner, add_way_home
-from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from sparkcrypt.runs.table.target import Target
+from sparkcrypt.runs.table.unit_survey import UnitSurvey, survey_unit
 from sparkcrypt.runs.table.untouchable import find_suspicious, refuse_unit
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.failures import find_storage_error
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
+from sparkcrypt.text import count_of
 
 PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0)
 """How long a run waits before it retries units to which another process wrote."""
@@ -170,3 +183,107 @@ def refuse_changed(files: HadoopFiles, unit: Unit, error: BaseException) -> None
 def _note_adopted(drift: Sequence[Drift]) -> tuple[str, ...]:
     """Return the audit's notes on suspicious files, which readers would refuse and --adopt has accepted."""
     return tuple(f"adopted: {line}" for line in drift_in_short(drift))
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """A summary of all units of a target, and warnings about how they were chosen.
+
+    ``home`` is whether only units that are away from their former homes are of interest.
+    """
+
+    units: list[UnitSurvey]
+    warnings: tuple[str, ...] = ()
+    home: bool = False
+
+    @property
+    def drifted(self) -> list[UnitSurvey]:
+        """The units with a file that differs from the plan, or those that are away from home."""
+        return [survey for survey in self.units if (survey.is_away if self.home else survey.drift)]
+
+
+def survey_units(
+    table: OpenTable, reader: FooterReader, options: RunOptions, compare: Callable[[ScannedUnit], None] = lambda _: None
+) -> Surveyed:
+    """Survey every unit; unless the run keeps going or is dry, raise an error for a unit that it must not rewrite.
+
+    ``compare`` is called with each unit while its files are known.
+
+    Raises:
+        SparkcryptError: a unit must not be rewritten, and the run neither keeps going nor is dry.
+    """
+    cache = FooterCache(table.store, table.target.table_id, name=table.target.name, keeps=not options.dry_run)
+    surveys, units = list[UnitSurvey](), table.target.units(options.where)
+    warnings: tuple[str, ...] = ()
+    if not units and options.where is not None:
+        warnings = (
+            f"{table.target.name}: --where {options.where!r} chooses no partition; SHOW PARTITIONS lists what is there",
+        )
+
+    @functools.cache
+    def find_last_run() -> str | None:
+        return next(reversed(Journal.runs(table.store, table.target.table_id)), None)
+
+    rewrap = options.rewrap and not _gives_new_names(table.target, options)
+    scanner = Scanner(
+        table.target,
+        table.files,
+        reader,
+        cache,
+        rotation_of(options, table.trust),
+        table.trust.shredded.select,
+        purge=options.purge,
+    )
+    scanned_units = scanner.scan(units)
+    for scanned in _add_ways_home(table, options, scanned_units) if options.home else scanned_units:
+        compare(scanned)
+        if scanned.drift and not (options.keep_going or options.dry_run):
+            _refuse(table, scanned, options)
+        copies, last = options.output is not None, find_last_run() if scanned.drift else None
+        since_ms = math.inf if last is None else start_of_run(last)
+        surveys.append(survey_unit(scanned, table.target.plan, rewrap=rewrap, copies=copies, since_ms=since_ms))
+    above = (drift_of_summary(path, above=True) for path in find_summaries_above(table.files, table.target))
+    written = sum(survey.clear_since for survey in surveys)
+    if written:
+        warnings = (*warnings, _describe_written(written, find_last_run()))
+    return Surveyed(surveys, (*warnings, *(f"{drift.file}: {drift.detail}" for drift in above)), home=options.home)
+
+
+def _describe_written(files: int, run_id: str | None) -> str:
+    return (
+        f"{WRITTEN_IN_CLEAR} {count_of(files, 'file')} {'was' if files == 1 else 'were'} written in clear since run "
+        f"{run_id}, by a job without sparkcrypt or a session without the policy: put that job under the policy "
+        "(docs/existing-jobs.md), or each of its writes is in clear until the next run encrypts it"
+    )
+
+
+def _add_ways_home(
+    table: OpenTable, options: RunOptions, scanned_units: Iterable[ScannedUnit]
+) -> Iterator[ScannedUnit]:
+    """Yield units, with drift if they are away from home.
+
+    Raises:
+        VerificationError: a home is taken, and the run does not keep going.
+    """
+    places = table.in_use.look(afresh=True)
+    for scanned in scanned_units:
+        home = former_home(scanned.unit.location, table.target.base)
+        if home is not None and not options.keep_going:
+            refuse_home(table.files, places, scanned.unit.name, home)
+        yield scanned if home is None else add_way_home(scanned, home)
+
+
+def _gives_new_names(target: Target, options: RunOptions) -> bool:
+    """Tell whether new files get new names, which re-keys them, since a file's name is part of its identity."""
+    table = target.table
+    return options.exclusive if table is None else table.managed and not table.partition_columns
+
+
+def _refuse(table: OpenTable, scanned: ScannedUnit, options: RunOptions) -> None:
+    try:
+        adopt, allow_decrypt = options.adopt, options.allow_decrypt
+        copies = options.output is not None
+        refuse_unit(scanned, table.target, table.policy, adopt=adopt, allow_decrypt=allow_decrypt, copies=copies)
+    except SparkcryptError as error:
+        refuse_changed(table.files, scanned.unit, error)
+        raise
