@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from sparkcrypt.decide.access.log import AccessLog
-from sparkcrypt.decide.access.records import ACCESS, LOST, Outcome, Record, make_record
+from sparkcrypt.decide.access.log import ACCESS, LOST, AccessLog, Outcome, Record, make_record
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, StorageError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.tombstones import reason_of_absence

@@ -9,7 +9,7 @@ from typing import Any
 from sparkcrypt.arrow.file_keys import Reader, opened_key_service
 from sparkcrypt.arrow.files import DataFile
 from sparkcrypt.arrow.masks import Denied, group_denied
-from sparkcrypt.decide.masked_leaves import decide
+from sparkcrypt.decide.denied import decide
 from sparkcrypt.names import IN_SOME_PARTITIONS
 from sparkcrypt.policy.model import OnDenied, Policy
 from sparkcrypt.schema import Path

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet.encryption as pe
 
 from sparkcrypt.arrow.access_events import ReadEvents
-from sparkcrypt.decide.denied_text import refused_key
+from sparkcrypt.decide.denied import refused_key
 from sparkcrypt.decide.read_checks import check_footer_key
 from sparkcrypt.errors import (
     KeyAccessDeniedError,

@@ -17,8 +17,8 @@ from sparkcrypt.arrow.access_events import ReadEvents, open_log
 from sparkcrypt.arrow.expression_columns import columns_in
 from sparkcrypt.arrow.file_keys import Reader, encode, opened_key_service
 from sparkcrypt.arrow.open import gather_properties
-from sparkcrypt.decide.denied_text import refuse_named
-from sparkcrypt.decide.orc_file import resolve_orc_read
+from sparkcrypt.decide.denied import refuse_named
+from sparkcrypt.decide.file import resolve_orc_read
 from sparkcrypt.errors import (
     ConfigError,
     KeyAccessDeniedError,

@@ -27,7 +27,7 @@ from sparkcrypt.arrow.judged_filesystem import JudgedFiles
 from sparkcrypt.arrow.masked_file import read_masked
 from sparkcrypt.arrow.masks import Denied, kept_type
 from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, spark_json, with_sparks_times
-from sparkcrypt.decide.denied_text import refuse_named
+from sparkcrypt.decide.denied import refuse_named
 from sparkcrypt.errors import ConfigError, FormatError, PlanError, UnsupportedFileError
 from sparkcrypt.files.open_places import Settings
 from sparkcrypt.schema import Path, shown_path

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
-from sparkcrypt.decide.access.records import Record, make_record
+from sparkcrypt.decide.access.log import Record, make_record
 from sparkcrypt.decide.context import parse_policy
 from sparkcrypt.decide.request import optional_text, require_text
 from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError, show
@@ -105,8 +105,8 @@ class Operations:
         return {"key": base64.b64encode(keeper.unwrap(_key_id_of(request), request["wrapped"])).decode()}
 
     def _open_key(self, request: Request) -> Answer:
-        from sparkcrypt.decide.denied_text import refused_key
-        from sparkcrypt.decide.orc_file import check_local_key
+        from sparkcrypt.decide.denied import refused_key
+        from sparkcrypt.decide.file import check_local_key
         from sparkcrypt.keys.material import parse_key_material
 
         material = parse_key_material(base64.b64decode(request["key_metadata"]))
@@ -136,7 +136,7 @@ class Operations:
         return resolve_read(dict(request), self._open_seals(request))
 
     def _resolve_orc_read(self, request: Request) -> Answer:
-        from sparkcrypt.decide.orc_file import resolve_orc_read
+        from sparkcrypt.decide.file import resolve_orc_read
 
         return resolve_orc_read(dict(request), self._open_seals(request))
 
@@ -150,7 +150,7 @@ class Operations:
         return unwrap
 
     def _resolve_orc_write(self, request: Request) -> Answer:
-        from sparkcrypt.decide.orc_file import resolve_orc_write
+        from sparkcrypt.decide.file import resolve_orc_write
 
         answer = resolve_orc_write(dict(request), self._route_keys(request))
         if answer["encrypt"]:
@@ -206,7 +206,7 @@ class Operations:
         return self._services.get(config, lambda: OpenedKeyService(config))
 
     def _decide(self, request: Request) -> Answer:
-        from sparkcrypt.decide.masked_leaves import decide
+        from sparkcrypt.decide.denied import decide
 
         return decide(dict(request), self._open(_key_service_of(request)).decisions)
 
@@ -232,7 +232,7 @@ class Operations:
 
 
 def _check_orc_reader(request: Request) -> Answer:
-    from sparkcrypt.decide.orc_file import check_orc_reader
+    from sparkcrypt.decide.file import check_orc_reader
 
     check_orc_reader(dict(request))
     return {}
@@ -251,20 +251,20 @@ def _judge_write(request: Request) -> Answer:
 
 
 def _check_declassified(request: Request) -> Answer:
-    from sparkcrypt.decide.declassified_values import check_declassified
+    from sparkcrypt.decide.judge_write import check_declassified
 
     check_declassified(request)
     return {}
 
 
 def _refuse_named(request: Request) -> Answer:
-    from sparkcrypt.decide.denied_text import refuse_named
+    from sparkcrypt.decide.denied import refuse_named
 
     refuse_named(request)
 
 
 def _table_tags(request: Request) -> Answer:
-    from sparkcrypt.decide.planned_writes import table_tags
+    from sparkcrypt.decide.judge_write import table_tags
 
     return table_tags(dict(request))
 

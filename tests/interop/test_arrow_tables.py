@@ -21,8 +21,8 @@ import pytest
 from sparkcrypt.arrow import GuardedTable, access_events, open_table, read_table
 from sparkcrypt.arrow.masks import group_denied, kept_type, restore
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
+from sparkcrypt.decide.access.log import Record
 from sparkcrypt.decide.access.read import read_accesses
-from sparkcrypt.decide.access.records import Record
 from sparkcrypt.errors import (
     ConfigError,
     KeyNotFoundError,

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkcrypt import configure
+from sparkcrypt.decide.access.log import Record
 from sparkcrypt.decide.access.read import read_accesses
-from sparkcrypt.decide.access.records import Record
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.model import Policy
 from tests.conftest import FreshJvm

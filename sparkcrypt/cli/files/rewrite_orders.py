@@ -8,8 +8,7 @@ from typing import Literal
 
 from sparkcrypt import names
 from sparkcrypt.cli.frame.named_files import policy_keys, refuse_foreign_key
-from sparkcrypt.decide.claims import check_claims
-from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity, identity_of_write
+from sparkcrypt.decide.identity import check_aad_prefix, check_claims, check_orc_identity, identity_of_write
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.files.open_places import Settings, place
 from sparkcrypt.files.orc import OrcSummary, inspect_orc, is_orc

@@ -10,8 +10,7 @@ from typing import Any
 
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.named_files import NamedFile, named_files, policy_keys
-from sparkcrypt.decide.claims import check_claims
-from sparkcrypt.decide.identity import check_orc_identity
+from sparkcrypt.decide.identity import check_claims, check_orc_identity
 from sparkcrypt.errors import FormatError, KeyNotFoundError, SparkcryptError, VerificationError
 from sparkcrypt.files.footers import read_facts
 from sparkcrypt.files.orc import inspect_orc, is_orc, verify_orc

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
-from sparkcrypt.decide.access.log import DAY_PREFIX, MOST_BYTES, SUFFIX
-from sparkcrypt.decide.access.records import ACCESS, LOST, OUTCOMES, QUERY, VERSION, Record
+from sparkcrypt.decide.access.log import ACCESS, DAY_PREFIX, LOST, MOST_BYTES, OUTCOMES, QUERY, SUFFIX, VERSION, Record
 from sparkcrypt.errors import ConfigError, FormatError, StorageError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.policy.model import normalized_table

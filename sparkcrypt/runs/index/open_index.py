@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 
-from sparkcrypt.decide.claims import check_claims
+from sparkcrypt.decide.identity import check_claims
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.files.parquet import FileSummary, RetrieveKey

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.decide.claims import check_claims
+from sparkcrypt.decide.identity import check_claims
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.keys.opened import open_data_keys

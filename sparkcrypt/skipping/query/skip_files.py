@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from sparkcrypt.decide.context import TableContext, table_context
-from sparkcrypt.decide.masked_leaves import plan_leaves, wrapped_keks
+from sparkcrypt.decide.denied import plan_leaves, wrapped_keks
 from sparkcrypt.decide.request import require_properties, require_text, require_texts
 from sparkcrypt.errors import BridgeError, PlanError
 from sparkcrypt.files.parquet import KeyRequest

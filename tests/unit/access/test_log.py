@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.decide.access.log import AccessLog
-from sparkcrypt.decide.access.records import MOST_CHARACTERS, MOST_COLUMNS, make_record
+from sparkcrypt.decide.access.log import MOST_CHARACTERS, MOST_COLUMNS, AccessLog, make_record
 from sparkcrypt.errors import BridgeError, StorageError
 from tests.unit.access.events import DAY, event, record
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.decide.denied_text import refused_key
+from sparkcrypt.decide.denied import refused_key
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyRetiredError, KeyServiceError, VerificationError
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.ledger.audit.key_audit import KeyAudit, Retirement, read_key_facts

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.decide.declassified_values import check_declassified
+from sparkcrypt.decide.judge_write import check_declassified
 from sparkcrypt.errors import BridgeError, ConfigError, PlanError
 from tests.unit.decide.requests import policy
 

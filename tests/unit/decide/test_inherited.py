@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.decide.inherited_tags import check_inherited, check_lost
+from sparkcrypt.decide.judge_write import check_inherited, check_lost
 from sparkcrypt.errors import BridgeError, PlanError
 from tests.unit.decide.requests import PREFIX, TABLE, policy, schema
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.bridge.operations import Operations
-from sparkcrypt.decide.masked_writes import refuse_masked
+from sparkcrypt.decide.file import refuse_masked
 from sparkcrypt.errors import BridgeError, ConfigError, KeyNotFoundError, PlanError
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.ids import key_digest

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.bridge.operations import Operations
-from sparkcrypt.decide.orc_file import resolve_orc_read, resolve_orc_write
+from sparkcrypt.decide.file import resolve_orc_read, resolve_orc_write
 from sparkcrypt.errors import ConfigError, PlanError, VerificationError
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import KeyMaterial

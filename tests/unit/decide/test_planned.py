@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.decide.file import resolve_read, resolve_write
-from sparkcrypt.decide.planned_writes import check_format, check_partitioning, check_sink, table_tags
+from sparkcrypt.decide.judge_write import check_format, check_partitioning, check_sink, table_tags
 from sparkcrypt.errors import BridgeError, ConfigError, PlanError, VerificationError
 from tests.unit.decide.requests import JOB, NAME, PREFIX, STRICT, leaf, policy, schema, write
 from tests.unit.schema.message_types import fields_of

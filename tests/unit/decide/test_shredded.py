@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.decide.denied_text import refused_key
+from sparkcrypt.decide.denied import refused_key
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.tombstones import tombstone_name
