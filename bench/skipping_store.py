@@ -21,18 +21,14 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.decode_chunk import part_budget
-from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.format.merge import Row, Store, merge_parts
-from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VERSION
-from sparkcrypt.skipping.format.store import Bounds, Entry, IndexEntries
-from sparkcrypt.skipping.indexes.entries import make_index
-from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES
-from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, PartedStore, Reader
+from sparkcrypt.skipping.format.description import BLOOM, MINMAX, VERSION, Index
+from sparkcrypt.skipping.format.store import Bounds, Entry, IndexEntries, Row, Store, merge_parts
+from sparkcrypt.skipping.indexes.entries import FILTER_SHARE, LIST_VALUES, make_index
 from sparkcrypt.skipping.query.predicate import Compare
+from sparkcrypt.skipping.query.skip_files import OpenedStore, OpenedStores, PartedStore, Reader
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
-from sparkcrypt.skipping.trusted.local_folder import LocalFolder
-from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, new_digest_key
-from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
+from sparkcrypt.skipping.trusted.folder import LocalFolder
+from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, StoreIdentity, StoreKeys, new_digest_key
 from sparkcrypt.skipping.trusted.trust import Expected, PartIdentity, list_parts, open_manifest, open_part
 from sparkcrypt.skipping.trusted.write import open_writer
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sparkcrypt.keys.datakeys import DataKeyMaker
     from sparkcrypt.keys.opened import OpenedKeyService
     from sparkcrypt.keys.service import KeyService
-    from sparkcrypt.skipping.query.opened_stores import OpenedStores
+    from sparkcrypt.skipping.query.skip_files import OpenedStores
 
 Request: TypeAlias = Mapping[str, Any]
 Answer: TypeAlias = "dict[str, Any]"
@@ -211,8 +211,7 @@ class Operations:
         return decide(dict(request), self._open(_key_service_of(request)).decisions)
 
     def _skip_files(self, request: Request) -> Answer:
-        from sparkcrypt.skipping.query.opened_stores import OpenedStores
-        from sparkcrypt.skipping.query.skip_files import skip_files
+        from sparkcrypt.skipping.query.skip_files import OpenedStores, skip_files
 
         service, stores = self._open(_key_service_of(request)), self._stores.get(None, OpenedStores)
         return skip_files(request, service, stores, lifetime_seconds=_lifetime_of(request))

@@ -17,7 +17,7 @@ from sparkcrypt.runs.index import carry_names
 from sparkcrypt.runs.keys.rotate import rotate_key
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
-from sparkcrypt.skipping.trusted.local_folder import LocalFolder
+from sparkcrypt.skipping.trusted.folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags

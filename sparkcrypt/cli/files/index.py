@@ -30,18 +30,17 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.files.open_places import WEB_HDFS
 from sparkcrypt.paths import is_local, local_path, split_path
 from sparkcrypt.runs.index.open_index import open_folder_index
-from sparkcrypt.runs.table.open_table import Progress
-from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
+from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.skipping.format.description import BLOOM, MINMAX, VALUES
 from sparkcrypt.skipping.indexes.build import IndexResult, Wanted, read_kinds
-from sparkcrypt.skipping.indexes.compare import Comparison
-from sparkcrypt.skipping.indexes.gatherers import (
+from sparkcrypt.skipping.indexes.entries import (
     FILTER_SHARE,
     LIST_VALUES,
     MAX_FILTER_SHARE,
     MAX_LIST_VALUES,
     MIN_FILTER_SHARE,
 )
-from sparkcrypt.skipping.indexes.indexed import Indexed
+from sparkcrypt.skipping.indexes.indexed import Comparison, Indexed
 from sparkcrypt.text import count_of
 
 APP = "sparkcrypt index"

@@ -22,9 +22,8 @@ from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.files.parquet import FileSummary, summarise
 from sparkcrypt.skipping.format.decode_chunk import Budget
-from sparkcrypt.skipping.format.merge import Store, merge_parts
-from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
-from sparkcrypt.skipping.indexes.compare import Freshness
+from sparkcrypt.skipping.format.store import IndexEntries, Store, StoreFile, StorePart, merge_parts, read_part
+from sparkcrypt.skipping.indexes.indexed import Freshness
 from sparkcrypt.text import count_of, size_of
 
 _FOOTERS = {"encrypted": "encrypted", "plaintext_signed": "in clear, signed", "plaintext": "not encrypted"}

@@ -29,7 +29,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.open_index import find_store
 from sparkcrypt.runs.index.table_index import planned_keys
 from sparkcrypt.runs.table.target import Target
-from sparkcrypt.skipping.format.naming import object_name
+from sparkcrypt.skipping.format.description import object_name
 from sparkcrypt.skipping.indexes.build import carry_store
 from sparkcrypt.skipping.indexes.files import SETTLED_SECONDS
 from sparkcrypt.skipping.indexes.indexed import IndexStore

@@ -16,15 +16,14 @@ from sparkcrypt.paths import is_within
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.open_index import find_store, report_reading
-from sparkcrypt.runs.table.in_use import locations_of_tables
-from sparkcrypt.runs.table.open_table import Progress
-from sparkcrypt.runs.table.target import refuse_kinds
-from sparkcrypt.skipping.format.merge import Store
+from sparkcrypt.runs.table.kinds import refuse_kinds
+from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.shared_folders import locations_of_tables
+from sparkcrypt.skipping.format.store import Store
 from sparkcrypt.skipping.indexes.build import IndexResult, Plan, Wanted, read_kinds
-from sparkcrypt.skipping.indexes.files import Column, DataFolder, list_folder
-from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES
+from sparkcrypt.skipping.indexes.entries import FILTER_SHARE, LIST_VALUES
+from sparkcrypt.skipping.indexes.files import TYPES, Column, DataFolder, list_folder, partition_columns
 from sparkcrypt.skipping.indexes.indexed import Indexed, Source, find_table_at, list_locations
-from sparkcrypt.skipping.indexes.partitions import TYPES, partition_columns
 from sparkcrypt.skipping.trusted.folder import NO_LOCATION
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog

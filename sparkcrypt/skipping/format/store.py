@@ -1,13 +1,25 @@
-"""Reads the files of a store: their description, their objects, and the entries of their indexes."""
+"""The files of a store and what they hold: read, merged into one table of objects, split into rows, and made anew."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import BinaryIO, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
-from sparkcrypt.errors import FormatError, KeyAccessDeniedError, KeyNotFoundError, SparkcryptError, VerificationError
+from sparkcrypt.errors import (
+    ConfigError,
+    FormatError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    SparkcryptError,
+    VerificationError,
+    show,
+)
 from sparkcrypt.files.parquet.file.footer import Footer, footer_of
 from sparkcrypt.files.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.files.parquet.file.magic import check_magic_and_unique
@@ -15,10 +27,24 @@ from sparkcrypt.files.parquet.file.schema import LeafLevels, Path, leaf_levels
 from sparkcrypt.files.parquet.rewrite.source_chunk import column_chunks
 from sparkcrypt.files.parquet.thrift.metadata import FileMetaData, SchemaElement
 from sparkcrypt.files.source import Input, open_source
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.convert_values import FLOATS, Value, converter, modern_calendar
 from sparkcrypt.skipping.format.decode_chunk import Budget, Decoded, Raw, decode_chunk
-from sparkcrypt.skipping.format.description import Description, Index, PartitionColumn, describe
-from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, OBJECT
+from sparkcrypt.skipping.format.description import (
+    BLOOM,
+    MINMAX,
+    OBJECT,
+    VERSION,
+    Description,
+    Index,
+    Labels,
+    PartitionColumn,
+    describe,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 NO_KEY = "its key is denied, or is not there"
 
@@ -248,3 +274,278 @@ def _assemble_rows(
                 row.add(value)
     if decoded.repetitions:
         yield None if row is None else frozenset(row)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The content of a store.
+
+    Attributes:
+        version: version of the specification.
+        table: the table's identifier, as the writer recorded it.
+        labels: labels of the keys that it was made with, or None.
+        objects: the name of each row's object; names that occur twice are counted in ``repeated``.
+        partitions: each partition column with its values, in the order of the objects.
+        indexes: each index with its entries, in the same order.
+        repeated: number of names that occur more than once, as after an interrupted refresh of upstream.
+    """
+
+    version: int
+    table: str | None
+    labels: Labels | None
+    objects: tuple[str, ...]
+    partitions: tuple[tuple[PartitionColumn, tuple[object, ...]], ...]
+    indexes: tuple[IndexEntries, ...]
+    repeated: int = 0
+
+
+def merge_parts(parts: Sequence[StorePart]) -> Store | None:
+    """Merge files into a store; return None if a footer is encrypted and no key was given.
+
+    The entries of an index are unknown (None) for the objects of a file that lacks the index.
+
+    Raises:
+        FormatError: there is no file, or the files have different versions or tables.
+    """
+    described = [(part, part.description) for part in parts if part.description is not None]
+    if len(described) != len(parts):
+        return None
+    first = _agree_on_description(described)
+    counts = Counter(name for part in parts for name in part.objects)
+    return Store(
+        first.version,
+        first.table,
+        first.labels,
+        tuple(name for part in parts for name in part.objects),
+        tuple(
+            (column, _values(column, parts))
+            for column in _remove_repeats(description.partitions for _, description in described)
+        ),
+        tuple(
+            _merge_entries(index, parts)
+            for index in _remove_repeats(description.indexes for _, description in described)
+        ),
+        sum(count > 1 for count in counts.values()),
+    )
+
+
+def _agree_on_description(described: Sequence[tuple[StorePart, Description]]) -> Description:
+    if not described:
+        raise FormatError("the folder holds no file of a store; expected one or more")
+    first = described[0][1]
+    for part, entry in described:
+        if (entry.version, entry.table) != (first.version, first.table):
+            raise FormatError(
+                f"{part.name}: is of version {entry.version} for {show(entry.table)}; expected {first.version} for "
+                f"{show(first.table)}, as {described[0][0].name} has it: put each store into a folder of its own"
+            )
+    return first
+
+
+def _remove_repeats(groups: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(entry for group in groups for entry in group))
+
+
+def _values(column: PartitionColumn, parts: Sequence[StorePart]) -> tuple[object, ...]:
+    found: list[object] = []
+    for part in parts:
+        values = next((values for partition, values in part.partitions if partition == column), None)
+        found.extend([UNKNOWN] * len(part.objects) if values is None else values)
+    return tuple(found)
+
+
+def _merge_entries(index: Index, parts: Sequence[StorePart]) -> IndexEntries:
+    found: list[Entry | None] = []
+    unused: str | None = None
+    for part in parts:
+        held = next((entry for entry in part.indexes if entry.index == index), None)
+        if held is not None and held.unused is not None:
+            if held.unused != NO_KEY:
+                return IndexEntries(index, unused=held.unused)
+            unused = held.unused
+        found.extend([None] * len(part.objects) if held is None or held.unused else held.entries)
+    return IndexEntries(index, unused=unused) if unused else IndexEntries(index, tuple(found))
+
+
+class Row(NamedTuple):
+    """A store's row for one object: values of partition columns and entries of indexes, in the store's order."""
+
+    name: str
+    partitions: tuple[object, ...]
+    entries: tuple[Entry | None, ...]
+
+
+class RowSize(NamedTuple):
+    """The size of a row when a store is read: approximate decompressed bytes, and number of values."""
+
+    bytes: int
+    values: int
+
+
+def rows_of(store: Store) -> Iterator[Row]:
+    """Yield the rows of a store; all its indexes must have been read."""
+    partitions = [values for _, values in store.partitions]
+    indexes = [held.entries for held in store.indexes]
+    for number, name in enumerate(store.objects):
+        yield Row(name, tuple([of[number] for of in partitions]), tuple([of[number] for of in indexes]))
+
+
+def with_rows(shape: Store, rows: Sequence[Row]) -> Store:
+    """Return a store with the partition columns and indexes of another one and these rows."""
+    return replace(
+        shape,
+        objects=tuple([row.name for row in rows]),
+        partitions=tuple(
+            (column, tuple([row.partitions[place] for row in rows]))
+            for place, (column, _) in enumerate(shape.partitions)
+        ),
+        indexes=tuple(
+            replace(held, entries=tuple([row.entries[place] for row in rows]))
+            for place, held in enumerate(shape.indexes)
+        ),
+    )
+
+
+def is_known(shape: Store, row: Row) -> bool:
+    """Tell whether an object's bounds, values and partitions are known; its Bloom filters may be missing."""
+    return UNKNOWN not in row.partitions and all(
+        entry is not None or held.index.kind == BLOOM for entry, held in zip(row.entries, shape.indexes, strict=True)
+    )
+
+
+def measure_row(row: Row) -> RowSize:
+    """Return the size of a row when the store is read."""
+    size, values = size_of(row.name), 1 + len(row.partitions)
+    for entry in row.entries:
+        if isinstance(entry, bytes):
+            size, values = size + 4 + len(entry), values + 1
+        elif isinstance(entry, frozenset):
+            size, values = size + sum(map(size_of, entry)), values + max(1, len(entry))
+        elif entry is not None:
+            sides = [side for side in (entry.least, entry.greatest) if side is not None]
+            size, values = size + sum(map(size_of, sides)), values + 2
+    return RowSize(size, values)
+
+
+def size_of(value: Value) -> int:
+    """Return the size of a value in a store in bytes, rounded up."""
+    return 16 if not isinstance(value, (str, bytes)) else 4 + len(value.encode() if isinstance(value, str) else value)
+
+
+UDT = "io.xskipper.metadatastore.parquet.ParquetBaseClauseTranslator$BloomFilterMetaDataTypeUDT"
+"""The class that upstream reads Bloom filters with."""
+SPARK_VERSION = "4.0.0"
+"""The writer's version in a file; it tells readers that dates and times are in the calendar of Spark 3.0 and later."""
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+def schema_json(store: Store) -> str:
+    """Return a store's Spark schema as JSON, as upstream's ``ParquetUtils.createDFSchema`` makes it."""
+    master: dict[str, Any] = {"version": VERSION, "tableIdentifier": store.table or ""}
+    if store.labels is not None:
+        block = {
+            "encryption.column.keys": store.labels.column_keys,
+            "encryption.footer.key": store.labels.footer_key,
+        }
+        master["encryption"] = block
+    fields = [_field(OBJECT, "string", master, nullable=False)]
+    fields += [_field(column.field, column.type, {}) for column, _ in store.partitions]
+    fields += [
+        _field(index.index.field, _spark_type(index.index), {"index": _metadata(index.index)})
+        for index in store.indexes
+    ]
+    return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False, separators=(",", ":"))
+
+
+def table_bytes(store: Store, schema: str) -> bytes:
+    """Return a plaintext Parquet file with a store's rows, in plain encoding, with gzip and without statistics.
+
+    Every entry except Bloom filters must be known.
+
+    Raises:
+        ConfigError: pyarrow is not installed, or a value does not have its index's type.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ConfigError("writing a store needs pyarrow; install sparkcrypt[arrow]") from error
+    columns: dict[str, Any] = {OBJECT: pa.array(store.objects, pa.string())}
+    try:
+        for column, values in store.partitions:
+            columns[column.field] = pa.array(list(values), _arrow_type(column.type or ""))
+        for index in store.indexes:
+            columns[index.index.field] = _column(index.index, index.entries)
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise ConfigError(
+            f"a value is not of its index's type ({type(error).__name__}); give bounds of that type"
+        ) from error
+    metadata = {SPARK_SCHEMA: schema, "org.apache.spark.version": SPARK_VERSION}
+    out = io.BytesIO()
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    pq.write_table(table, out, compression="gzip", use_dictionary=False, write_statistics=False)
+    return out.getvalue()
+
+
+def leaf_paths_of(index: Index) -> tuple[Path, ...]:
+    """Return the paths of the Parquet leaves of an index's field, as `table_bytes` writes them."""
+    if index.kind == MINMAX:
+        return (index.field, "min"), (index.field, "max")
+    return ((index.field,),) if index.kind == BLOOM else ((index.field, "list", "element"),)
+
+
+def _field(name: str, kind: Any, metadata: Mapping[str, Any], *, nullable: bool = True) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+def _spark_type(index: Index) -> Any:
+    if index.kind == BLOOM:
+        return {"type": "udt", "class": UDT, "pyClass": None, "sqlType": "binary"}
+    if index.kind == MINMAX:
+        return {"type": "struct", "fields": [_field(side, index.type, {}) for side in ("min", "max")]}
+    return {"type": "array", "elementType": index.type, "containsNull": True}
+
+
+def _metadata(index: Index) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": index.kind, "cols": list(index.columns)}
+    if index.params:
+        found["params"] = dict(index.params)
+    return found if index.key is None else {**found, "key_metadata": index.key}
+
+
+def _column(index: Index, entries: Sequence[Entry | None]) -> pa.Array:
+    import pyarrow as pa
+
+    if index.kind == BLOOM:
+        return pa.array(list(entries), pa.binary())
+    of = _arrow_type(index.type or "")
+    if index.kind == MINMAX:
+        rows = [{"min": entry.least, "max": entry.greatest} if isinstance(entry, Bounds) else None for entry in entries]
+        return pa.array(rows, pa.struct([("min", of), ("max", of)]))
+    lists = [sorted(entry, key=_order) if isinstance(entry, frozenset) else None for entry in entries]
+    return pa.array(lists, pa.list_(pa.field("element", of)))
+
+
+def _order(value: Any) -> Any:
+    return (value != value, value if value == value else 0)
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    """Return pyarrow's type for a Spark type; pyarrow accepts the integers here as values of dates and times."""
+    import pyarrow as pa
+
+    match = _DECIMAL.fullmatch(kind)
+    if match is not None:
+        return pa.decimal128(int(match[1]), int(match[2]))
+    makers: dict[str, Callable[[], pa.DataType]] = {
+        **{"boolean": pa.bool_, "byte": pa.int8, "short": pa.int16, "integer": pa.int32, "long": pa.int64},
+        **{"float": pa.float32, "double": pa.float64, "string": pa.string, "binary": pa.binary, "date": pa.date32},
+        "timestamp": lambda: pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": lambda: pa.timestamp("us"),
+    }
+    if kind not in makers:
+        raise ConfigError(f"an index of type {kind!r}; allowed: {', '.join(makers)} and decimal")
+    return makers[kind]()

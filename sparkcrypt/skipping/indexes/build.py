@@ -20,11 +20,17 @@ from typing import Any
 from sparkcrypt.decide.identity import table_uuid_of
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.files.listing import ListedFile
-from sparkcrypt.skipping.format.description import Index, PartitionColumn
-from sparkcrypt.skipping.format.merge import Row, Store
-from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES, VERSION, table_identifier
-from sparkcrypt.skipping.format.store import IndexEntries
-from sparkcrypt.skipping.indexes.entries import ReadFile, make_index
+from sparkcrypt.skipping.format.description import (
+    BLOOM,
+    MINMAX,
+    VALUES,
+    VERSION,
+    Index,
+    PartitionColumn,
+    table_identifier,
+)
+from sparkcrypt.skipping.format.store import IndexEntries, Row, Store
+from sparkcrypt.skipping.indexes.entries import FILTER_SHARE, LIST_VALUES, ReadFile, make_index
 from sparkcrypt.skipping.indexes.files import (
     Column,
     DataFolder,
@@ -32,16 +38,17 @@ from sparkcrypt.skipping.indexes.files import (
     RowReader,
     RowsWanted,
     changed_since,
+    check_folders,
+    folder_values,
     keys_of,
     list_folder,
     look_at_columns,
+    partition_columns,
+    partition_value,
     read_rows,
 )
-from sparkcrypt.skipping.indexes.gatherers import FILTER_SHARE, LIST_VALUES
-from sparkcrypt.skipping.indexes.partitions import check_folders, folder_values, partition_columns, partition_value
 from sparkcrypt.skipping.trusted.folder import StoreFolder
-from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar
-from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
+from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar, StoreIdentity, StoreKeys
 from sparkcrypt.skipping.trusted.trust import TrustedStore, key_of
 from sparkcrypt.skipping.trusted.write import open_writer, standing_generation
 

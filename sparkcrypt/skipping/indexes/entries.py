@@ -1,31 +1,141 @@
-"""Reads a store's entries of one data file: bounds from its footer, lists of values and Bloom filters from its pages.
+"""What a store has of one data file: bounds from its footer, lists of values and Bloom filters from its pages.
 
 A list or filter contains every value of the column except null, or is unknown as a whole: if a value cannot be
-compared, if there are too many values, or if the file lacks the column.
+compared, if there are more values than a limit of count or bytes allows, or if the file lacks the column.
+Spark's tasks pack the entries of files as text for the driver, which writes the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import base64
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, StorageError, error_named, show
+from sparkcrypt.files.footers import FooterFacts, pack, unpack
+from sparkcrypt.files.open_places import Settings, place
 from sparkcrypt.files.parquet import FileSummary, RetrieveKey, Source, summarise
+from sparkcrypt.keys.opened import open_data_keys
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.skipping.format.bloom import BloomFilter, count_fitting, hash_value
 from sparkcrypt.skipping.format.convert_values import INTEGERS, Value, converter, modern_calendar
-from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.format.naming import BLOOM, COLUMN_TYPE, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
-from sparkcrypt.skipping.format.store import Entry
-from sparkcrypt.skipping.indexes.data_file import DataFile, FileColumn, find_column, open_data_file
-from sparkcrypt.skipping.indexes.footer_bounds import find_bounds
-from sparkcrypt.skipping.indexes.gatherers import (
-    MAX_FILTER_SHARE,
-    MAX_LIST_VALUES,
-    MIN_FILTER_SHARE,
-    FilterGatherer,
-    ListGatherer,
+from sparkcrypt.skipping.format.description import (
+    BLOOM,
+    COLUMN_TYPE,
+    FALSE_POSITIVES,
+    MINMAX,
+    MOST_VALUES,
+    VALUES,
+    Index,
 )
-from sparkcrypt.skipping.indexes.page_values import distinct_values
+from sparkcrypt.skipping.format.store import Bounds, Entry, size_of
+from sparkcrypt.skipping.indexes.data_file import (
+    DataFile,
+    FileColumn,
+    distinct_values,
+    find_bounds,
+    find_column,
+    open_data_file,
+)
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+
+LIST_VALUES, MAX_LIST_VALUES = 1000, 100_000
+"""Maximum number of distinct values in a list: the default, and the largest that is allowed."""
+FILTER_SHARE, MIN_FILTER_SHARE, MAX_FILTER_SHARE = 0.01, 1e-9, 0.5
+"""Share of false positives of a filter: the default, and the allowed range."""
+MAX_ENTRY_BYTES = 1024 * 1024
+"""Maximum size of an object's list or filter; at the default share such a filter takes 875,000 distinct values."""
+
+
+class ListGatherer:
+    """Collects the distinct values of an object for its list."""
+
+    def __init__(self, index: Index) -> None:
+        self.most = int(_read_number(index, MOST_VALUES, LIST_VALUES, 1, MAX_LIST_VALUES))
+        self._values: set[Value] = set()
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the limits are exceeded, so that further values are not needed."""
+        return len(self._values) > self.most or self._bytes > MAX_ENTRY_BYTES
+
+    def add(self, values: Iterable[Value]) -> None:
+        """Add values, which may have been added before."""
+        for value in values:
+            if value not in self._values:
+                self._values.add(value)
+                self._bytes += size_of(value)
+                if self.is_full:
+                    return
+
+    def entry(self) -> Entry | str:
+        """Return the list, or the reason why there is none."""
+        if len(self._values) > self.most:
+            return f"it has more than {self.most:,} distinct values"
+        return "its distinct values take more than 1 MiB" if self.is_full else frozenset(self._values)
+
+
+class FilterGatherer:
+    """Collects the hashes of an object's values for its filter."""
+
+    def __init__(self, index: Index) -> None:
+        self._share = _read_number(index, FALSE_POSITIVES, FILTER_SHARE, MIN_FILTER_SHARE, MAX_FILTER_SHARE)
+        self.most = count_fitting(MAX_ENTRY_BYTES, self._share)
+        self._hashes: set[int] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are too many values for a filter, so that further ones are not needed."""
+        return len(self._hashes) > self.most
+
+    def add(self, values: Iterable[Value]) -> None:
+        """Add values, which may have been added before."""
+        self._hashes.update(hash_value(_as_hashed(value)) for value in values)
+
+    def entry(self) -> Entry | str:
+        """Return the filter, sized for the distinct values, or the reason why there is none."""
+        if self.is_full:
+            return f"it has more than {self.most:,} distinct values, whose filter would take more than 1 MiB"
+        made = BloomFilter.for_values(max(1, len(self._hashes)), self._share)
+        for hashes in self._hashes:
+            made.add_hashes(hashes)
+        return made.to_bytes()
+
+
+def _as_hashed(value: Value) -> int | str:
+    if isinstance(value, (int, str)):
+        return value
+    raise FormatError(f"a filter of values of type {type(value).__name__}; expected integers or text")
+
+
+def _read_number(index: Index, name: str, default: float, least: float, most: float) -> float:
+    """Return a numeric parameter of an index, or the default if the index does not have it.
+
+    Raises:
+        FormatError: it is no number, or is out of range.
+    """
+    text = dict(index.params).get(name, str(default))
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= most:
+        raise FormatError(
+            f"the index of {index.columns[0]!r} has {name} {show(text)}; expected {least} to {most}: create the index "
+            "anew"
+        )
+    return number
+
 
 FILTER_TYPES = (*INTEGERS, "string")
 """Column types that can have Bloom filters: those that upstream's readers and Spark's filters support."""
@@ -148,3 +258,114 @@ def _compare_values(values: Sequence[Value | None]) -> list[Value] | str:
             return "it has a value that is no UTF-8, is none of its type, or is before 1900 in an unknown calendar"
         found.append(value if value == value else _NAN)
     return found
+
+
+def pack_file(path: str, found: ReadFile | SparkcryptError, indexes: Sequence[Index]) -> str:
+    """Return a file's result or error as JSON, in which entries are in the order of the indexes."""
+    if isinstance(found, SparkcryptError):
+        return json.dumps({"path": path, "error": [type(found).__name__, str(found)]})
+    facts = found.facts
+    return json.dumps(
+        {
+            "path": path,
+            "facts": [facts.length, facts.file_unique, facts.footer_digest],
+            "summary": pack({path: FooterFacts(found.summary, {})}),
+            "entries": [_pack_entry(found.entries.get(index)) for index in indexes],
+            "unknown": [found.unknown.get(index) for index in indexes],
+        }
+    )
+
+
+def unpack_file(packed: str, indexes: Sequence[Index]) -> tuple[str, ReadFile | SparkcryptError]:
+    """Return a file's path, and the result or error that `pack_file` packed."""
+    document = json.loads(packed)
+    path = str(document["path"])
+    if "error" in document:
+        kind, message = document["error"]
+        return path, error_named(kind)(message)
+    facts = unpack(document["summary"])[path]
+    if isinstance(facts, SparkcryptError):
+        return path, facts
+    entries = [_unpack_entry(entry) for entry in document["entries"]]
+    unknown = {index: why for index, why in zip(indexes, document["unknown"], strict=True) if why is not None}
+    read = ReadFile(ObjectFacts(*document["facts"]), facts.summary, dict(zip(indexes, entries, strict=True)), unknown)
+    return path, read
+
+
+def index_reader(
+    chunks: Iterable[Iterable[str]],
+    indexes: Sequence[Index],
+    key_service: KeyServiceConfig,
+    settings: Settings,
+    digest_key: bytes,
+) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    """Return a function for ``mapInArrow`` over a column ``id``, whose values are indices of chunks of paths."""
+    paths = tuple(map(tuple, chunks))
+    return partial(_run, paths, tuple(indexes), key_service.canonical(), dict(settings), digest_key)
+
+
+def _run(
+    chunks: tuple[tuple[str, ...], ...],
+    indexes: tuple[Index, ...],
+    key_service: str,
+    settings: Settings,
+    digest_key: bytes,
+    batches: Iterable[RecordBatch],
+) -> Iterator[RecordBatch]:
+    import pyarrow as pa
+
+    retrieve = open_data_keys(KeyServiceConfig.from_dict(json.loads(key_service)))
+
+    def read(path: str) -> ReadFile:
+        return read_file(place(path, settings), indexes, retrieve, digest_key)
+
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            for path in chunks[number]:
+                yield pa.RecordBatch.from_pydict({"packed": [pack_file(path, _try_read(read, path), indexes)]})
+
+
+def _try_read(read: Callable[[str], ReadFile], path: str) -> ReadFile | SparkcryptError:
+    try:
+        return read(path)
+    except SparkcryptError as error:
+        return error
+    except OSError as error:
+        return StorageError(f"{path}: {error}")
+
+
+def _pack_entry(entry: Entry | None) -> Any:
+    if entry is None:
+        return None
+    if isinstance(entry, bytes):
+        return {"filter": base64.b64encode(entry).decode()}
+    if isinstance(entry, frozenset):
+        return {"values": [_pack_value(value) for value in entry]}
+    return {"bounds": [_pack_value(entry.least), _pack_value(entry.greatest)]}
+
+
+def _unpack_entry(packed: Any) -> Entry | None:
+    if packed is None:
+        return None
+    if "filter" in packed:
+        return base64.b64decode(packed["filter"])
+    if "values" in packed:
+        return frozenset(_unpack_value(value) for value in packed["values"])
+    return Bounds(*map(_unpack_value, packed["bounds"]))
+
+
+def _pack_value(value: Any) -> Any:
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    return {"decimal": str(value)} if isinstance(value, Decimal) else value
+
+
+def _unpack_value(packed: Any) -> Any:
+    if not isinstance(packed, dict):
+        return packed
+    if "float" in packed:
+        number = float.fromhex(packed["float"])
+        return number if number == number else _NAN
+    return base64.b64decode(packed["bytes"]) if "bytes" in packed else Decimal(packed["decimal"])

@@ -1,22 +1,243 @@
 """Determines with a store which files a query with a predicate need not open.
 
-The result for an object is whether some row may make a predicate true, and whether some row may make it false.  This
-suffices for AND, OR and NOT: ``NOT p`` may be true if ``p`` may be false, and for a null a comparison is neither.
+The result for an object is whether some row *may* make a predicate true, and whether some row may make it false.  Both
+may be reported wrongly as possible, but never wrongly as impossible.  This suffices for AND, OR and NOT: ``NOT p`` may
+be true if ``p`` may be false, and for a null a comparison is neither.
 A predicate is compiled once, and for each object only the indexes that the result needs are evaluated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from sparkcrypt.skipping.format.merge import Store
-from sparkcrypt.skipping.format.naming import object_name
-from sparkcrypt.skipping.query.leaf import Answer, Column, Filter, Known, refute_leaf
-from sparkcrypt.skipping.query.predicate import And, Not, Or, Predicate, Unsupported
+from sparkcrypt.errors import FormatError
+from sparkcrypt.skipping.format.bloom import BloomFilter
+from sparkcrypt.skipping.format.convert_values import FLOATS, INTEGERS, Value
+from sparkcrypt.skipping.format.description import object_name
+from sparkcrypt.skipping.format.store import UNKNOWN, Bounds, Store
+from sparkcrypt.skipping.query.predicate import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+    Unsupported,
+    is_of,
+)
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
+
+
+class Answer(NamedTuple):
+    """Whether some row of an object may make a predicate true, and whether some row may make it false."""
+
+    may_be_true: bool
+    may_be_false: bool
+
+
+ANY, _NEITHER = Answer(True, True), Answer(False, False)
+Refute: TypeAlias = Callable[[int], "str | None"]
+_Test: TypeAlias = Callable[["Value | None"], "bool | None"]
+
+
+class Filter:
+    """A Bloom filter of an object that is parsed on first use."""
+
+    __slots__ = ("_data", "_held")
+
+    def __init__(self, data: bytes) -> None:
+        self._data: bytes | None = data
+        self._held: BloomFilter | None = None
+
+    def read_filter(self) -> BloomFilter | None:
+        """Return the filter, or None if it is damaged or missing, so that nothing is known."""
+        if self._data is not None:
+            with suppress(FormatError):
+                self._held = BloomFilter.of_bytes(self._data)
+            self._data = None
+        return self._held
+
+
+Known: TypeAlias = Bounds | frozenset[Value] | Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a store: its Spark type, and the entries of its indexes, or its partition values, for each row.
+
+    ``names`` has the kind of each index.
+    """
+
+    kind: str
+    indexes: tuple[tuple[Known | None, ...], ...] = ()
+    partition: tuple[object, ...] | None = None
+    names: tuple[str, ...] = ()
+
+
+def refute_leaf(column: Column, predicate: Compare | In | IsNull | StartsWith, *, of: bool) -> Refute:
+    """Return a function that finds an index by which no row of an object can make a predicate true or false, as ``of``.
+
+    Work that does not depend on the object is done here, once.
+
+    Args:
+        column: the predicate's column in the store.
+        predicate: a predicate over that column.
+        of: True: whether rows can make it true; False: whether they can make it false.
+
+    Returns:
+        A function: row of the store -> the kind of the index, or ``partition``; None if some row may.
+    """
+    test = _test(column.kind, predicate)
+    if test is None:
+        return _refute_nothing
+    if column.partition is not None:
+        return _refute_partition(column.partition, test, of)
+    if not of and column.kind in FLOATS and isinstance(predicate, In) and 0.0 in predicate.literals:
+        return _refute_nothing  # -0.0 and 0.0 are two values in Spark's sets
+    judge, side = _judge_entry(column.kind, predicate, test), 0 if of else 1
+    indexes = tuple(zip(column.names, column.indexes, strict=True))
+
+    def refute(row: int) -> str | None:
+        for name, entries in indexes:
+            entry = entries[row]
+            if entry is not None and not judge(entry)[side]:
+                return name
+        return None
+
+    return refute
+
+
+def _refute_partition(values: tuple[object, ...], test: _Test, of: bool) -> Refute:
+    def refute(row: int) -> str | None:
+        value: Any = values[row]
+        return None if value is UNKNOWN or test(value) is of else "partition"
+
+    return refute
+
+
+def _judge_entry(kind: str, predicate: Any, test: _Test) -> Callable[[Known], Answer]:
+    """Return a function that evaluates a predicate against an entry of an index."""
+    if isinstance(predicate, IsNull):  # no index counts nulls, but an empty entry shows that all values are null
+        return lambda entry: Answer(True, entry not in (Bounds(None, None), frozenset()))
+    of_bounds = _judge_bounds(kind, predicate)
+
+    def judge(entry: Known) -> Answer:
+        if isinstance(entry, Bounds):
+            return _NEITHER if entry.least is None or entry.greatest is None else of_bounds(entry.least, entry.greatest)
+        return _of_values(entry, test) if isinstance(entry, frozenset) else _of_filter(entry, kind, predicate)
+
+    return judge
+
+
+def _of_values(values: Iterable[Value | None], test: _Test) -> Answer:
+    found = {test(value) for value in values}
+    return Answer(True in found, False in found)
+
+
+def _judge_bounds(kind: str, predicate: Any) -> Callable[[Any, Any], Answer]:
+    """Return a function that evaluates a predicate against a least and a greatest value."""
+    ordered: Callable[[Any], Any] = order if kind in FLOATS else _keep_value
+    if isinstance(predicate, StartsWith):
+        return partial(_judge_prefix, predicate.prefix)
+    if isinstance(predicate, In):
+        literals = [ordered(literal) for literal in predicate.literals if literal is not None]
+        return partial(_judge_list, ordered, literals, len(literals) < len(predicate.literals))
+    if predicate.literal is None:
+        return lambda _, __: _NEITHER
+    literal, holds = ordered(predicate.literal), _COMPARISONS[predicate.operator]
+    if predicate.operator == "=":
+        return partial(_judge_equality, ordered, literal)
+
+    def judge(least: Any, greatest: Any) -> Answer:
+        first, last = holds(ordered(least), literal), holds(ordered(greatest), literal)
+        return Answer(first or last, not (first and last))
+
+    return judge
+
+
+def _judge_prefix(prefix: str, least: Any, greatest: Any) -> Answer:
+    heads = str(least)[: len(prefix)], str(greatest)[: len(prefix)]
+    return Answer(heads[0] <= prefix <= heads[1], not heads[0] == heads[1] == prefix)
+
+
+def _judge_list(ordered: Callable[[Any], Any], literals: list[Any], nulls: bool, least: Any, greatest: Any) -> Answer:
+    least, greatest = ordered(least), ordered(greatest)
+    single = least == greatest and least in literals
+    return Answer(any(least <= literal <= greatest for literal in literals), not nulls and not single)
+
+
+def _judge_equality(ordered: Callable[[Any], Any], literal: Any, least: Any, greatest: Any) -> Answer:
+    least, greatest = ordered(least), ordered(greatest)
+    return Answer(least <= literal <= greatest, not least == literal == greatest)
+
+
+def _keep_value(value: Any) -> Any:
+    return value
+
+
+def _of_filter(entry: Filter, of: str, predicate: Any) -> Answer:
+    """Return a Bloom filter's answer: it can only exclude that `=` or IN is true; other predicates are `ANY`."""
+    literals = predicate.literals if isinstance(predicate, In) else ()
+    if isinstance(predicate, Compare) and predicate.operator == "=":
+        literals = (predicate.literal,)
+    elif not isinstance(predicate, In):
+        return ANY
+    if of not in INTEGERS and of != "string":
+        return ANY
+    held = entry.read_filter()
+    if held is None:
+        return ANY
+    return Answer(any(_may_hold(held, literal, of) for literal in literals), True)
+
+
+def _may_hold(held: BloomFilter, literal: Value | None, kind: str) -> bool:
+    """Tell whether a literal may be in a filter; a null or an integer out of the column's range never is."""
+    if isinstance(literal, str):
+        return held.may_hold(literal)
+    if not isinstance(literal, int):
+        return False
+    half = 1 << (INTEGERS[kind] - 1)
+    return -half <= literal < half and held.may_hold(literal)
+
+
+def _test(kind: str, predicate: Any) -> _Test | None:
+    """Return a function that evaluates a predicate for a value; None if a literal is not of the column's type."""
+    if isinstance(predicate, IsNull):
+        return lambda value: value is None
+    if isinstance(predicate, StartsWith):
+        prefix = predicate.prefix
+        return (lambda value: None if value is None else str(value).startswith(prefix)) if kind == "string" else None
+    literals = predicate.literals if isinstance(predicate, In) else (predicate.literal,)
+    if not all(literal is None or is_of(literal, kind) for literal in literals):
+        return None
+    if isinstance(predicate, In):
+        wanted, nulls = {order(literal) for literal in literals if literal is not None}, None in literals
+        return lambda value: None if value is None else order(value) in wanted or (None if nulls else False)
+    if predicate.literal is None:
+        return lambda _: None
+    holds, literal = _COMPARISONS[predicate.operator], order(predicate.literal)
+    return lambda value: None if value is None else holds(order(value), literal)
+
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": lambda left, right: left == right,
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+}
+
+
+def order(value: Value) -> tuple[bool, Any]:
+    """Return a sort key that orders values of a type as Spark does: NaN equals NaN and is greater than any number."""
+    return (True, 0) if value != value else (False, value)
+
 
 _Names: TypeAlias = "tuple[str, ...]"
 _RefuteRow: TypeAlias = Callable[[int], "_Names | None"]
@@ -110,8 +331,8 @@ def _sort_names(found: Iterable[_Names | None]) -> Iterator[_Names | None]:
         yield None if names is None else known[names]
 
 
-def _refute_nothing(_: int) -> _Names | None:
-    return None
+def _refute_nothing(_: int) -> None:
+    """Refute no row."""
 
 
 def _refute_by_one(parts: Sequence[_RefuteRow], row: int) -> _Names | None:

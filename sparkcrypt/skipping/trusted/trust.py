@@ -25,13 +25,18 @@ from sparkcrypt.names import AES_GCM_V1
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.skipping.format.decode_chunk import Budget, part_budget
-from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.format.merge import Store, merge_parts, with_rows
-from sparkcrypt.skipping.format.naming import field_name
-from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
+from sparkcrypt.skipping.format.description import Index, field_name
+from sparkcrypt.skipping.format.store import (
+    IndexEntries,
+    Store,
+    StoreFile,
+    StorePart,
+    merge_parts,
+    read_part,
+    with_rows,
+)
 from sparkcrypt.skipping.trusted.folder import StoreFolder
-from sparkcrypt.skipping.trusted.sidecar import MAX_BYTES, SIDECAR, Sidecar, open_sidecar
-from sparkcrypt.skipping.trusted.store_keys import StoreIdentity
+from sparkcrypt.skipping.trusted.sidecar import MAX_BYTES, SIDECAR, Sidecar, StoreIdentity, open_sidecar
 
 OTHER_KEY = "it is under another key than its column is to have; index the table again"
 _AGAIN = "it is not used; index the table again"

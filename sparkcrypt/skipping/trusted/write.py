@@ -16,9 +16,20 @@ from typing import NamedTuple
 from sparkcrypt.errors import ConfigError, FormatError, RunConflictError, VerificationError
 from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
 from sparkcrypt.skipping.format.decode_chunk import PART_BYTES, PART_VALUES, part_budget
-from sparkcrypt.skipping.format.merge import Row, RowSize, Store, is_known, measure_row, merge_parts, rows_of, with_rows
-from sparkcrypt.skipping.format.store import StoreFile, read_part
-from sparkcrypt.skipping.format.table import schema_json, table_bytes
+from sparkcrypt.skipping.format.store import (
+    Row,
+    RowSize,
+    Store,
+    StoreFile,
+    is_known,
+    measure_row,
+    merge_parts,
+    read_part,
+    rows_of,
+    schema_json,
+    table_bytes,
+    with_rows,
+)
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import (
     MAX_BYTES,
@@ -26,10 +37,13 @@ from sparkcrypt.skipping.trusted.sidecar import (
     ObjectFacts,
     PartSize,
     Sidecar,
+    StoreIdentity,
+    StoreKeys,
+    choose_encryption,
     claimed_generation,
+    label_fields,
     seal_sidecar,
 )
-from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys, choose_encryption, label_fields
 from sparkcrypt.text import utc_text
 
 ROWS_PER_FILE = 50_000

@@ -13,7 +13,7 @@ from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
 from sparkcrypt.files.footers import PACKED_SCHEMA
 from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.skipping.indexes.entries import ReadFile
+from sparkcrypt.skipping.indexes.entries import ReadFile, index_reader, unpack_file
 from sparkcrypt.skipping.indexes.files import (
     ReadRow,
     RowReader,
@@ -23,8 +23,8 @@ from sparkcrypt.skipping.indexes.files import (
     read_rows,
     tell_nobody,
 )
-from sparkcrypt.skipping.indexes.packed_rows import index_reader, unpack_file
-from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure, watch_tasks
+from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure
+from sparkcrypt.spark.tasks.task_progress import watch_tasks
 
 FEW = 64
 """Number of files up to which the driver alone is faster than tasks."""

@@ -16,7 +16,7 @@ from sparkcrypt.files.parquet.rewrite.encryption import Protection
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.load import load_policy
-from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
+from sparkcrypt.skipping.trusted.folder import LOCK, LocalFolder
 from sparkcrypt.skipping.trusted.trust import Expected
 from sparkcrypt.text import size_of
 from tests.unit.skipping.stores import TABLE, bounds_of, index_field, list_type, minmax_type, schema_json, store_bytes

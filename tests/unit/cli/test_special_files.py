@@ -20,7 +20,7 @@ from sparkcrypt.ledger.journal.journal import Journal, RunRecord
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.regular_files import read_regular
-from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
+from sparkcrypt.skipping.trusted.folder import LOCK, LocalFolder
 
 from .conftest import run
 

@@ -25,13 +25,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkcrypt.skipping.format.convert_values import Value
-from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
+from sparkcrypt.skipping.format.description import BLOOM, MINMAX, VALUES
 from sparkcrypt.skipping.indexes.build import Wanted, create_store, keys_of_store, plan_store, refresh_store
 from sparkcrypt.skipping.indexes.entries import FILTER_TYPES
 from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
-from sparkcrypt.skipping.trusted.local_folder import LocalFolder
-from sparkcrypt.skipping.trusted.store_keys import StoreKeys
+from sparkcrypt.skipping.trusted.folder import LocalFolder
+from sparkcrypt.skipping.trusted.sidecar import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.random_rows import COLUMNS, Chooser, drawn, evaluated, plain

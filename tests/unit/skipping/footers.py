@@ -14,8 +14,7 @@ from sparkcrypt.files.parquet import read_footer
 from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct
 from sparkcrypt.files.parquet.thrift.encode import encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, Statistics
-from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.format.naming import MINMAX
+from sparkcrypt.skipping.format.description import MINMAX, Index
 from sparkcrypt.skipping.indexes.entries import ReadFile, make_index, read_file
 
 DIGEST_KEY = b"k" * 32

@@ -10,7 +10,7 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.skipping.trusted.store_keys import StoreKeys
+from sparkcrypt.skipping.trusted.sidecar import StoreKeys
 
 
 class Keys:

@@ -20,10 +20,10 @@ from sparkcrypt.skipping.indexes.build import (
     plan_store,
     refresh_store,
 )
-from sparkcrypt.skipping.indexes.compare import Comparison, compare_files
 from sparkcrypt.skipping.indexes.files import DataFolder
-from sparkcrypt.skipping.trusted.local_folder import LocalFolder
-from sparkcrypt.skipping.trusted.store_keys import StoreKeys
+from sparkcrypt.skipping.indexes.indexed import Comparison, compare_files
+from sparkcrypt.skipping.trusted.folder import LocalFolder
+from sparkcrypt.skipping.trusted.sidecar import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.whole_stores import open_store

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError
-from sparkcrypt.skipping.format.bloom import BloomFilter
-from sparkcrypt.skipping.format.java_stream import OWNERS, pack_filter, unpack_filter
-from sparkcrypt.skipping.format.naming import BLOOM
+from sparkcrypt.skipping.format.bloom import OWNERS, BloomFilter, pack_filter, unpack_filter
+from sparkcrypt.skipping.format.description import BLOOM
 from tests.services.installed import java_home, spark_home
 from tests.unit.skipping.footers import entry_of, file_of, index_of
 

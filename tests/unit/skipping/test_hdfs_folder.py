@@ -22,14 +22,11 @@ from sparkcrypt.errors import ConfigError, RunConflictError
 from sparkcrypt.files import open_places
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store, refresh_store
-from sparkcrypt.skipping.indexes.compare import compare_files
 from sparkcrypt.skipping.indexes.files import DataFolder
-from sparkcrypt.skipping.trusted import hdfs_folder
-from sparkcrypt.skipping.trusted.folder import open_folder
-from sparkcrypt.skipping.trusted.hdfs_folder import STALE_SECONDS
-from sparkcrypt.skipping.trusted.local_folder import LOCK
-from sparkcrypt.skipping.trusted.sidecar import SIDECAR
-from sparkcrypt.skipping.trusted.store_keys import StoreKeys
+from sparkcrypt.skipping.indexes.indexed import compare_files
+from sparkcrypt.skipping.trusted import folder as store_folder
+from sparkcrypt.skipping.trusted.folder import LOCK, STALE_SECONDS, open_folder
+from sparkcrypt.skipping.trusted.sidecar import SIDECAR, StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore
 from sparkcrypt.skipping.trusted.write import drop_store
 from tests.unit.skipping.keys import Keys
@@ -267,7 +264,7 @@ def test_writer_at_work_is_not_taken_for_a_killed_one(hdfs: Hdfs, monkeypatch: p
         os.utime(lock, (old, old))
         folder.keep_lock()
         assert lock.stat().st_mtime < old + 1  # it is young by the writer's own clock
-        monkeypatch.setattr(hdfs_folder, "RENEW_SECONDS", 0)
+        monkeypatch.setattr(store_folder, "RENEW_SECONDS", 0)
         folder.keep_lock()
         assert (lock.read_bytes(), lock.stat().st_mtime > old + 1) == (own, True)
         with pytest.raises(RunConflictError), open_folder(uri(hdfs, "i/s"), {}).lock():
@@ -281,7 +278,7 @@ def test_writer_at_work_is_not_taken_for_a_killed_one(hdfs: Hdfs, monkeypatch: p
 def test_lock_that_cannot_be_renewed_leaves_nothing_behind(hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file that was to replace it is deleted when the rename fails, and the lock is what it was."""
     folder, lock = open_folder(uri(hdfs, "i/s"), {}), hdfs.root / "i" / "s" / LOCK
-    monkeypatch.setattr(hdfs_folder, "RENEW_SECONDS", 0)
+    monkeypatch.setattr(store_folder, "RENEW_SECONDS", 0)
     with folder.lock():
         own = lock.read_bytes()
         with monkeypatch.context() as refusing:

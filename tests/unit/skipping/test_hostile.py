@@ -13,8 +13,8 @@ import pytest
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.files.parquet.file.schema import LeafLevels
 from sparkcrypt.skipping.format import decode_chunk
-from sparkcrypt.skipping.format.decompress import decompress_page
-from sparkcrypt.skipping.format.merge import merge_parts
+from sparkcrypt.skipping.format.decode_chunk import decompress_page
+from sparkcrypt.skipping.format.store import merge_parts
 from tests.fuzz.attempt import deadline
 from tests.fuzz.mutate import mutate_bytes
 

@@ -16,7 +16,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.files.parquet import KeyRequest, rewrite_file
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.skipping.format.naming import object_name
+from sparkcrypt.skipping.format.description import object_name
 from sparkcrypt.skipping.format.store import Bounds
 from sparkcrypt.skipping.indexes import files
 from sparkcrypt.skipping.indexes.build import (
@@ -27,11 +27,11 @@ from sparkcrypt.skipping.indexes.build import (
     read_kinds,
     refresh_store,
 )
-from sparkcrypt.skipping.indexes.compare import Comparison
 from sparkcrypt.skipping.indexes.entries import read_file
 from sparkcrypt.skipping.indexes.files import DataFolder
+from sparkcrypt.skipping.indexes.indexed import Comparison
 from sparkcrypt.skipping.trusted import write
-from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
+from sparkcrypt.skipping.trusted.folder import LOCK, LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR, ObjectFacts
 from sparkcrypt.skipping.trusted.write import drop_store
 from tests.unit.skipping.keys import Keys

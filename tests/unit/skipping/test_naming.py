@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.skipping.format.naming import field_name, object_name
+from sparkcrypt.skipping.format.description import field_name, object_name
 
 
 def test_the_example_of_the_specification() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from sparkcrypt.errors import KeyAccessDeniedError, VerificationError
 from sparkcrypt.files.parquet import KeyRequest
-from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, PartedStore, Reader
 from sparkcrypt.skipping.query.predicate import Compare
+from sparkcrypt.skipping.query.skip_files import OpenedStore, OpenedStores, PartedStore, Reader
 from sparkcrypt.skipping.query.skipper import Listed
 from sparkcrypt.skipping.trusted.trust import Expected
 from tests.unit.skipping.keys import Keys
@@ -82,7 +82,7 @@ def test_store_is_opened_once_for_each_reader(table: Table, keys: Keys) -> None:
 def test_store_is_opened_again_when_it_is_old_or_was_written(table: Table, keys: Keys, monkeypatch: Any) -> None:
     """Neither its age nor its generation is older than what the reader takes."""
     stores, asked, clock = OpenedStores(lifetime_seconds=100), Asked(keys), [1000.0]
-    monkeypatch.setattr("sparkcrypt.skipping.query.opened_stores.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("sparkcrypt.skipping.query.skip_files.time.monotonic", lambda: clock[0])
     first = stores.open(table.folder, reader(asked))
     clock[0] += 60
     assert stores.open(table.folder, reader(asked)) is first

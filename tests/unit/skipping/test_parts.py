@@ -17,15 +17,12 @@ from sparkcrypt.files.parquet import DataKey
 from sparkcrypt.keys.opened import OpenedKeyService
 from sparkcrypt.policy import Policy
 from sparkcrypt.skipping.format.decode_chunk import Budget
-from sparkcrypt.skipping.format.merge import rows_of
-from sparkcrypt.skipping.format.store import NO_KEY, Bounds
+from sparkcrypt.skipping.format.store import NO_KEY, Bounds, rows_of
 from sparkcrypt.skipping.indexes.build import refresh_store
-from sparkcrypt.skipping.query.opened_stores import OpenedStores
-from sparkcrypt.skipping.query.skip_files import judge_part, skip_files
+from sparkcrypt.skipping.query.skip_files import OpenedStores, judge_part, skip_files
 from sparkcrypt.skipping.trusted import trust, write
-from sparkcrypt.skipping.trusted.local_folder import LocalFolder
-from sparkcrypt.skipping.trusted.sidecar import SIDECAR, PartSize, Sidecar, open_sidecar, seal_sidecar
-from sparkcrypt.skipping.trusted.store_keys import StoreIdentity
+from sparkcrypt.skipping.trusted.folder import LocalFolder
+from sparkcrypt.skipping.trusted.sidecar import SIDECAR, PartSize, Sidecar, StoreIdentity, open_sidecar, seal_sidecar
 from sparkcrypt.skipping.trusted.trust import Expected, open_parts
 from sparkcrypt.skipping.trusted.write import open_writer
 from tests.unit.skipping.keys import Keys

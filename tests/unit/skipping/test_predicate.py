@@ -14,10 +14,8 @@ import pytest
 
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index, PartitionColumn
-from sparkcrypt.skipping.format.merge import Store
-from sparkcrypt.skipping.format.store import UNKNOWN, Bounds, Entry, IndexEntries
+from sparkcrypt.skipping.format.store import UNKNOWN, Bounds, Entry, IndexEntries, Store
 from sparkcrypt.skipping.indexes.entries import FILTER_TYPES
-from sparkcrypt.skipping.query.leaf import Answer
 from sparkcrypt.skipping.query.predicate import (
     And,
     Compare,
@@ -28,7 +26,7 @@ from sparkcrypt.skipping.query.predicate import (
     Predicate,
     Unsupported,
 )
-from sparkcrypt.skipping.query.skipper import Listed, Skipper
+from sparkcrypt.skipping.query.skipper import Answer, Listed, Skipper
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 from tests.unit.skipping.footers import read_bounds
 from tests.unit.skipping.random_rows import COLUMNS, Chooser, drawn, evaluated, plain

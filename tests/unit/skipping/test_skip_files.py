@@ -15,8 +15,7 @@ from sparkcrypt.errors import BridgeError
 from sparkcrypt.keys.access_decisions import KeyDecisions
 from sparkcrypt.keys.opened import OpenedKeyService
 from sparkcrypt.keys.service import DelegatingKeyService, KeyService
-from sparkcrypt.skipping.query.opened_stores import OpenedStores
-from sparkcrypt.skipping.query.skip_files import skip_files
+from sparkcrypt.skipping.query.skip_files import OpenedStores, skip_files
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.requests import policy, request
 from tests.unit.skipping.tables import UUID, Table

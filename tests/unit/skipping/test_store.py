@@ -17,8 +17,7 @@ from sparkcrypt.files.parquet import FOOTER_KEY, DataKey, FileEncryption, KeyReq
 from sparkcrypt.files.parquet.rewrite.encryption import Protection
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.decode_chunk import Budget
-from sparkcrypt.skipping.format.merge import merge_parts
-from sparkcrypt.skipping.format.store import NO_KEY, UNKNOWN, Bounds, IndexEntries
+from sparkcrypt.skipping.format.store import NO_KEY, UNKNOWN, Bounds, IndexEntries, merge_parts
 
 from .stores import (
     NAMES,

@@ -20,8 +20,8 @@ from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store
 from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.query.predicate import Compare, In, IsNull, Not, Predicate, StartsWith
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
-from sparkcrypt.skipping.trusted.local_folder import LocalFolder
-from sparkcrypt.skipping.trusted.store_keys import StoreKeys
+from sparkcrypt.skipping.trusted.folder import LocalFolder
+from sparkcrypt.skipping.trusted.sidecar import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected
 from tests.unit.skipping.footers import changed, file_of
 from tests.unit.skipping.keys import Keys

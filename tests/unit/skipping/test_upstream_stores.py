@@ -22,16 +22,14 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.wrapping import unseal_key
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.bloom import BloomFilter
-from sparkcrypt.skipping.format.merge import merge_parts
-from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
-from sparkcrypt.skipping.format.store import NO_KEY, Bounds, StoreFile, StorePart, read_part
+from sparkcrypt.skipping.format.description import BLOOM, MINMAX, VALUES
+from sparkcrypt.skipping.format.store import NO_KEY, Bounds, StoreFile, StorePart, merge_parts, read_part
 from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store
 from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.query.predicate import read_predicate
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
-from sparkcrypt.skipping.trusted.local_folder import LocalFolder
-from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
-from sparkcrypt.skipping.trusted.store_keys import StoreKeys
+from sparkcrypt.skipping.trusted.folder import LocalFolder
+from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, StoreKeys
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.stores import must_open
 

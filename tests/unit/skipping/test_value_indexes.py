@@ -25,9 +25,8 @@ from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct
 from sparkcrypt.files.parquet.thrift.encode import encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import DataPageHeader, DictionaryPageHeader, FileMetaData, PageHeader
 from sparkcrypt.skipping.format.bloom import BloomFilter
-from sparkcrypt.skipping.format.description import Index
-from sparkcrypt.skipping.format.naming import BLOOM, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES
-from sparkcrypt.skipping.indexes import build, gatherers, page_values
+from sparkcrypt.skipping.format.description import BLOOM, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES, Index
+from sparkcrypt.skipping.indexes import build, data_file, entries
 from sparkcrypt.skipping.indexes.entries import FILTER_TYPES, make_index
 from tests.fuzz.attempt import deadline
 from tests.fuzz.mutate import mutate_bytes
@@ -127,7 +126,7 @@ def test_columns_beside_are_told_apart() -> None:
 
 def test_values_of_many_batches_are_united(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes in several batches and row groups is one list."""
-    monkeypatch.setattr(page_values, "BATCH_ROWS", 3)
+    monkeypatch.setattr(data_file, "BATCH_ROWS", 3)
     values = [number % 11 for number in range(100)]
     data = file_of(pa.array(values), row_group_size=17)
     assert entry_of(data, index_of(VALUES, "long")) == set(range(11))
@@ -165,7 +164,7 @@ def test_more_values_than_the_limit_are_unknown() -> None:
 
 def test_too_many_bytes_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of long texts, and a filter of many values, are unknown beyond what an entry may take."""
-    monkeypatch.setattr(gatherers, "MAX_ENTRY_BYTES", 1200)
+    monkeypatch.setattr(entries, "MAX_ENTRY_BYTES", 1200)
     texts = ["x" * 300 + str(number) for number in range(4)]
     assert entry_of(file_of(pa.array(texts[:3])), index_of(VALUES, "string")) == set(texts[:3])
     assert "1 MiB" in str(entry_of(file_of(pa.array(texts)), index_of(VALUES, "string")))
@@ -254,7 +253,7 @@ def test_large_chunks_are_unknown(monkeypatch: pytest.MonkeyPatch, limit: str, s
     """What a chunk takes, as stored and as it announces, is bounded before it is decoded."""
     data = file_of(pa.array([f"{number}" * 20 for number in range(101)]))
     assert len(entry_of(data, index_of(VALUES, "string"))) == 101
-    monkeypatch.setattr(page_values, limit, 100)
+    monkeypatch.setattr(data_file, limit, 100)
     assert said in str(entry_of(data, index_of(VALUES, "string")))
 
 
@@ -262,7 +261,7 @@ def test_many_row_groups_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is decoded as a file, so a small file of many takes minutes."""
     data = file_of(pa.array(["a", "b", "c"]), row_group_size=1)
     assert entry_of(data, index_of(VALUES, "string")) == {"a", "b", "c"}
-    monkeypatch.setattr(page_values, "MAX_ROW_GROUPS", 2)
+    monkeypatch.setattr(data_file, "MAX_ROW_GROUPS", 2)
     assert "more than 2 row groups" in str(entry_of(data, index_of(VALUES, "string")))
 
 

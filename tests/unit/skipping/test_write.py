@@ -37,12 +37,18 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index, PartitionColumn, description_of
-from sparkcrypt.skipping.format.merge import Store
-from sparkcrypt.skipping.format.store import NO_KEY, UNKNOWN, Bounds, Entry, IndexEntries
+from sparkcrypt.skipping.format.store import NO_KEY, UNKNOWN, Bounds, Entry, IndexEntries, Store
 from sparkcrypt.skipping.trusted import write
-from sparkcrypt.skipping.trusted.local_folder import LocalFolder
-from sparkcrypt.skipping.trusted.sidecar import SIDECAR, ObjectFacts, PartSize, open_sidecar, seal_sidecar
-from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
+from sparkcrypt.skipping.trusted.folder import LocalFolder
+from sparkcrypt.skipping.trusted.sidecar import (
+    SIDECAR,
+    ObjectFacts,
+    PartSize,
+    StoreIdentity,
+    StoreKeys,
+    open_sidecar,
+    seal_sidecar,
+)
 from sparkcrypt.skipping.trusted.trust import OTHER_KEY, Expected
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.whole_stores import open_store, write_store

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from sparkcrypt.files.parquet.file.keys import RetrieveKey
 from sparkcrypt.skipping.format.decode_chunk import Budget
-from sparkcrypt.skipping.format.merge import Store
+from sparkcrypt.skipping.format.store import Store
 from sparkcrypt.skipping.trusted.folder import StoreFolder
-from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar, new_digest_key
-from sparkcrypt.skipping.trusted.store_keys import StoreIdentity, StoreKeys
+from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar, StoreIdentity, StoreKeys, new_digest_key
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_manifest, read_store
 from sparkcrypt.skipping.trusted.write import open_writer
 
