@@ -15,8 +15,9 @@ from sparkcrypt.arrow.crypto_properties import (
     decryption_properties,
     encryption_properties,
 )
-from sparkcrypt.arrow.open import OnDenied, open_table, read_table
+from sparkcrypt.arrow.open import TableOptions, open_table, read_table
 from sparkcrypt.arrow.orc import GuardedOrc, open_orc
+from sparkcrypt.arrow.reader import OnDenied, ReadOptions
 from sparkcrypt.arrow.table import GuardedTable
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "GuardedOrc",
     "GuardedTable",
     "OnDenied",
+    "ReadOptions",
+    "TableOptions",
     "crypto_factory",
     "decryption_properties",
     "encryption_properties",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkcrypt.arrow.masks import with_children
+from sparkcrypt.arrow.denied import with_children
 from sparkcrypt.calendars import FIRST_DAY, FIRST_GREGORIAN_DAY, gregorian_days
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk

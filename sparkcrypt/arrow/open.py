@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkcrypt import names
 from sparkcrypt.arrow.denied import DeniedLeaves, decide_denied
-from sparkcrypt.arrow.file_keys import Reader, encode
 from sparkcrypt.arrow.files import DataFile, find_files, partition_columns, table_folder
 from sparkcrypt.arrow.judge import Judge
+from sparkcrypt.arrow.reader import OnDenied, Reader, ReadOptions, encode, refuse_unknown_options
 from sparkcrypt.arrow.shape import SPARK_SCHEMA, columns_of, make_nullable, spark_json
-from sparkcrypt.arrow.table import GuardedTable, begin_events, dropped_columns, read_schema
+from sparkcrypt.arrow.table import GuardedTable, dropped_columns, read_schema
 from sparkcrypt.errors import ConfigError, show
-from sparkcrypt.files.open_places import Settings
 from sparkcrypt.policy.model import OnDenied as PolicyMode
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import property_name, split_dotted
 
-OnDenied = Literal["error", "mask", "drop"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _MODES: dict[OnDenied | None, PolicyMode | None] = {None: None, "error": "error", "mask": "mask", "drop": "mask"}
 _NEVER = (
     names.POLICY,
@@ -35,18 +35,22 @@ _NEVER = (
 )
 
 
+class TableOptions(ReadOptions, total=False):
+    """What may be said of a table that is opened, beside its folder and policy.
+
+    Attributes:
+        tags: column path -> tags that neither the rule nor Spark's schema in the files has.
+        schema: the table's schema, if it is not that of the first file; it may have types for partition columns.
+    """
+
+    tags: Mapping[str, Sequence[str]] | None
+    schema: pa.Schema | None
+
+
 def open_table(
     path: str | Sequence[str] | None,
     policy: Policy,
-    *,
-    table: str | None = None,
-    tags: Mapping[str, Sequence[str]] | None = None,
-    properties: Mapping[str, str] | None = None,
-    on_denied: OnDenied | None = None,
-    schema: pa.Schema | None = None,
-    principal: str | None = None,
-    settings: Settings | None = None,
-    lifetime_seconds: float | None = None,
+    **options: Unpack[TableOptions],
 ) -> GuardedTable:
     """Open a table by its folder: list its files and read the footer of the first one, but no rows.
 
@@ -55,18 +59,10 @@ def open_table(
             ``file:``, ``hdfs:``, ``s3a:`` or any other location that the native engine opens.  None: the location in
             the table's rule of the policy.
         policy: the table's policy.
-        table: ``db.table``, whose rule in the policy applies: its tags, and whether it requires encryption.
-        tags: column path -> tags that neither the rule nor Spark's schema in the files has.
-        properties: the table's properties in the metastore (``SHOW TBLPROPERTIES``), with its UUID, tags and history;
-            all but sparkcrypt's are ignored.
-        on_denied: ``error``: a denied column is an error; ``mask``: denied leaves are null, in the partitions where
-            they are denied, and their siblings keep their values; ``drop``: as ``mask``, and top-level columns that are
-            denied in every partition are left out.  None: the policy's tags decide.  A tag whose rule has
-            ``on_denied: error`` is an error in every mode.
-        schema: the table's schema, if it is not that of the first file; it may have types for partition columns.
-        principal: the reader's name in messages; the user of this process by default.
-        settings: the Hadoop settings that are needed to access the files, such as ``fs.s3a.endpoint``.
-        lifetime_seconds: how long an opened KEK is cached at most.
+        options: ``table``, ``tags``, ``properties``, ``schema``, ``principal``, ``settings`` and ``lifetime_seconds``,
+            as `TableOptions`; and ``on_denied``.  ``error``: a denied column is an error; ``mask``: denied leaves are
+            null, in the partitions where they are denied, and their siblings keep their values; ``drop``: as ``mask``,
+            and top-level columns that are denied in every partition are left out.  None: the policy's tags decide.
 
     Raises:
         ConfigError: the folder does not exist or has no files, or an argument is invalid.
@@ -75,15 +71,15 @@ def open_table(
         VerificationError, FormatError, StorageError: the first file cannot or may not be read; StorageError also if
             the policy's access_log is required and cannot be written.
     """
+    refuse_unknown_options(TableOptions, options)
+    on_denied, table, schema = options.get("on_denied"), options.get("table"), options.get("schema")
     if on_denied not in _MODES:
         raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, mask, drop")
-    settings = settings or {}
+    settings = options.get("settings") or {}
     listed = find_files(_folders(path, policy, table), settings)
-    table_properties = gather_properties(table, tags or {}, properties or {})
-    reader = Reader(
-        policy, table or table_properties.get(names.TABLE_NAME), principal or getpass.getuser(), lifetime_seconds
-    )
-    events = begin_events(reader, listed)
+    table_properties = gather_properties(table, options.get("tags") or {}, options.get("properties") or {})
+    reader = Reader.of(policy, table or table_properties.get(names.TABLE_NAME), options)
+    events = reader.begin_events(table_folder(listed[0]))
     first = Judge(reader, events, table_properties, settings=settings)
     found = read_schema(first, listed[0].path)
     of_spark = (found.metadata or {}).get(SPARK_SCHEMA, b"").decode()
@@ -120,7 +116,7 @@ def read_table(
     policy: Policy,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
-    **options: Any,
+    **options: Unpack[TableOptions],
 ) -> pa.Table:
     """Read a table into memory.
 

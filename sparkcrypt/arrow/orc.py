@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkcrypt import names
-from sparkcrypt.arrow.access_events import ReadEvents, open_log
-from sparkcrypt.arrow.expression_columns import columns_in
-from sparkcrypt.arrow.file_keys import Reader, encode, opened_key_service
 from sparkcrypt.arrow.open import gather_properties
-from sparkcrypt.decide.denied import refuse_named
+from sparkcrypt.arrow.reader import Reader, ReadEvents, ReadOptions, encode, refuse_unknown_options
+from sparkcrypt.arrow.shape import columns_in
 from sparkcrypt.decide.file import resolve_orc_read
 from sparkcrypt.errors import (
     ConfigError,
@@ -28,7 +25,7 @@ from sparkcrypt.errors import (
     UnsupportedFileError,
     show,
 )
-from sparkcrypt.files.open_places import Place, Settings, place
+from sparkcrypt.files.open_places import Place, place
 from sparkcrypt.files.orc import Tail, check_key_name
 from sparkcrypt.files.orc.file.cipher import LocalKeys
 from sparkcrypt.files.orc.file.encryption import Variant
@@ -43,7 +40,9 @@ from sparkcrypt.keys.tombstones import reason_of_absence
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
 
-OnOrcDenied = Literal["error", "mask"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _IN_PARQUET = {
     "list": {"_elem": ("list", "element")},
     "map": {"_key": ("key_value", "key"), "_value": ("key_value", "value")},
@@ -108,13 +107,7 @@ def open_orc(
     policy: Policy,
     columns: Sequence[str] | None = None,
     filter: pc.Expression | None = None,
-    *,
-    on_denied: OnOrcDenied = "error",
-    table: str | None = None,
-    properties: Mapping[str, str] | None = None,
-    principal: str | None = None,
-    settings: Settings | None = None,
-    lifetime_seconds: float | None = None,
+    **options: Unpack[ReadOptions],
 ) -> GuardedOrc:
     """Open an ORC file, encrypted or not: read its tail and open the keys of its columns, but read no rows.
 
@@ -125,13 +118,8 @@ def open_orc(
         policy: names the key service.
         columns: names of top-level columns, in the order wanted; None for all.
         filter: rows for which it is null or false are left out; a masked column is null in it.
-        on_denied: result for columns whose key is denied or missing: ``error``, or ``mask``.  A tag whose rule has
-            ``on_denied: error`` is an error in both modes.
-        table: the table's name, for finding the policy's rule, for messages and for access events.
-        properties: the table's properties in the metastore (``SHOW TBLPROPERTIES``), with its UUID, tags and history.
-        principal: the reader's name in messages; the user of this process by default.
-        settings: the Hadoop settings that are needed to access the file, such as ``fs.s3a.endpoint``.
-        lifetime_seconds: how long an opened KEK is cached at most.
+        options: ``table``, ``properties``, ``principal``, ``settings`` and ``lifetime_seconds``, as `ReadOptions`; and
+            ``on_denied``, ``error`` (the default) or ``mask``.
 
     Raises:
         KeyAccessDeniedError, KeyNotFoundError: a column that is read or in the filter is denied; the message names
@@ -144,22 +132,22 @@ def open_orc(
         FormatError: the file is damaged, or uses a feature that is not supported (`UnsupportedFileError`).
         StorageError: the file cannot be accessed, or the policy's access_log is required and cannot be written.
     """
+    refuse_unknown_options(ReadOptions, options)
+    on_denied, table = options.get("on_denied", "error"), options.get("table")
     if on_denied not in ("error", "mask"):
         raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, mask")
-    where = place(path, settings or {})
-    reader = Reader(policy, table, principal or getpass.getuser(), lifetime_seconds)
+    where, reader = place(path, options.get("settings") or {}), Reader.of(policy, table, options)
     with open_source(where) as file, naming(path):
         tail = tail_of(file)
         wanted, filtered = _choose(tail, columns, filter)
-    table_properties = gather_properties(table, {}, properties or {})
+    table_properties = gather_properties(table, {}, options.get("properties") or {})
     at = str(FilePath(where).absolute()) if isinstance(where, str) else path  # its folders name the partition
     resolve_orc_read(
         {"policy": policy.canonical(), "path": at, "properties": table_properties, "footer": _facts_of(tail)},
-        lambda key_id, wrapped: opened_key_service(policy.key_service).keeper.unwrap(key_id, wrapped),
+        reader.unwrap,
     )
     read = {column.number: column for column in (*wanted, *filtered)}
-    name = table or str(PurePosixPath(path).parent)
-    events = ReadEvents(open_log(policy.access_log), name, reader.principal, run_state=policy.run_state)
+    events = reader.begin_events(str(PurePosixPath(path).parent))
     opening = _Opening(reader, path, events, masks=on_denied == "mask")
     keys = LocalKeys(path, opening.open)
     with naming(path):
@@ -167,7 +155,7 @@ def open_orc(
             opening.try_variant(tail, variant, keys)
     events.close()
     named = [column.path[0] for column in filtered] + ([] if columns is None else list(columns))
-    _refuse_named(reader, opening.masked, named)
+    reader.refuse_named(named, opening.masked)
     order = RowsOrder(
         columns=tuple(read.values()),
         hidden=frozenset(find_hidden(read.values(), {variant.root.number for variant in opening.denied})),
@@ -297,13 +285,6 @@ def find_hidden(columns: Iterable[ReadColumn], denied: set[int]) -> Iterator[int
         if column.number in denied or (column.kind == "map" and column.children[0].number in denied):
             yield column.number
         pending.extend(column.children)
-
-
-def _refuse_named(reader: Reader, masked: Mapping[str, str], columns: Sequence[str]) -> None:
-    for column, reason in masked.items() if reader.policy.strict_projection else ():
-        if column in columns:
-            refusal = {"owner": f"column {column}", "reason": reason, "of_policy": True, "table": reader.table}
-            refuse_named({**refusal, "principal": reader.principal, "policy": reader.policy.canonical()})
 
 
 def _field(column: ReadColumn, masked: Mapping[str, str]) -> pa.Field:

@@ -1,7 +1,12 @@
-"""A table under a policy that pyarrow reads: its files are judged as by Spark's readers, denied columns masked."""
+"""A table under a policy that pyarrow reads: its files are judged as by Spark's readers, denied columns masked.
+
+A file is read by pyarrow's scanner through a file system that judges it; one with denied leaves, or dates
+of the old calendar, by itself, with nulls and dates of the new calendar in place of these.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,26 +14,30 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow.fs import PyFileSystem
+from pyarrow.fs import FileInfo, FileSystemHandler, FileType, PyFileSystem
 
-from sparkcrypt.arrow.access_events import ReadEvents, open_log
-from sparkcrypt.arrow.denied import DeniedLeaves
-from sparkcrypt.arrow.expression_columns import columns_in
-from sparkcrypt.arrow.file_keys import Reader
+from sparkcrypt.arrow.denied import Denied, DeniedLeaves, kept_type, restore
 from sparkcrypt.arrow.files import DataFile, PartitionColumns, table_folder
 from sparkcrypt.arrow.judge import Judge
-from sparkcrypt.arrow.judged_filesystem import JudgedFiles
-from sparkcrypt.arrow.masked_file import read_masked
-from sparkcrypt.arrow.masks import Denied, kept_type
-from sparkcrypt.arrow.shape import INT96_UNIT, leaves_of, spark_json, with_sparks_times
-from sparkcrypt.decide.denied import refuse_named
-from sparkcrypt.errors import ConfigError, FormatError, PlanError, UnsupportedFileError
+from sparkcrypt.arrow.old_calendar import to_new_calendar
+from sparkcrypt.arrow.reader import Reader
+from sparkcrypt.arrow.shape import (
+    INT96_UNIT,
+    columns_in,
+    columns_of,
+    leaves_of,
+    make_nullable,
+    paths_in_file,
+    spark_json,
+    with_sparks_times,
+)
+from sparkcrypt.errors import ConfigError, FormatError, PlanError, SparkcryptError, UnsupportedFileError
 from sparkcrypt.files.open_places import Settings
 from sparkcrypt.schema import Path, shown_path
 
@@ -104,7 +113,7 @@ class GuardedTable:
             ConfigError: a column does not exist, or is named twice.
         """
         wanted, filtered = self._check(columns), columns_in(filter, self.schema)
-        self._refuse_named((*(columns or ()), *filtered))
+        self.reader.refuse_named((*(columns or ()), *filtered), self.denied.reasons())
         read = frozenset((*wanted, *filtered))
         schema = pa.schema([self.schema.field(name) for name in wanted])
         batches = self._batches(wanted, read, filter, batch_size)
@@ -205,19 +214,12 @@ class GuardedTable:
             raise ConfigError(f"columns {', '.join(wanted)}: one is named twice; allowed: each once")
         return wanted
 
-    def _refuse_named(self, names: Sequence[str]) -> None:
-        reasons, reader = self.denied.reasons(), self.reader
-        for name in names if reader.policy.strict_projection else ():
-            if name in reasons:
-                refusal = {"owner": f"column {name}", "reason": reasons[name], "of_policy": True, "table": reader.table}
-                refuse_named({**refusal, "principal": reader.principal, "policy": reader.policy.canonical()})
-
     def _judge(self, read: frozenset[str]) -> Judge:
         fields = [field for field in self.file_schema if field.name in read]
         by_path = {file.path: file for file in self.listed}
         return Judge(
             reader=self.reader,
-            events=begin_events(self.reader, self.listed),
+            events=self.reader.begin_events(table_folder(self.listed[0])),
             properties=self.properties,
             settings=self.settings,
             requested=spark_json(pa.schema(fields)) if fields else None,
@@ -319,12 +321,6 @@ def dropped_columns(file_schema: pa.Schema, denied: DeniedLeaves) -> frozenset[s
     )
 
 
-def begin_events(reader: Reader, files: Sequence[DataFile]) -> ReadEvents:
-    """Return the access events of a new read."""
-    policy, place = reader.policy, reader.table or table_folder(files[0])
-    return ReadEvents(open_log(policy.access_log), place, reader.principal, run_state=policy.run_state)
-
-
 def read_schema(judge: Judge, path: str) -> pa.Schema:
     """Judge a file, and return its schema with Spark's types of times and the file's metadata.
 
@@ -344,3 +340,170 @@ def read_schema(judge: Judge, path: str) -> pa.Schema:
             ) from error
         leaves = [found.schema.column(number) for number in range(len(found.schema))]
         return with_sparks_times(found.schema_arrow, [leaf.physical_type == "INT96" for leaf in leaves])
+
+
+def read_masked(
+    judge: Judge,
+    path: str,
+    schema: pa.Schema,
+    denied: Mapping[str, Denied],
+    values: Mapping[str, pa.Scalar],
+    batch_rows: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows as Spark reads them, with nulls for its denied leaves, whose keys are not requested.
+
+    Args:
+        judge: opens the file.
+        path: the file's path.
+        schema: the schema of the batches.
+        denied: column -> its denied leaves.
+        values: partition column -> its value in this file.
+        batch_rows: maximum number of rows in a batch.
+
+    Raises:
+        SparkcryptError: as `GuardedTable.scan`.
+    """
+    columns = columns_of(judge.footer(path))
+    paths, variants = paths_in_file(columns), columns.variants()
+    with (
+        pa.PythonFile(judge.open(path), mode="r") as source,
+        pq.ParquetFile(
+            source,
+            decryption_properties=judge.keys(path).properties(),
+            pre_buffer=True,
+            coerce_int96_timestamp_unit=INT96_UNIT,
+        ) as file,
+    ):
+        own = (make_nullable(field, variants) for field in file.schema_arrow if field.name in schema.names)
+        types = {field.name: field.type for field in own}
+        kept = {name: kept_type(kind, denied.get(name, {})) for name, kind in types.items() if name not in values}
+        leaves = [leaf for name, kind in kept.items() if kind is not None for leaf in leaves_of(kind, (name,))]
+        names = [".".join(_find(path, paths, leaf)) for leaf in leaves]
+        old = judge.old_columns(path)
+        for batch in _read(file, names, batch_rows):
+            read = [to_new_calendar(path, batch.column(name), (name,), old) for name in batch.schema.names if name]
+            found = pa.RecordBatch.from_arrays(read, names=batch.schema.names) if read else batch
+            yield pa.RecordBatch.from_arrays(
+                [_column(found, field, types, denied, values) for field in schema], schema=schema
+            )
+
+
+def _find(path: str, known: Mapping[tuple[str, ...], tuple[str, ...]], leaf: tuple[str, ...]) -> tuple[str, ...]:
+    found = known.get(leaf)
+    if found is None:
+        raise PlanError(
+            f"{path}: column {shown_path(leaf)} cannot be told from its denied siblings by the names in this file; "
+            "leave it out, or read the table with Spark"
+        )
+    return found
+
+
+def _read(file: pq.ParquetFile, names: list[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches of columns; without columns, yield batches with the file's number of rows."""
+    if names:
+        yield from file.iter_batches(batch_size=batch_rows, columns=names)
+        return
+    left = file.metadata.num_rows
+    while left > 0:
+        count = min(left, batch_rows)
+        yield pa.RecordBatch.from_arrays([pa.nulls(count)], names=[""])
+        left -= count
+
+
+def _column(
+    batch: pa.RecordBatch,
+    field: pa.Field,
+    types: Mapping[str, pa.DataType],
+    denied: Mapping[str, Denied],
+    values: Mapping[str, pa.Scalar],
+) -> pa.Array:
+    if field.name in values:
+        return pa.repeat(values[field.name], batch.num_rows)
+    place = batch.schema.get_field_index(field.name)
+    if place < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    return restore(batch.column(place), types[field.name], denied.get(field.name, {})).cast(field.type)
+
+
+_LOG = logging.getLogger(__name__)
+
+
+class JudgedFiles(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no types
+    """A handler for ``pyarrow.fs.PyFileSystem`` that opens each file through a judge.
+
+    A file whose dates and times pyarrow would not read as Spark does is opened as one without rows.
+
+    Args:
+        judge: opens the files.
+        schema: the columns that are read.
+        raises: whether a refused file raises its error.  If not, it is opened as an empty file, which pyarrow refuses,
+            and the error is logged: a Python error hangs in readers that hold the GIL while they wait, such as DuckDB.
+    """
+
+    def __init__(self, judge: Judge, schema: pa.Schema, *, raises: bool = True) -> None:
+        super().__init__()
+        self._judge = judge
+        self._schema = schema
+        self._raises = raises
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether another object is this one."""
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        """Tell whether another object is not this one."""
+        return self is not other
+
+    __hash__ = object.__hash__
+
+    def get_type_name(self) -> str:
+        """Return a name for messages."""
+        return "sparkcrypt"
+
+    def normalize_path(self, path: str) -> str:
+        """Return a path unchanged."""
+        return path
+
+    def get_file_info(self, paths: list[str]) -> list[FileInfo]:
+        """Return the paths as files without checking them, since the table's listing found them."""
+        return [FileInfo(path, FileType.File) for path in paths]
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Open a file through the judge.
+
+        Raises:
+            SparkcryptError: as `Judge.open`.
+        """
+        try:
+            file = self._judge.open(path)
+            if not self._judge.old_columns(path):
+                return pa.PythonFile(file, mode="r")
+            file.close()
+            if not self._raises:
+                raise ConfigError(f"{path}: was rewritten in the old calendar; open the dataset again")
+            empty = pa.BufferOutputStream()
+            pq.write_table(self._schema.empty_table(), empty)
+            return pa.BufferReader(empty.getvalue())
+        except SparkcryptError as error:
+            if self._raises:
+                raise
+            _LOG.error("%s", error)
+            return pa.BufferReader(b"")
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        """Open a file as `open_input_file` does."""
+        return self.open_input_file(path)
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise ConfigError("this file system opens the files of one table to read them; allowed: open_input_file")
+
+    get_file_info_selector = _refuse
+    create_dir = _refuse
+    delete_dir = _refuse
+    delete_dir_contents = _refuse
+    delete_root_dir_contents = _refuse
+    delete_file = _refuse
+    move = _refuse
+    copy_file = _refuse
+    open_output_stream = _refuse
+    open_append_stream = _refuse

@@ -240,6 +240,8 @@ def test_what_cannot_be_asked_is_refused(policy: Policy, small: str, tmp_path: P
     for why, asked in cases:
         with pytest.raises(ConfigError, match=why):
             open_orc(small, policy, **asked)
+    with pytest.raises(TypeError, match=r"option 'tags' is not known; allowed: lifetime_seconds, on_denied"):
+        open_orc(small, policy, **{"tags": {"name": ["pii"]}})
     with pytest.raises(UnsupportedFileError, match=r"java_types.orc: column un is of kind union.*leave it out"):
         open_orc(str(file("java_types")), policy)
     with pytest.raises(VerificationError, match=r"java_zlib_encrypted\.orc: .*key material"):

@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.arrow import GuardedTable, access_events, open_table, read_table
-from sparkcrypt.arrow.masks import group_denied, kept_type, restore
+from sparkcrypt.arrow import GuardedTable, open_table, read_table
+from sparkcrypt.arrow import reader as reader_module
+from sparkcrypt.arrow.denied import group_denied, kept_type, restore
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
 from sparkcrypt.decide.access.log import Record
 from sparkcrypt.decide.access.read import read_accesses
@@ -563,7 +564,7 @@ def test_access_events_are_kept_up_to_a_bound(
     """What does not fit into memory while the log is away is counted in it as lost."""
     log = tmp_path / "log"
     log.write_text("no folder")
-    monkeypatch.setattr(access_events, "MOST_KEPT", 2)
+    monkeypatch.setattr(reader_module, "MOST_KEPT", 2)
     table = open_t(folder, replace(policy, access_log=AccessLogRule(str(log))))
     table.to_table(["email"])
     table.to_table(["email"])
@@ -613,6 +614,8 @@ def test_arguments_are_checked(folder: Path, policy: Policy) -> None:
         open_t(folder, policy, tags={"email": "pii"})
     with pytest.raises(SparkcryptError, match="is not known, and a misspelt option"):
         open_table(str(folder), policy, properties={REQUIRE_ENCRYPTION + "d": "true"})
+    with pytest.raises(TypeError, match=r"option 'on_refused' is not known; allowed: .*on_denied.*schema.*tags"):
+        open_t(folder, policy, on_refused="mask")
 
 
 @pytest.mark.parametrize("form", [REPEATED, "new", "Hive", "Avro", "Thrift"])
