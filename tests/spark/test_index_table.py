@@ -20,7 +20,7 @@ from sparkcrypt.errors import ConfigError, FormatError, PlanError, VerificationE
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.table_index import drop_index, open_table_index
 from sparkcrypt.runs.old_folders.orphans import Orphan, find_orphans
-from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.open_table import Silent
 from sparkcrypt.skipping.indexes.build import Wanted, keys_of_store, read_kinds
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.tables.catalog import Catalog

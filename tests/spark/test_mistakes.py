@@ -12,6 +12,7 @@ import pytest
 
 from sparkcrypt.ledger.audit.key_audit import key_audit
 from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.passes.units import UnitWork
 from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.table.unit_survey import UnitSurvey

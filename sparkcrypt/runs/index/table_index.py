@@ -16,9 +16,9 @@ from sparkcrypt.paths import is_within
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.index.open_index import find_store, report_reading
-from sparkcrypt.runs.table.kinds import refuse_kinds
-from sparkcrypt.runs.table.progress import Progress
-from sparkcrypt.runs.table.shared_folders import locations_of_tables
+from sparkcrypt.runs.table.in_use import locations_of_tables
+from sparkcrypt.runs.table.open_table import Progress
+from sparkcrypt.runs.table.target import refuse_kinds
 from sparkcrypt.skipping.format.store import Store
 from sparkcrypt.skipping.indexes.build import IndexResult, Plan, Wanted, read_kinds
 from sparkcrypt.skipping.indexes.entries import FILTER_SHARE, LIST_VALUES

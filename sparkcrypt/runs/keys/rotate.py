@@ -20,10 +20,9 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, Ve
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys, describe_refused
+from sparkcrypt.ledger.audit.key_audit import ShreddedKeys, describe_refused
 from sparkcrypt.ledger.state.directory import open_state_directory
-from sparkcrypt.ledger.state.latest_record import LatestRecord
-from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.keys_by_catalog import find_keys_in_use
 from sparkcrypt.runs.passes.keys_in_use import Coverage

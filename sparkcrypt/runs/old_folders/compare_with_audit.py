@@ -26,13 +26,29 @@ from sparkcrypt.decide.identity import check_aad_prefix
 from sparkcrypt.errors import KeyServiceError, KeyServiceUnavailableError, SparkcryptError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditEntry, AuditWriter, make_entry
-from sparkcrypt.ledger.audit.audit_index import AuditIndex
 from sparkcrypt.ledger.audit.evidence import DigestSecret, list_evidence
-from sparkcrypt.ledger.audit.manifest import LISTED_GONE, REPLACED, REPLAYED, Digests, Manifest
-from sparkcrypt.ledger.audit.manifest_record import keep_listed, read_every_entry, read_listed
+from sparkcrypt.ledger.audit.manifest import (
+    LISTED_GONE,
+    REPLACED,
+    REPLAYED,
+    Digests,
+    Manifest,
+    keep_listed,
+    read_every_entry,
+    read_listed,
+)
+from sparkcrypt.ledger.audit.trust import AuditIndex
 from sparkcrypt.ledger.state.mac import MasterKeys
-from sparkcrypt.ledger.unit import Unit, base_location, is_staged, list_folders, list_unit, moved_place
-from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.ledger.unit import (
+    Unit,
+    base_location,
+    by_place,
+    is_staged,
+    list_folders,
+    list_unit,
+    moved_place,
+    path_below,
+)
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.ended_writers import writers_folder
 from sparkcrypt.runs.old_folders.past_run import PastRuns

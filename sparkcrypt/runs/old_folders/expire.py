@@ -12,15 +12,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.ledger.audit.compact import pack_audit
-from sparkcrypt.ledger.journal.archive import archive_records, clear_archived
-from sparkcrypt.ledger.journal.attempts import undone_attempts
-from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.later_entries import RunExpiring
-from sparkcrypt.ledger.journal.run_status import has_ended, has_expired, is_paused
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
-from sparkcrypt.ledger.unit import is_staged, list_folders, old_folder, staging_folder
-from sparkcrypt.ledger.unit_record import by_place, restore_unit
+from sparkcrypt.ledger.audit.audit import pack_audit
+from sparkcrypt.ledger.journal.entries import RunExpiring
+from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
+from sparkcrypt.ledger.journal.unit_status import (
+    UnitStatus,
+    has_ended,
+    has_expired,
+    is_paused,
+    status_of_units,
+    undone_attempts,
+)
+from sparkcrypt.ledger.unit import by_place, is_staged, list_folders, old_folder, restore_unit, staging_folder
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.ended_writers import earlier_writers_folder, writers_folder_in
@@ -39,7 +42,7 @@ from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
 from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, UNDONE
 from sparkcrypt.runs.old_folders.replacements import Standing, SwappedUnit, report_lost, standing_of
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
-from sparkcrypt.runs.table.beside import find_foreign_in
+from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places
 from sparkcrypt.runs.table.open_table import Progress
 from sparkcrypt.spark.files.hadoop import HadoopFiles

@@ -21,13 +21,19 @@ from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.audit.evidence import evidence_of, files_of
-from sparkcrypt.ledger.journal.attempts import Attempt, undone_attempts
-from sparkcrypt.ledger.journal.later_entries import UnitCarried, UnitCarrying
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.entries import UnitCarried, UnitCarrying
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, status_of_units, undone_attempts
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Folder, Unit, attempt_folder, list_folders, staging_folder
-from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.ledger.unit import (
+    Folder,
+    Unit,
+    UnitOutcome,
+    attempt_folder,
+    by_place,
+    list_folders,
+    path_below,
+    staging_folder,
+)
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.ended_writers import Listing, wait_until_quiet
 from sparkcrypt.runs.old_folders.old_folder import (
@@ -49,8 +55,8 @@ from sparkcrypt.runs.old_folders.problems import (
     Problems,
     problems_of_target,
 )
-from sparkcrypt.runs.rewrite.follow_rename import belongs_to_another
-from sparkcrypt.runs.rewrite.record_change import append_audit, place_changes
+from sparkcrypt.runs.rewrite.context import append_audit, place_changes
+from sparkcrypt.runs.rewrite.recover import belongs_to_another
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.footers import DriverFooters, own_keys, sort_footers

@@ -24,7 +24,7 @@ from sparkcrypt.runs.old_folders.old_folder import Awaiting, count_awaiting_expi
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import BACK, CUT_OFF, OF_LIST, REPLAYED, Problem, problems_of_target
 from sparkcrypt.runs.old_folders.replacements import report_lost
-from sparkcrypt.runs.rewrite.follow_rename import settle_places
+from sparkcrypt.runs.rewrite.recover import settle_places
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.open_table import OpenTable

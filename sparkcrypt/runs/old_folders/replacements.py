@@ -13,15 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from sparkcrypt.errors import StorageError, VerificationError
-from sparkcrypt.ledger.journal.attempts import Attempt, attempts_of
-from sparkcrypt.ledger.journal.entries import RunFinished, UnitFailed
+from sparkcrypt.ledger.journal.entries import RunFinished, UnitFailed, UnitResolved
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.later_entries import UnitResolved
-from sparkcrypt.ledger.journal.run_status import has_ended
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of, has_ended, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles, Whereabouts, missing_files, prove_in_use
-from sparkcrypt.ledger.unit import list_folders, list_location
-from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.ledger.unit import by_place, list_folders, list_location, path_below
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.runs.old_folders.late_commits import (
     list_reconciled_files,
@@ -37,7 +33,7 @@ from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, Problem
 from sparkcrypt.runs.rewrite.recover import Recovered
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
-from sparkcrypt.runs.table.beside import refuse_moving
+from sparkcrypt.runs.table.disposal import refuse_moving
 from sparkcrypt.runs.table.in_use import refuse_used
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 

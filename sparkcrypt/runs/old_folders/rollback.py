@@ -23,7 +23,7 @@ from sparkcrypt.runs.old_folders.late_commits import (
 )
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
 from sparkcrypt.runs.old_folders.replacements import describe_cut_off, open_cut_off
-from sparkcrypt.runs.rewrite.record_change import append_audit
+from sparkcrypt.runs.rewrite.context import append_audit
 from sparkcrypt.runs.rewrite.recover import recover
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import refuse_moving

@@ -9,8 +9,8 @@ from typing import Any
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.rewrite.run_report import IN_CLEAR, NEEDS_CONSENT, WITHOUT_EFFECT, Outcome, Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.columns import sum_up_inherited

@@ -16,8 +16,7 @@ from sparkcrypt.errors import ConfigError, KeyNotFoundError, PlanError, RunConfl
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, new_run_id
-from sparkcrypt.ledger.journal.run_status import is_paused
-from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.plan import EncryptionPlan
@@ -30,20 +29,15 @@ from sparkcrypt.runs.old_folders.replacements import open_cut_off
 from sparkcrypt.runs.passes import units
 from sparkcrypt.runs.passes.result import RunResult, bytes_a_second, find_last_audit, result_of_failed_run
 from sparkcrypt.runs.passes.units import Surveyed, UnitWork, survey_units
-from sparkcrypt.runs.rewrite.build_rewriter import rewriter_of
 from sparkcrypt.runs.rewrite.context import RunContext
-from sparkcrypt.runs.rewrite.engine_names import Engine
-from sparkcrypt.runs.rewrite.move_old import MOVED_NOTE, refuse_other_file_systems
-from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.priority import order_units
+from sparkcrypt.runs.rewrite.options import Engine, RunOptions
 from sparkcrypt.runs.rewrite.recover import Recovered, recover
 from sparkcrypt.runs.rewrite.run_report import Report
-from sparkcrypt.runs.rewrite.schedule import Budget, FailedUnit, Progressed, work_through
-from sparkcrypt.runs.rewrite.swap import choose_swap
-from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
+from sparkcrypt.runs.rewrite.schedule import Budget, FailedUnit, Progressed, order_units, work_through
+from sparkcrypt.runs.rewrite.swap import MOVED_NOTE, choose_swap, refuse_other_file_systems
+from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, rewriter_of
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
-from sparkcrypt.runs.table.open_table import OpenTable, open_target
-from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.open_table import OpenTable, Progress, open_target
 from sparkcrypt.runs.table.target import Target, catalog_target, path_target
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.runs.table.untouchable import error_of_folder

@@ -13,20 +13,17 @@ from dataclasses import dataclass, replace
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.ledger.journal.entries import UnitFailed
 from sparkcrypt.ledger.journal.journal import Journal, start_of_run
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Unit, former_home, list_folders
+from sparkcrypt.ledger.unit import Unit, UnitOutcome, former_home, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.rewrite.keks import rotation_of
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
 from sparkcrypt.runs.rewrite.run_report import WRITTEN_IN_CLEAR
 from sparkcrypt.runs.rewrite.schedule import ENDS_THE_RUN
 from sparkcrypt.runs.rewrite.swap import refuse_taken_home
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, recheck
-from sparkcrypt.runs.table.beside import find_foreign, find_summaries_above, name_foreign
-from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.difference import Drift, drift_in_short, drift_of_summary
-from sparkcrypt.runs.table.footers import FooterReader
+from sparkcrypt.runs.table.disposal import find_foreign, find_summaries_above, name_foreign
+from sparkcrypt.runs.table.footers import FooterCache, FooterReader
 from sparkcrypt.runs.table.in_use import Places, refuse_used
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit, Scanner, add_way_home

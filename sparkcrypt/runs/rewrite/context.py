@@ -15,11 +15,9 @@ from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.journal.entries import AuditHead, UnitSwapped
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
-from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.state.lock import RunLock
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac
-from sparkcrypt.ledger.unit import Unit
-from sparkcrypt.ledger.unit_record import path_below
+from sparkcrypt.ledger.unit import Unit, UnitOutcome, path_below
 from sparkcrypt.names import PREDECESSOR
 from sparkcrypt.runs.table.disposal import Disposal
 from sparkcrypt.runs.table.footers import RetrieveKey, fresh_keys

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.files.orc_footers import read_orc_footer
 from sparkcrypt.files.parquet import FileSummary, verify_file, verify_keys
-from sparkcrypt.ledger.proof import Proof, StagedUnit
+from sparkcrypt.ledger.audit.evidence import Proof, StagedUnit
 from sparkcrypt.ledger.unit import Folder, Unit, partition_of
 from sparkcrypt.runs.table.columns import ColumnMatcher
 from sparkcrypt.runs.table.difference import Drift, Rotation, drift_of_file

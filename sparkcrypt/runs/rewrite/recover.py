@@ -25,26 +25,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkcrypt.errors import PlanError, RunConflictError, SparkcryptError, VerificationError
-from sparkcrypt.ledger.audit.audit_index import RELOCATE
 from sparkcrypt.ledger.audit.evidence import FileEvidence, describe_dark_columns, evidence_of, files_of, list_columns
-from sparkcrypt.ledger.journal.attempts import Attempt, attempts_of
-from sparkcrypt.ledger.journal.entries import Proven, UnitListed, UnitStaged, UnitSwapping, UnitVerified
+from sparkcrypt.ledger.audit.trust import RELOCATE
+from sparkcrypt.ledger.journal.entries import Proven, UnitListed, UnitRelocated, UnitStaged, UnitSwapping, UnitVerified
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.later_entries import UnitRelocated
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles, Whereabouts
-from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.unit import (
     Folder,
     Unit,
+    UnitOutcome,
     attempt_folder,
     base_location,
+    by_place,
     is_staged,
     list_folders,
     moved_place,
     old_folder,
+    path_below,
 )
-from sparkcrypt.ledger.unit_record import by_place, path_below
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.runs.rewrite.context import append_audit, record_swap
 from sparkcrypt.runs.rewrite.same_content import compare_content

@@ -19,7 +19,7 @@ from sparkcrypt.errors import (
     SparkcryptError,
 )
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.run_report import Outcome

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from sparkcrypt.errors import ConfigError, PlanError, SourceChangedError, SparkcryptError, VerificationError
-from sparkcrypt.ledger.journal.later_entries import UnitMoved
+from sparkcrypt.ledger.journal.entries import UnitMoved
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Unit, base_location, former_home, list_folders, old_folder
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.unit import Unit, UnitOutcome, base_location, by_place, former_home, list_folders, old_folder
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.runs.rewrite.options import RunOptions

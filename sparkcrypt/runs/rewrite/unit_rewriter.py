@@ -12,15 +12,21 @@ from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, StorageError, VerificationError
-from sparkcrypt.ledger.audit.evidence import describe_dark_columns, evidence_of, files_of, list_columns
+from sparkcrypt.ledger.audit.evidence import Proof, describe_dark_columns, evidence_of, files_of, list_columns
 from sparkcrypt.ledger.journal.entries import Proven, UnitFailed, UnitListed, UnitStaged, UnitSwapping, UnitVerified
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.new_files import NewFiles, Whereabouts, prove_in_use
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.proof import Proof
-from sparkcrypt.ledger.unit import Folder, Unit, attempt_folder, base_location, list_folders, list_location
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.unit import (
+    Folder,
+    Unit,
+    UnitOutcome,
+    attempt_folder,
+    base_location,
+    by_place,
+    list_folders,
+    list_location,
+)
 from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext, record_swap
 from sparkcrypt.runs.rewrite.engine import StagedWork, Stager
 from sparkcrypt.runs.rewrite.native_engine import NativeStager

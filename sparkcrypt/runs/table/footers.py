@@ -26,8 +26,7 @@ from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.files.footers import FooterFacts, Found, pack, read_facts, unpack
 from sparkcrypt.files.parquet import FileSummary, KeyRequest
 from sparkcrypt.keys.opened import open_data_keys
-from sparkcrypt.ledger.state.latest_record import LatestRecord
-from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.ledger.unit import SourceFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.hadoop import HadoopFiles

@@ -23,8 +23,7 @@ from sparkcrypt.skipping.indexes.files import (
     read_rows,
     tell_nobody,
 )
-from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure
-from sparkcrypt.spark.tasks.task_progress import watch_tasks
+from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure, watch_tasks
 
 FEW = 64
 """Number of files up to which the driver alone is faster than tasks."""

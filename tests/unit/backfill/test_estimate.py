@@ -9,6 +9,7 @@ import pytest
 
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord
 from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.passes.result import bytes_a_second, rate
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.old_folders.orphans import leftovers_of_journals
 from tests.unit.backfill.conftest import RUN, TABLE, run_record
 

@@ -20,6 +20,7 @@ from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.runs.keys.rotate import RotationRecord, begin_version, finish_rotation, plan_version
 from sparkcrypt.runs.passes.keys_by_catalog import find_records
+from sparkcrypt.runs.rewrite.keks import rotation_of
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table.difference import Drift, Rotation, refuse_other_drift, select_drift
 from sparkcrypt.runs.table.unit_survey import action_of
