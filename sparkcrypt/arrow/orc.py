@@ -27,12 +27,11 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.files.open_places import Place, place
 from sparkcrypt.files.orc import Tail, check_key_name
-from sparkcrypt.files.orc.file.cipher import LocalKeys
-from sparkcrypt.files.orc.file.encryption import Variant
+from sparkcrypt.files.orc.file.encryption import LocalKeys, Variant
 from sparkcrypt.files.orc.file.schema import Column, leaves
 from sparkcrypt.files.orc.file.tail import tail_of
 from sparkcrypt.files.orc.read.rows import GroupCount, RowsOrder, read_rows, variants_read
-from sparkcrypt.files.orc.read.types import ReadColumn, find_columns, read_type
+from sparkcrypt.files.orc.read.stripe_streams import ReadColumn, find_columns, read_type
 from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.files.source import naming, open_source
 from sparkcrypt.keys.material import parse_key_material

@@ -23,8 +23,7 @@ from sparkcrypt.files.parquet import (
     summarise,
     verify_keys,
 )
-from sparkcrypt.files.parquet.codecs import codecs_of
-from sparkcrypt.files.parquet.summary import columns_under
+from sparkcrypt.files.parquet.summary import codecs_of, columns_under
 from sparkcrypt.files.source import Source
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.opened import open_data_keys

@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.files.source import open_source
-from sparkcrypt.files.webhdfs.name_nodes import (
+from sparkcrypt.files.webhdfs.client import (
     NameNodes,
     asks_kerberos,
     default_authority,

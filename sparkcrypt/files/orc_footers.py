@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from sparkcrypt.files.orc import ColumnSummary as OrcColumn
 from sparkcrypt.files.orc import Tail, check_key_name, read_tail, summarise_orc, verify_orc_keys
-from sparkcrypt.files.orc.file.purged import read_purged_note
+from sparkcrypt.files.orc.file.tail import read_purged_note
 from sparkcrypt.files.parquet import ColumnSummary, FileSummary, RetrieveKey
 from sparkcrypt.files.source import Source, naming
 from sparkcrypt.keys.material import KeyMaterial, wrapping_of

@@ -22,13 +22,11 @@ from sparkcrypt.files.parquet import (
     rewrap_file,
     summarise,
 )
-from sparkcrypt.files.parquet.file.keys import FileCiphers
+from sparkcrypt.files.parquet.file.modules import FileCiphers
 from sparkcrypt.files.parquet.file.schema import leaf_paths
 from sparkcrypt.files.parquet.rewrite.footer_writer import crypto_metadata
-from sparkcrypt.files.parquet.rewrite.open_keys import open_every_key
-from sparkcrypt.files.parquet.rewrite.rewrap import KeepKey, kept_keys
-from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.rewrite.rewrap import KeepKey, kept_keys, open_every_key
+from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnCryptoMetaData, FileMetaData, KeyValue, RowGroup
 from sparkcrypt.files.parquet.verify.digest import OWN_KEYS_PREFIX
 from sparkcrypt.files.source import Input, Source, open_source

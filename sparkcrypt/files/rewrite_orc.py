@@ -19,7 +19,7 @@ from sparkcrypt.files.orc import (
     summarise_orc,
     verify_orc,
 )
-from sparkcrypt.files.orc.file.purged import read_purged_note
+from sparkcrypt.files.orc.file.tail import read_purged_note
 from sparkcrypt.files.orders import FileOutcome, OrcOrder
 from sparkcrypt.files.output import open_target
 from sparkcrypt.files.parquet import KeyRequest, RetrieveKey

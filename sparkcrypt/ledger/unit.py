@@ -11,9 +11,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
-from sparkcrypt.files.beside_data import STAGING_FOLDER, Beside, refuse_formats
-from sparkcrypt.json_objects import JsonObject
+from sparkcrypt.errors import PlanError, SparkcryptError
+from sparkcrypt.files.listing import STAGING_FOLDER, Beside, refuse_formats
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
 from sparkcrypt.spark.files.listing import list_contents

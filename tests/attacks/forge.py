@@ -7,8 +7,15 @@ from pathlib import Path
 
 from sparkcrypt.files.parquet import KeyRequest, read_footer
 from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.files.parquet.thrift.compact import BINARY, STRUCT, Struct, Value, decode_struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import (
+    BINARY,
+    STRUCT,
+    Struct,
+    Value,
+    decode_struct,
+    encode_struct,
+    field_key,
+)
 from sparkcrypt.files.parquet.thrift.metadata import FileCryptoMetaData, FileMetaData
 
 CRYPTO = field_key(8, STRUCT)

@@ -16,8 +16,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkcrypt.files.parquet import inspect_file, read_footer
-from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, encode_struct, field_key
 from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.keys.material import parse_key_material

@@ -20,8 +20,7 @@ from sparkcrypt.files.parquet import (
     rewrite_file,
     verify_file,
 )
-from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, encode_struct, field_key
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData
 from tests.attacks import forge
 from tests.unit.parquet.rewriting import frames, left_over, metadata_of, write_plain

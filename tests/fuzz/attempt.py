@@ -22,12 +22,11 @@ from sparkcrypt.files.parquet import (
     verify_file,
     verify_keys,
 )
-from sparkcrypt.files.parquet.file.read_ahead import Window
+from sparkcrypt.files.parquet.file.layout import Window
 from sparkcrypt.files.parquet.pages.chunk import chunk_range
-from sparkcrypt.files.parquet.thrift.compact import decode_struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import decode_struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData
-from sparkcrypt.files.parquet.verify.pages import read_plain_pages
+from sparkcrypt.files.parquet.verify.chunk import read_plain_pages
 from sparkcrypt.files.source import Input, naming, open_source
 from tests.fuzz.cases import Case
 from tests.unit.parquet.rewriting import new_encryption

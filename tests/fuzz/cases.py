@@ -15,8 +15,7 @@ from pathlib import Path
 
 from sparkcrypt.files.parquet import KeyRequest, read_footer
 from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, encode_struct
 from tests.fuzz.mutate import mutate_bytes, mutate_shape, mutate_struct
 
 CORPUS = Path(__file__).parent / "corpus"

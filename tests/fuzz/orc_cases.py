@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.footers import FooterFacts, pack
 from sparkcrypt.files.orc import OrcEncryption, inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
-from sparkcrypt.files.orc.file.cipher import LocalKeys
+from sparkcrypt.files.orc.file.encryption import LocalKeys
 from sparkcrypt.files.orc.file.protobuf import Field, Message, decode
 from sparkcrypt.files.orc.file.stripe import read_stripe_footer
 from sparkcrypt.files.orc.file.tail import STRIPE_FOOTER, STRIPES, Tail, tail_of
 from sparkcrypt.files.orc.read.rows import RowsOrder, read_rows
-from sparkcrypt.files.orc.read.types import ReadColumn, find_columns, read_type
+from sparkcrypt.files.orc.read.stripe_streams import ReadColumn, find_columns, read_type
 from sparkcrypt.files.orc_footers import read_orc_footer
 from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.files.source import naming, open_source

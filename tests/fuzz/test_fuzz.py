@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
 from sparkcrypt.files.parquet import FOOTER_KEY, read_footer, rewrap_file, rewrite_file, verify_file, verify_keys
-from sparkcrypt.files.parquet.file.read_ahead import Window
+from sparkcrypt.files.parquet.file.layout import Window
 from sparkcrypt.files.parquet.pages.chunk import chunk_range
-from sparkcrypt.files.parquet.thrift.compact import decode_struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import decode_struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.files.source import open_source
 from tests.fuzz.attempt import HangError, attempt, deadline

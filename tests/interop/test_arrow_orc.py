@@ -32,7 +32,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.files.open_places import place
 from sparkcrypt.files.orc import OrcEncryption, OrcKey, read_tail, rewrap_orc, rewrite_orc
-from sparkcrypt.files.orc.read.types import find_columns, read_type
+from sparkcrypt.files.orc.read.stripe_streams import find_columns, read_type
 from sparkcrypt.files.orders import KeySettings, OrcOrder
 from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.files.rewrite import rewrite

@@ -27,8 +27,7 @@ from sparkcrypt.errors import (
     VerificationError,
 )
 from sparkcrypt.files.parquet import message_type, read_footer
-from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, PageHeader, RowGroup
 from sparkcrypt.policy.model import Policy
 from tests.interop.lake_files import TableWriter

@@ -12,7 +12,7 @@ import pytest
 from sparkcrypt import load_policy, verify_table
 from sparkcrypt.cli.frame.known_runs import known_runs
 from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, VerificationError
-from sparkcrypt.files import task_batches
+from sparkcrypt.files import workers
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
@@ -141,7 +141,7 @@ def test_new_master_key_is_wrapped_around_the_old_data_keys(lake: Lake) -> None:
 def test_progress_is_told_within_a_unit(lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of one unit and many files is not silent until its end; in the end all is told, once."""
     monkeypatch.setattr(task_runs, "EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(task_batches, "FILES_A_TASK", 4)  # what is told are tasks that have ended
+    monkeypatch.setattr(workers, "FILES_A_TASK", 4)  # what is told are tasks that have ended
     make_table(lake, "t", partitions=0, tagged=None)
     with lake.stranger() as stranger:
         stranger.range(0, 40, 1, 40).selectExpr("int(id) id", "string(id) email", "double(id) pay").write.insertInto(

@@ -9,7 +9,7 @@ import pytest
 
 from sparkcrypt import encrypt_table
 from sparkcrypt.files.parquet import read_footer
-from sparkcrypt.files.parquet.codecs import codecs_of
+from sparkcrypt.files.parquet.summary import codecs_of
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.options import ENGINES, Engine
 from sparkcrypt.spark.tables.tagging import set_tags

@@ -19,8 +19,8 @@ from sparkcrypt.errors import ConfigError, SparkcryptError
 from sparkcrypt.files.listing import data_files
 from sparkcrypt.files.open_places import Settings, place
 from sparkcrypt.files.orders import FileOutcome, KeySettings, Order
-from sparkcrypt.files.pool import rewrite_all
 from sparkcrypt.files.source import open_source
+from sparkcrypt.files.workers import rewrite_all
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.text import count_of, size_of
 

@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.output import say
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, VerificationError, show
-from sparkcrypt.files.beside_data import Beside, Entry, find_beside, find_empty, tell_format, topmost_hidden
-from sparkcrypt.files.listing import refused_link
+from sparkcrypt.files.listing import Beside, Entry, find_beside, find_empty, refused_link, tell_format, topmost_hidden
 from sparkcrypt.files.parquet import KeyRequest, RetrieveKey
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.opened import open_data_keys

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from sparkcrypt.files.orc.file.tail import Tail, is_orc, read_tail
 from sparkcrypt.files.orc.rewrite.encryption import OrcEncryption, OrcKey
-from sparkcrypt.files.orc.rewrite.file import rewrite_orc
-from sparkcrypt.files.orc.rewrite.result import OrcRewriteResult
-from sparkcrypt.files.orc.rewrite.rewrap import rewrap_orc
+from sparkcrypt.files.orc.rewrite.file import OrcRewriteResult, rewrap_orc, rewrite_orc
 from sparkcrypt.files.orc.summary import ColumnSummary, OrcSummary, inspect_orc, read_identity, summarise_orc
-from sparkcrypt.files.orc.verify.file import OrcVerification, verify_orc
-from sparkcrypt.files.orc.verify.key_check import check_key_name, verify_orc_keys
+from sparkcrypt.files.orc.verify.file import OrcVerification, check_key_name, verify_orc, verify_orc_keys
 
 __all__ = [
     "ColumnSummary",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.files.parquet.file.columns import ColumnCrypto
-from sparkcrypt.files.parquet.file.footer import Footer, Mode, read_footer
-from sparkcrypt.files.parquet.file.keys import RetrieveKey, VerifyAad
+from sparkcrypt.files.parquet.file.footer import ColumnCrypto, Footer, Mode, read_footer
+from sparkcrypt.files.parquet.file.modules import RetrieveKey, VerifyAad
 from sparkcrypt.files.parquet.file.schema import Path, message_type
 from sparkcrypt.files.parquet.pages.leniency import read_row_total
 from sparkcrypt.files.source import Source
@@ -178,3 +178,21 @@ def _material(key_metadata: bytes | None) -> KeyMaterial | None:
         return parse_key_material(key_metadata) if key_metadata else None
     except FormatError:
         return None
+
+
+NAMES = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
+"""The codecs' names, by their numbers in ``CompressionCodec`` of parquet.thrift."""
+
+
+def codecs_of(footer: Footer) -> Mapping[str, int]:
+    """Return the number of column chunks of a file with each codec.
+
+    In a file with an encrypted footer, columns with a key of their own are not counted: their metadata is hidden.
+    """
+    found: Counter[str] = Counter()
+    for row_group in footer.metadata.row_groups if footer.metadata is not None else ():
+        for chunk in row_group.columns:
+            if chunk.meta_data is not None:
+                number = chunk.meta_data.codec
+                found[NAMES[number] if 0 <= number < len(NAMES) else f"codec {number}"] += 1
+    return found

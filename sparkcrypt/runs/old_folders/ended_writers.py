@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sparkcrypt.files.beside_data import is_writers_folder
+from sparkcrypt.files.listing import is_writers_folder
 from sparkcrypt.ledger.unit import Folder, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.spark.files.hadoop import HadoopFiles

@@ -5,11 +5,11 @@ what is in use.  Such files are adopted if they can be proven, and reported as a
 are never deleted.  A swap of which a step has happened, and whose files are not in use, was cut off, and something came
 to its folder since: only a person can tell whether that adds to the old files or replaces them.
 
-Adoption: records the swap of new files that are in use although the journal lacks it, with a proof of them.  A state
-directory that was restored from a copy, or a journal that lost its end, may lack swaps that the metastore has.  The
-files to which a table points are therefore never deleted.  Unless the journal has an authentic proof of them, they are
-compared with the source files that were listed, file by file if their names match, else by all rows.  Then they are
-recorded as swapped.
+Adoption records the swap of new files that are in use although the journal lacks it, with a proof of them.  A
+state directory that was restored from a copy, or a journal that lost its end, may lack swaps that the metastore has.
+The files to which a table points are therefore never deleted.  Unless the journal has an authentic proof of them, they
+are compared with the source files that were listed, file by file if their names match, else by all rows.  Then they
+are recorded as swapped.
 
 Folders that moved with their table: RENAME of a managed table renames its folder, with the old files in it.  The
 journal contains their former paths.  The present ones are derived from the table's location in the metastore.  One is

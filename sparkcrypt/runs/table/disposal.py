@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from sparkcrypt.errors import SourceChangedError, VerificationError
-from sparkcrypt.files.beside_data import SUMMARIES, Beside, Entry, find_beside
+from sparkcrypt.files.listing import SUMMARIES, Beside, Entry, find_beside
 from sparkcrypt.keys.external_material import is_material_file
 from sparkcrypt.ledger.unit import Unit, list_location, staging_folder
 from sparkcrypt.paths import comparable_path, is_hidden

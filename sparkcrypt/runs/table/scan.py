@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, UnsupportedFileError
-from sparkcrypt.files.beside_data import Beside
 from sparkcrypt.files.footers import Found
+from sparkcrypt.files.listing import Beside
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
 from sparkcrypt.names import FileFormat

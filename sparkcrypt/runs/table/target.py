@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt import names
 from sparkcrypt.errors import PlanError, PredicateError, SourceChangedError
-from sparkcrypt.files.beside_data import refuse_marks_above, refuse_marks_at
+from sparkcrypt.files.listing import refuse_marks_above, refuse_marks_at
 from sparkcrypt.files.orc import is_orc
 from sparkcrypt.ledger.unit import Folder, Unit, base_location, list_folders, refuse_overlaps
 from sparkcrypt.names import FileFormat

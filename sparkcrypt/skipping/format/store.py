@@ -11,18 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
-from sparkcrypt.errors import (
-    ConfigError,
-    FormatError,
-    KeyAccessDeniedError,
-    KeyNotFoundError,
-    SparkcryptError,
-    VerificationError,
-    show,
-)
-from sparkcrypt.files.parquet.file.footer import Footer, footer_of
-from sparkcrypt.files.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
-from sparkcrypt.files.parquet.file.magic import check_magic_and_unique
+from sparkcrypt.errors import FormatError, KeyAccessDeniedError, KeyNotFoundError, SparkcryptError, VerificationError
+from sparkcrypt.files.parquet.file.footer import Footer, check_magic_and_unique, footer_of
+from sparkcrypt.files.parquet.file.modules import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.files.parquet.file.schema import LeafLevels, Path, leaf_levels
 from sparkcrypt.files.parquet.rewrite.source_chunk import column_chunks
 from sparkcrypt.files.parquet.thrift.metadata import FileMetaData, SchemaElement

@@ -40,9 +40,8 @@ from struct import unpack
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, FormatError
-from sparkcrypt.files.parquet.file.footer import MAGIC_BYTES, PLAINTEXT_MAGIC, Footer, footer_of
-from sparkcrypt.files.parquet.file.keys import FileCiphers, RetrieveKey
-from sparkcrypt.files.parquet.file.magic import check_magic_and_unique
+from sparkcrypt.files.parquet.file.footer import Footer, check_magic_and_unique, footer_of
+from sparkcrypt.files.parquet.file.modules import FileCiphers, RetrieveKey
 from sparkcrypt.files.parquet.file.schema import leaf_levels
 from sparkcrypt.files.parquet.rewrite.page_header import PageHead
 from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk, column_chunks

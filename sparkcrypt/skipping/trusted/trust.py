@@ -16,9 +16,8 @@ from itertools import islice
 from typing import BinaryIO
 
 from sparkcrypt.errors import FormatError, StorageError, VerificationError
-from sparkcrypt.files.parquet.file.columns import ColumnCrypto
-from sparkcrypt.files.parquet.file.footer import Footer
-from sparkcrypt.files.parquet.file.keys import RetrieveKey
+from sparkcrypt.files.parquet.file.footer import ColumnCrypto, Footer
+from sparkcrypt.files.parquet.file.modules import RetrieveKey
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.names import AES_GCM_V1

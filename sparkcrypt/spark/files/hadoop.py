@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
-from sparkcrypt.files.small_files import Beside
+from sparkcrypt.files.source import Beside
 from sparkcrypt.paths import hadoop_local_path, is_hidden
 from sparkcrypt.regular_files import open_regular
 from sparkcrypt.spark.files.status import Access, FileStatus, read_local_access

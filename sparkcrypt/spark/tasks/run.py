@@ -18,8 +18,8 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.files.footers import PACKED_SCHEMA, Found, footer_reader, unpack
 from sparkcrypt.files.open_places import S3_BUCKETS, worker_settings
 from sparkcrypt.files.orders import FileOutcome, KeySettings, Order
-from sparkcrypt.files.task_batches import OUTCOME_SCHEMA, rewriter, share_out
-from sparkcrypt.files.webhdfs.name_nodes import HADOOP_USER
+from sparkcrypt.files.webhdfs.client import HADOOP_USER
+from sparkcrypt.files.workers import OUTCOME_SCHEMA, rewriter, share_out
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.jvm.failures import short_text
 from sparkcrypt.spark.jvm.gateway import copy_collection, hadoop_conf, jvm

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.files.parquet import read_footer
-from sparkcrypt.files.parquet.codecs import NAMES, codecs_of
+from sparkcrypt.files.parquet.summary import NAMES, codecs_of
 from sparkcrypt.runs.rewrite.spark_engine import choose_codec
 
 

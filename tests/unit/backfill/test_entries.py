@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.files.beside_data import Beside
+from sparkcrypt.files.listing import Beside
 from sparkcrypt.ledger.journal.entries import (
     AuditHead,
     Entry,

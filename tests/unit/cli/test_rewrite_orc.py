@@ -11,9 +11,8 @@ import pytest
 
 from sparkcrypt.cli.frame.named_files import policy_keys
 from sparkcrypt.files.orc import inspect_orc, read_tail, verify_orc
-from sparkcrypt.files.orc.file.cipher import StreamCipher
-from sparkcrypt.files.orc.file.streams import read_pieces
-from sparkcrypt.files.orc.file.stripe import DATA, Stream
+from sparkcrypt.files.orc.file.encryption import StreamCipher
+from sparkcrypt.files.orc.file.stripe import DATA, Stream, read_pieces
 from sparkcrypt.files.orc.rewrite import stripe
 from sparkcrypt.files.source import Input
 from sparkcrypt.keys.service import KeyService

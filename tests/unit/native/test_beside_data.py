@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.files.beside_data import Entry, Kind, find_beside
-from sparkcrypt.files.listing import data_files
+from sparkcrypt.files.listing import Entry, Kind, data_files, find_beside
 
 HEX = "0123456789abcdef" * 2
 FILES: dict[str, Kind] = {

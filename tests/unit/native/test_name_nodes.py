@@ -4,7 +4,7 @@ import pytest
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.files.open_places import worker_settings
-from sparkcrypt.files.webhdfs.name_nodes import HADOOP_USER, NameNodes, hdfs_settings, name_nodes
+from sparkcrypt.files.webhdfs.client import HADOOP_USER, NameNodes, hdfs_settings, name_nodes
 
 HTTP, HTTPS, RPC = (f"dfs.namenode.{kind}-address" for kind in ("http", "https", "rpc"))
 HA = {

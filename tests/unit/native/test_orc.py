@@ -18,7 +18,7 @@ from sparkcrypt.files import rewrite as work
 from sparkcrypt.files import rewrite_orc as orc_work
 from sparkcrypt.files.footers import FooterFacts, pack, read_facts, unpack
 from sparkcrypt.files.orc import inspect_orc, read_tail, rewrite_orc
-from sparkcrypt.files.orc.file.purged import encode_purged_note
+from sparkcrypt.files.orc.file.tail import encode_purged_note
 from sparkcrypt.files.orc.rewrite import end
 from sparkcrypt.files.orders import Action, FileOutcome, KeySettings, OrcOrder, order_from_dict
 from sparkcrypt.files.parquet import ColumnSummary, KeyRequest

@@ -15,8 +15,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from sparkcrypt.files import pool
 from sparkcrypt.files import rewrite as work
+from sparkcrypt.files import workers
 from sparkcrypt.files.footers import read_facts
 from sparkcrypt.files.orders import FileOrder, FileOutcome
 from sparkcrypt.files.output import S3_MOST_BYTES
@@ -210,9 +210,9 @@ def dying(order: FileOrder, *rest: Any) -> FileOutcome:
 
 def test_a_worker_that_is_killed_costs_only_files_not_done(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every order has an outcome: those that were done by then, and an error by name for the others."""
-    monkeypatch.setattr(pool, "rewrite", dying)
+    monkeypatch.setattr(workers, "rewrite", dying)
     orders = [bench.order(name) for name in ("a", "dies", "b")]
-    outcomes = {outcome.target: outcome for outcome in pool.rewrite_all(orders, bench.keys, {}, processes=2)}
+    outcomes = {outcome.target: outcome for outcome in workers.rewrite_all(orders, bench.keys, {}, processes=2)}
     assert outcomes.keys() == {order.target for order in orders}
     kind, message = outcomes[str(bench.folder / "dies")].error or ("", "")
     assert (kind, "ended from outside" in message) == ("SparkcryptError", True)
@@ -228,7 +228,8 @@ def raising(order: FileOrder, *rest: Any) -> FileOutcome:
 
 def test_a_worker_that_raises_costs_one_file(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The outcomes of all others are there."""
-    monkeypatch.setattr(pool, "rewrite", raising)
+    monkeypatch.setattr(workers, "rewrite", raising)
     orders = [bench.order(name) for name in ("a", "bad", "b")]
-    outcomes = {Path(outcome.target).name: outcome for outcome in pool.rewrite_all(orders, bench.keys, {}, processes=2)}
+    done = workers.rewrite_all(orders, bench.keys, {}, processes=2)
+    outcomes = {Path(outcome.target).name: outcome for outcome in done}
     assert [outcomes[name].error is None for name in ("a", "bad", "b")] == [True, False, True]

@@ -7,7 +7,7 @@ import pytest
 
 from sparkcrypt.files import output
 from sparkcrypt.files.orders import FileOutcome
-from sparkcrypt.files.task_batches import BYTES_A_TASK, FILES_A_TASK, rewriter, share_out
+from sparkcrypt.files.workers import BYTES_A_TASK, FILES_A_TASK, rewriter, share_out
 
 from .conftest import Bench
 

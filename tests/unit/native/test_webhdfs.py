@@ -22,7 +22,7 @@ from sparkcrypt.files.orders import FileOrder
 from sparkcrypt.files.output import open_target
 from sparkcrypt.files.rewrite import rewrite
 from sparkcrypt.files.source import open_source
-from sparkcrypt.files.webhdfs.name_nodes import NameNodes
+from sparkcrypt.files.webhdfs.client import NameNodes
 from sparkcrypt.files.webhdfs.system import open_webhdfs
 from tests.unit.native.conftest import Bench
 

@@ -18,7 +18,7 @@ from sparkcrypt.files.open_places import place
 from sparkcrypt.files.output import open_target
 from sparkcrypt.files.parquet import KeyRequest, rewrite_file, verify_file
 from sparkcrypt.files.source import open_source
-from sparkcrypt.files.webhdfs.name_nodes import HADOOP_USER
+from sparkcrypt.files.webhdfs.client import HADOOP_USER
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.hdfs import Hdfs, start_hdfs

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from sparkcrypt.files.orc.file.cipher import LocalKey, StreamCipher
+from sparkcrypt.files.orc.file.encryption import LocalKey, StreamCipher
 
 
 @contextmanager

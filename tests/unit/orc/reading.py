@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkcrypt.arrow.shape import columns_in
-from sparkcrypt.files.orc.file.cipher import LocalKeys
+from sparkcrypt.arrow.expression_columns import columns_in
+from sparkcrypt.files.orc.file.encryption import LocalKeys
 from sparkcrypt.files.orc.file.tail import tail_of
 from sparkcrypt.files.orc.read.rows import GroupCount, RowsOrder, read_rows
-from sparkcrypt.files.orc.read.types import find_columns, read_type
+from sparkcrypt.files.orc.read.stripe_streams import find_columns, read_type
 from sparkcrypt.files.parquet import RetrieveKey
 from sparkcrypt.files.source import naming, open_source
 from tests.unit.orc.corpus import retrieve_key

@@ -9,10 +9,8 @@ from pathlib import Path
 
 from sparkcrypt.files.orc import OrcEncryption, OrcKey, read_tail
 from sparkcrypt.files.orc.file.protobuf import Message, decode
-from sparkcrypt.files.orc.file.statistics import clear_statistics
-from sparkcrypt.files.orc.file.streams import read_stream_whole
-from sparkcrypt.files.orc.file.stripe import ROW_INDEX, read_stripe_footer
-from sparkcrypt.files.orc.file.tail import Tail
+from sparkcrypt.files.orc.file.stripe import ROW_INDEX, read_stream_whole, read_stripe_footer
+from sparkcrypt.files.orc.file.tail import Tail, clear_statistics
 from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.files.source import open_source
 from sparkcrypt.schema import split_dotted

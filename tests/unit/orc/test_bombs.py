@@ -14,14 +14,14 @@ import pytest
 
 from sparkcrypt.errors import FormatError, SparkcryptError, UnsupportedFileError
 from sparkcrypt.files.orc import inspect_orc, rewrite_orc, verify_orc
-from sparkcrypt.files.orc.file.cipher import LocalKeys
 from sparkcrypt.files.orc.file.compression import MAX_BLOCK_BYTES, NAMES, Compression
+from sparkcrypt.files.orc.file.encryption import LocalKeys
 from sparkcrypt.files.orc.file.protobuf import encode_packed, message
 from sparkcrypt.files.orc.file.stripe import DATA, LENGTH
 from sparkcrypt.files.orc.file.tail import tail_of
 from sparkcrypt.files.orc.read.rows import RowsOrder, read_rows
-from sparkcrypt.files.orc.read.types import find_columns, read_type
-from sparkcrypt.files.orc.rewrite.value_counts import extent_of_present
+from sparkcrypt.files.orc.read.stripe_streams import find_columns, read_type
+from sparkcrypt.files.orc.rewrite.mask import extent_of_present
 from sparkcrypt.files.source import open_source
 from tests.unit.orc.corpus import retrieve_key
 from tests.unit.orc.rewriting import OrcKeys

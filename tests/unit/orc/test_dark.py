@@ -11,12 +11,18 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.orc import inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
-from sparkcrypt.files.orc.file.cipher import LocalKey, LocalKeys
-from sparkcrypt.files.orc.file.purged import encode_purged_note, is_purged_note, read_purged_note
+from sparkcrypt.files.orc.file.encryption import LocalKey, LocalKeys
 from sparkcrypt.files.orc.file.stripe import DATA, PRESENT, ROW_INDEX, Stream, read_stripe_footer
-from sparkcrypt.files.orc.file.tail import STRIPE_ID, STRIPES, USER_METADATA
+from sparkcrypt.files.orc.file.tail import (
+    STRIPE_ID,
+    STRIPES,
+    USER_METADATA,
+    encode_purged_note,
+    is_purged_note,
+    read_purged_note,
+)
 from sparkcrypt.files.orc.rewrite.source import OrcSource, check_supported
-from sparkcrypt.files.orc.verify.nulls import NullCheck
+from sparkcrypt.files.orc.verify.mask_check import NullCheck
 from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.files.source import open_source
 from sparkcrypt.schema import Path as ColumnPath

@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError
-from sparkcrypt.files.orc.file.cipher import LocalKeys
+from sparkcrypt.files.orc.file.encryption import LocalKeys
 from sparkcrypt.files.orc.file.protobuf import Message
 from sparkcrypt.files.orc.file.tail import CALENDAR, read_tail, tail_of
 from sparkcrypt.files.orc.read.rows import GroupCount, RowsOrder, read_rows
-from sparkcrypt.files.orc.read.timestamps import LAST_LISTED, find_offsets
-from sparkcrypt.files.orc.read.types import _decimal, find_columns, read_type
+from sparkcrypt.files.orc.read.stripe_streams import _decimal, find_columns, read_type
+from sparkcrypt.files.orc.read.values import LAST_LISTED, find_offsets
 from sparkcrypt.files.source import naming, open_source
 from tests.unit.orc.corpus import CODECS, file, retrieve_key
 from tests.unit.orc.generated import NESTED, ROWS, TYPES, make_array, make_nested, write_orc

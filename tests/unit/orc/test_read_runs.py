@@ -5,11 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.files.orc.file.cipher import LocalKey
 from sparkcrypt.files.orc.file.compression import Compression
-from sparkcrypt.files.orc.read.byte_runs import BitRuns, ByteRuns
-from sparkcrypt.files.orc.read.cursor import Positions, StreamBytes, StreamCursor
-from sparkcrypt.files.orc.read.integer_runs import IntegerRuns
+from sparkcrypt.files.orc.file.encryption import LocalKey
+from sparkcrypt.files.orc.read.runs import BitRuns, ByteRuns, IntegerRuns, Positions, StreamBytes, StreamCursor
 from sparkcrypt.files.source import open_source
 
 PATCHED = [2030, 2000, 2020, 1_000_000, *range(2040, 2200, 10)]

@@ -14,8 +14,7 @@ from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError, Ve
 from sparkcrypt.files.orc import OrcEncryption, inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
 from sparkcrypt.files.orc.file.protobuf import decode
 from sparkcrypt.files.orc.file.schema import leaves
-from sparkcrypt.files.orc.file.streams import read_stream_whole
-from sparkcrypt.files.orc.file.stripe import BLOOM_FILTERS, ROW_INDEX, read_stripe_footer
+from sparkcrypt.files.orc.file.stripe import BLOOM_FILTERS, ROW_INDEX, read_stream_whole, read_stripe_footer
 from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.files.source import open_source
 from sparkcrypt.schema import join_dotted, split_dotted

@@ -9,8 +9,7 @@ import pytest
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.files.orc import inspect_orc, is_orc, read_tail
-from sparkcrypt.files.orc.file.codec_blocks import inflate_lz4
-from sparkcrypt.files.orc.file.compression import MAX_BLOCK_BYTES, Compression
+from sparkcrypt.files.orc.file.compression import MAX_BLOCK_BYTES, Compression, inflate_lz4
 from sparkcrypt.files.orc.file.protobuf import encode_packed, message
 from sparkcrypt.files.orc.file.schema import read_columns
 from sparkcrypt.files.orc.file.stripe import read_stripe_footer

@@ -9,13 +9,10 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.files.orc import read_tail, verify_orc
-from sparkcrypt.files.orc.file.codec_blocks import zstd_size
-from sparkcrypt.files.orc.file.compression import Compression
+from sparkcrypt.files.orc.file.compression import Compression, zstd_size
 from sparkcrypt.files.orc.file.protobuf import decode, encode_packed, message
-from sparkcrypt.files.orc.file.statistics import tells_nothing
-from sparkcrypt.files.orc.file.streams import ChunkCheck
-from sparkcrypt.files.orc.file.stripe import DATA, LENGTH, PRESENT, ROW_INDEX, Stream, read_stripe_footer
-from sparkcrypt.files.orc.file.tail import ENCRYPTION, STRIPE_ID, STRIPE_KEYS, STRIPES
+from sparkcrypt.files.orc.file.stripe import DATA, LENGTH, PRESENT, ROW_INDEX, ChunkCheck, Stream, read_stripe_footer
+from sparkcrypt.files.orc.file.tail import ENCRYPTION, STRIPE_ID, STRIPE_KEYS, STRIPES, tells_nothing
 from sparkcrypt.files.orc.verify import file as verify_file
 from sparkcrypt.files.orc.verify.mask_check import all_zero
 from sparkcrypt.files.parquet import KeyRequest

@@ -6,8 +6,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import (
     ColumnChunk,
     ColumnMetaData,

@@ -23,8 +23,7 @@ from sparkcrypt.files.parquet import (
     verify_file,
 )
 from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.files.parquet.thrift.compact import List, Struct, decode_struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import List, Struct, decode_struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, OffsetIndex
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.keys.material import KeyMaterial

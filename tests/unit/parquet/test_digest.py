@@ -11,8 +11,7 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.files.parquet import read_footer, verify_file
-from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, I64, STRUCT, List, Struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, I64, STRUCT, List, Struct, encode_struct, field_key
 from sparkcrypt.files.parquet.thrift.metadata import (
     ColumnChunk,
     ColumnMetaData,

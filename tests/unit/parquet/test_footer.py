@@ -13,8 +13,7 @@ import pytest
 from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.files.parquet import KeyRequest, read_footer
 from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, encode_struct, field_key
 from sparkcrypt.files.parquet.thrift.metadata import FileCryptoMetaData, FileMetaData
 from tests.unit.parquet.writers import ALGORITHMS, FOOTER_MODES, KEY_BITS, Keys, table, write_encrypted, write_uniform
 

@@ -12,8 +12,7 @@ import pytest
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.files.parquet import FOOTER_KEY, leaf_paths, message_type, read_footer, rewrite_file, verify_file
 from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct, decode_struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct, decode_struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, FileMetaData, RowGroup, SchemaElement
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import Keys, table, write_encrypted

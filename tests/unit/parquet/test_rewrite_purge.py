@@ -11,7 +11,7 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.parquet import FOOTER_KEY, read_footer, rewrite_file, verify_file
-from sparkcrypt.files.parquet.rewrite import null_chunk
+from sparkcrypt.files.parquet.rewrite import source_chunk
 from tests.unit.parquet.rewriting import arrow_read, new_encryption
 from tests.unit.parquet.writers import ALGORITHMS, Keys
 
@@ -87,12 +87,12 @@ def test_wrong_nulls_do_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Whatever a rewrite might put there instead of nulls, the proof by other code finds it."""
     source(tmp_path)
     runs = {
-        "a level of 1": lambda rows: null_chunk._varint(rows << 1) + b"\1",
-        "bytes behind": lambda rows: null_chunk._varint(rows << 1) + b"\0\0\0\0\0",
-        "another count": lambda rows: null_chunk._varint(rows + 1 << 1) + b"\0",
-        "a second run": lambda rows: null_chunk._varint(rows - 1 << 1) + b"\0" + null_chunk._varint(2) + b"\1",
+        "a level of 1": lambda rows: source_chunk._varint(rows << 1) + b"\1",
+        "bytes behind": lambda rows: source_chunk._varint(rows << 1) + b"\0\0\0\0\0",
+        "another count": lambda rows: source_chunk._varint(rows + 1 << 1) + b"\0",
+        "a second run": lambda rows: source_chunk._varint(rows - 1 << 1) + b"\0" + source_chunk._varint(2) + b"\1",
     }
-    monkeypatch.setattr(null_chunk, "_run", runs[wrong])
+    monkeypatch.setattr(source_chunk, "_run", runs[wrong])
     out = purge(tmp_path)
     with pytest.raises(VerificationError, match="holds more than nulls"):
         verify_file(out, retrieve_key=Keys(), nulls={SSN})

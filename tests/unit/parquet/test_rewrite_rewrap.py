@@ -17,10 +17,9 @@ from sparkcrypt.files.parquet import (
     verify_file,
     verify_keys,
 )
-from sparkcrypt.files.parquet.file.columns import ColumnCrypto, check_dark
+from sparkcrypt.files.parquet.file.footer import ColumnCrypto, check_dark
 from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.files.parquet.thrift.compact import List, Struct, decode_struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import List, Struct, decode_struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import (
     ColumnChunk,
     EncryptionWithColumnKey,

@@ -10,13 +10,10 @@ import pytest
 
 from sparkcrypt.files.parquet import FOOTER_KEY, FileEncryption, rewrite_file, verify_file
 from sparkcrypt.files.parquet.file.footer import footer_of
-from sparkcrypt.files.parquet.file.keys import FileCiphers
-from sparkcrypt.files.parquet.file.modules import ModuleType
+from sparkcrypt.files.parquet.file.modules import FileCiphers, ModuleType
 from sparkcrypt.files.parquet.rewrite.page_stream import Page
 from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk, source_chunks
-from sparkcrypt.files.parquet.thrift.compact import I32, List, Struct, decode_struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
-from sparkcrypt.files.parquet.thrift.fields import View
+from sparkcrypt.files.parquet.thrift.compact import I32, List, Struct, decode_struct, encode_struct, field_key
 from sparkcrypt.files.parquet.thrift.metadata import (
     BloomFilterHeader,
     ColumnChunk,
@@ -24,6 +21,7 @@ from sparkcrypt.files.parquet.thrift.metadata import (
     FileMetaData,
     OffsetIndex,
     PageLocation,
+    View,
 )
 from sparkcrypt.files.source import open_source
 from tests.unit.parquet.rewriting import (

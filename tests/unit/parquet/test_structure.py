@@ -13,7 +13,7 @@ import pytest
 from sparkcrypt.errors import FormatError
 from sparkcrypt.files.parquet import read_footer, verify_file
 from sparkcrypt.files.parquet.file.layout import Layout
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from tests.unit.parquet.writers import table
 

@@ -10,7 +10,7 @@ import pytest
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.files.parquet import inspect_file, read_footer
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
 from tests.unit.parquet.writers import FOOTER_MODES, Keys, table, write_encrypted, write_uniform
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.files.parquet.thrift import compact as thrift
-from sparkcrypt.files.parquet.thrift.compact import List, Map, Struct, decode_struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import List, Map, Struct, decode_struct, encode_struct, field_key
 
 _SCALARS: dict[int, st.SearchStrategy[Any]] = {
     thrift.BYTE: st.integers(-(2**7), 2**7 - 1),

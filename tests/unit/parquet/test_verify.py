@@ -12,13 +12,11 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.files.parquet import KeyRequest, read_footer, verify_file
-from sparkcrypt.files.parquet.file.layout import Layout
+from sparkcrypt.files.parquet.file.layout import Layout, Window
 from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
-from sparkcrypt.files.parquet.file.read_ahead import Window
 from sparkcrypt.files.parquet.pages.chunk import ChunkKey
-from sparkcrypt.files.parquet.pages.header_facts import page_facts
-from sparkcrypt.files.parquet.thrift.compact import I32, STRUCT, Struct, decode_struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.pages.leniency import page_facts
+from sparkcrypt.files.parquet.thrift.compact import I32, STRUCT, Struct, decode_struct, encode_struct, field_key
 from sparkcrypt.files.parquet.thrift.metadata import (
     ColumnChunk,
     ColumnMetaData,
@@ -27,9 +25,8 @@ from sparkcrypt.files.parquet.thrift.metadata import (
     PageType,
     RowGroup,
 )
-from sparkcrypt.files.parquet.verify.chunk import ChunkCheck, ChunkPlace, FileCheck
+from sparkcrypt.files.parquet.verify.chunk import ChunkCheck, ChunkPlace, FileCheck, _open_body, read_pages
 from sparkcrypt.files.parquet.verify.digest import ContentDigest
-from sparkcrypt.files.parquet.verify.pages import _open_body, read_pages
 from sparkcrypt.files.source import Input
 from tests.unit.parquet.writers import ALGORITHMS, FOOTER_MODES, KEY_BITS, Keys, table, write_encrypted, write_uniform
 
@@ -222,7 +219,7 @@ def test_the_first_magic_must_agree_with_the_last(tmp_path: Path, plaintext_foot
 def test_a_file_unique_of_another_length_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file whose prefix could pass for part of its file-unique is refused."""
     path = write_encrypted(tmp_path / "f.parquet")
-    monkeypatch.setattr("sparkcrypt.files.parquet.file.magic.FILE_UNIQUE_BYTES", 9)
+    monkeypatch.setattr("sparkcrypt.files.parquet.file.footer.FILE_UNIQUE_BYTES", 9)
     with pytest.raises(VerificationError, match="file-unique is 8 bytes; expected 9"):
         verify_file(path, retrieve_key=Keys())
 

@@ -5,10 +5,9 @@ import io
 import pytest
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.files.parquet.file import read_ahead as window_module
-from sparkcrypt.files.parquet.file.read_ahead import Window
-from sparkcrypt.files.parquet.thrift.compact import BINARY, Struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.file import layout as window_module
+from sparkcrypt.files.parquet.file.layout import Window
+from sparkcrypt.files.parquet.thrift.compact import BINARY, Struct, encode_struct, field_key
 from sparkcrypt.files.source import Input
 
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkcrypt.files.parquet import read_footer
-from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, Statistics
 from sparkcrypt.skipping.format.description import MINMAX, Index
 from sparkcrypt.skipping.indexes.entries import ReadFile, make_index, read_file

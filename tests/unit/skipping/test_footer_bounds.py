@@ -14,8 +14,7 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError
 from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
-from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct, decode_struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct, decode_struct, encode_struct, field_key
 from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.store import Bounds

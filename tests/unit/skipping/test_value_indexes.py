@@ -21,8 +21,7 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, SparkcryptError, VerificationError
 from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
-from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import Struct, decode_struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import DataPageHeader, DictionaryPageHeader, FileMetaData, PageHeader
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import BLOOM, FALSE_POSITIVES, MINMAX, MOST_VALUES, VALUES, Index

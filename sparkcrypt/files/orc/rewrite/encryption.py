@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.files.orc.file.cipher import LocalKey
-from sparkcrypt.files.orc.file.encryption import ALGORITHMS, Variant
+from sparkcrypt.files.orc.file.encryption import ALGORITHMS, LocalKey, Variant
 from sparkcrypt.files.orc.file.schema import Column
 from sparkcrypt.files.parquet.rewrite.encryption import SingleUse
 from sparkcrypt.schema import Path, join_dotted

@@ -28,9 +28,7 @@ from sparkcrypt.files.orc.file.encryption import (
     VARIANT_STRIPE_STATISTICS,
 )
 from sparkcrypt.files.orc.file.protobuf import Message, decode, encode_packed, message
-from sparkcrypt.files.orc.file.purged import encode_purged_note, is_purged_note, read_purged_note
 from sparkcrypt.files.orc.file.schema import Column, leaves, without_encryption
-from sparkcrypt.files.orc.file.statistics import Statistics
 from sparkcrypt.files.orc.file.tail import (
     CONTENT_LENGTH,
     ENCRYPTION,
@@ -43,7 +41,11 @@ from sparkcrypt.files.orc.file.tail import (
     STRIPES,
     TYPES,
     USER_METADATA,
+    Statistics,
     Tail,
+    encode_purged_note,
+    is_purged_note,
+    read_purged_note,
 )
 from sparkcrypt.files.orc.rewrite.encryption import ALGORITHM_NUMBERS, AnyVariant, DarkVariant, TargetVariant
 from sparkcrypt.files.orc.rewrite.mask import empty_statistics

@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sparkcrypt.errors import WRITE_ORC_ANEW, ConfigError, FormatError, UnsupportedFileError
-from sparkcrypt.files.orc.file.cipher import LocalKey, LocalKeys, StreamCipher
-from sparkcrypt.files.orc.file.encryption import NULLIFY, Encryption, Variant, variants_holding
+from sparkcrypt.files.orc.file.encryption import (
+    NULLIFY,
+    Encryption,
+    LocalKey,
+    LocalKeys,
+    StreamCipher,
+    Variant,
+    variants_holding,
+)
 from sparkcrypt.files.orc.file.protobuf import decode
-from sparkcrypt.files.orc.file.statistics import Statistics, clear_statistics, variant_statistics
 from sparkcrypt.files.orc.file.stripe import Stream, StripeFooter
-from sparkcrypt.files.orc.file.tail import PS_VERSION, USER_METADATA, Stripe, Tail
+from sparkcrypt.files.orc.file.tail import (
+    PS_VERSION,
+    USER_METADATA,
+    Statistics,
+    Stripe,
+    Tail,
+    clear_statistics,
+    variant_statistics,
+)
 from sparkcrypt.files.source import Input
 from sparkcrypt.schema import Path, join_dotted
 

@@ -10,7 +10,6 @@ from sparkcrypt.errors import WRITE_ORC_ANEW, FormatError, UnsupportedFileError
 from sparkcrypt.files.orc.file.encryption import STREAM_COLUMN, STREAM_KIND, STREAM_LENGTH
 from sparkcrypt.files.orc.file.protobuf import MAX_FIELDS, Message, decode, message
 from sparkcrypt.files.orc.file.schema import Column
-from sparkcrypt.files.orc.file.streams import read_pieces, read_stream_whole
 from sparkcrypt.files.orc.file.stripe import (
     BLOOM_FILTERS,
     ENCRYPTED_DATA,
@@ -25,6 +24,8 @@ from sparkcrypt.files.orc.file.stripe import (
     VARIANT_STREAMS,
     Stream,
     StripeFooter,
+    read_pieces,
+    read_stream_whole,
     read_stripe_footer,
 )
 from sparkcrypt.files.orc.file.tail import (
@@ -37,9 +38,16 @@ from sparkcrypt.files.orc.file.tail import (
     Stripe,
 )
 from sparkcrypt.files.orc.rewrite.encryption import AnyVariant, DarkVariant, TargetVariant
-from sparkcrypt.files.orc.rewrite.mask import MaskStream, mask_encoding, mask_streams
+from sparkcrypt.files.orc.rewrite.mask import (
+    Extent,
+    MaskStream,
+    extent_of_counts,
+    extent_of_present,
+    extent_of_rows,
+    mask_encoding,
+    mask_streams,
+)
 from sparkcrypt.files.orc.rewrite.source import OrcSource
-from sparkcrypt.files.orc.rewrite.value_counts import Extent, extent_of_counts, extent_of_present, extent_of_rows
 from sparkcrypt.files.output import Output
 from sparkcrypt.schema import Path, join_dotted
 

@@ -2,39 +2,198 @@
 
 ORC authenticates nothing.  It is verified that the keys open the file, that streams are whole compression chunks, that
 statistics and row indexes are valid, and that the form in clear of an encrypted column reveals nothing.
+
+Digests of a file's content, independent of its encryption and of the offsets of its parts.  They are equal for a file
+and its rewrite.  The parts: ``schema`` (types), ``layout`` (codec, rows, stride, time zones, calendar), ``streams``
+(encodings and bytes of each column's streams, as readers with the keys see them), ``bloom_filters`` (as readers with
+the keys see them), ``statistics`` (likewise), ``user_metadata`` (without this package's own) and ``unopened``: all
+bytes, wrapped keys and masks of dark columns, whose keys no longer exist.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
-from sparkcrypt.files.orc.file.cipher import LocalKey, LocalKeys, StreamCipher
-from sparkcrypt.files.orc.file.encryption import Encryption, Variant, variants_holding
+from sparkcrypt.files.orc.file.encryption import (
+    Encryption,
+    LocalKey,
+    LocalKeys,
+    StreamCipher,
+    Variant,
+    variants_holding,
+)
 from sparkcrypt.files.orc.file.protobuf import MAX_FIELDS, decode
-from sparkcrypt.files.orc.file.purged import is_purged_note
 from sparkcrypt.files.orc.file.schema import leaves, without_encryption
-from sparkcrypt.files.orc.file.statistics import Statistics, clear_statistics, variant_statistics
-from sparkcrypt.files.orc.file.streams import ChunkCheck, read_pieces
 from sparkcrypt.files.orc.file.stripe import (
     BLOOM_FILTERS,
     FOOTER_TIMEZONE,
     PRESENT,
     ROW_INDEX,
+    ChunkCheck,
     Stream,
     StripeFooter,
+    read_pieces,
     read_stripe_footer,
 )
-from sparkcrypt.files.orc.file.tail import CALENDAR, TYPES, USER_METADATA, Stripe, Tail, tail_of
-from sparkcrypt.files.orc.verify.content import DIGEST_PARTS, STREAM_PARTS, STREAMS_SEEN, ContentDigest
-from sparkcrypt.files.orc.verify.key_check import check_keys
-from sparkcrypt.files.orc.verify.mask_check import check_masked
-from sparkcrypt.files.orc.verify.nulls import NullCheck
-from sparkcrypt.files.parquet.file.keys import RetrieveKey
+from sparkcrypt.files.orc.file.tail import (
+    CALENDAR,
+    TYPES,
+    USER_METADATA,
+    Statistics,
+    Stripe,
+    Tail,
+    clear_statistics,
+    is_purged_note,
+    read_tail,
+    tail_of,
+    variant_statistics,
+)
+from sparkcrypt.files.orc.verify.mask_check import NullCheck, check_masked
+from sparkcrypt.files.parquet.file.modules import RetrieveKey, SecretFingerprint
 from sparkcrypt.files.source import Input, Source, naming, open_source
+from sparkcrypt.keys.material import KeyMaterial, parse_key_material
 from sparkcrypt.schema import Path, join_dotted
+
+_FINGERPRINT = b"sparkcrypt orc 1 stream bytes "
+DIGEST_PARTS = ("schema", "layout", "streams", "bloom_filters", "statistics", "user_metadata", "unopened")
+STREAMS_SEEN = ("streams", "bloom_filters")
+STREAM_PARTS = (*STREAMS_SEEN, "unopened")
+
+
+class StreamDigest:
+    """The digest of one stream, updated piece by piece; under a key it digests the fingerprint of each piece."""
+
+    __slots__ = ("_fingerprint", "_hash")
+
+    def __init__(self, digest: hmac.HMAC, fingerprint: SecretFingerprint | None) -> None:
+        self._hash = digest
+        self._fingerprint = fingerprint
+
+    def update(self, piece: bytes) -> None:
+        """Add the next bytes."""
+        self._hash.update(piece if self._fingerprint is None else self._fingerprint.next_fingerprint(piece))
+
+    def digest(self) -> bytes:
+        """Return the digest."""
+        return self._hash.digest()
+
+
+class ContentDigest:
+    """The digests of a file's parts, updated while it is read; a key makes them HMACs.
+
+    Under a key, streams are digested as fingerprints of their pieces (GMAC under a key derived from it), which takes a
+    tenth of the time.  For equal digests, streams of a part must then be added in the same order, in pieces of the same
+    lengths.
+    """
+
+    __slots__ = ("_fingerprints", "_key", "_parts")
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = key
+        self._parts = {part: self._new_digest() for part in DIGEST_PARTS}
+        self._fingerprints = {
+            part: None if key is None else SecretFingerprint(hmac.digest(key, _FINGERPRINT + part.encode(), "sha256"))
+            for part in STREAM_PARTS
+        }
+
+    def open_stream(self, part: str) -> StreamDigest:
+        """Return the digest of the next stream of a part, which is one of `STREAM_PARTS`."""
+        return StreamDigest(self._new_digest(), self._fingerprints[part])
+
+    def _new_digest(self) -> hmac.HMAC:
+        return hmac.new(self._key or b"sparkcrypt orc", digestmod=hashlib.sha256)
+
+    def add(self, part: str, *values: bytes | int | str) -> None:
+        """Append values to a part, each with its length."""
+        digest = self._parts[part]
+        for value in values:
+            data = value if isinstance(value, bytes) else str(value).encode()
+            digest.update(len(data).to_bytes(8, "big") + data)
+
+    def digests(self) -> Mapping[str, str]:
+        """Return the digest of each part, in hexadecimal."""
+        return {part: digest.hexdigest() for part, digest in self._parts.items()}
+
+
+def verify_orc_keys(source: Source, *, retrieve_key: RetrieveKey, shredded: Collection[str] = ()) -> Tail:
+    """Open every local key of a file, without reading its streams.
+
+    Args:
+        source: as `read_tail`.
+        retrieve_key: called once for each local key.
+        shredded: master keys whose local keys are not opened.
+
+    Returns:
+        The file's tail.
+
+    Raises:
+        FormatError, VerificationError: as `check_keys`.
+    """
+    tail = read_tail(source)
+    if tail.encryption is not None:
+        with naming(tail.file):
+            named = [variant for variant in tail.encryption.variants if variant.key.key_id in shredded]
+            dark = {variant.number for variant in named if check_key_name(variant, variant.encrypted_key) is not None}
+            check_keys(tail, tail.encryption, LocalKeys(tail.file, retrieve_key), dark)
+    return tail
+
+
+def check_keys(tail: Tail, encryption: Encryption, keys: LocalKeys, dark: Collection[int] = ()) -> None:
+    """Open every local key, except those of the variants whose numbers are in ``dark``.
+
+    Raises:
+        FormatError: a key's length is not its algorithm's.
+        VerificationError: a wrapped key is under another master key than the file names, or one local key encrypts
+            two variants, or two stripes of the same id: different data would be encrypted with the same key stream.
+    """
+    variants: dict[LocalKey, Variant] = {}
+    for variant in encryption.variants:
+        uses = [
+            (variant.encrypted_key, tail.footer_id),
+            *((stripe.local_keys[variant.number], stripe.id) for stripe in tail.stripes),
+        ]
+        ids: dict[bytes, set[int]] = {}
+        for wrapped, stripe_id in uses[1:]:
+            if stripe_id in ids.setdefault(wrapped, set()):
+                raise VerificationError(
+                    f"variant {variant.number} has one local key for two stripes of id {stripe_id}; expected another "
+                    "key or id for each: write the file again"
+                )
+            ids[wrapped].add(stripe_id)
+        for wrapped in dict.fromkeys(wrapped for wrapped, _ in uses):
+            check_key_name(variant, wrapped)
+            if variant.number in dark:
+                continue
+            key = keys.open(variant, wrapped)
+            if key in variants:
+                raise VerificationError(
+                    f"variants {variants[key].number} and {variant.number} have one local key; expected one for each: "
+                    "write the file again"
+                )
+            variants[key] = variant
+
+
+def check_key_name(variant: Variant, wrapped: bytes) -> KeyMaterial | None:
+    """Return the key material of a variant's wrapped local key, or None for a form of another writer.
+
+    Raises:
+        VerificationError: the file names another master key for the variant.
+    """
+    try:
+        material = parse_key_material(wrapped)
+    except FormatError:
+        return None
+    if material.master_key_id != variant.key.key_id:
+        raise VerificationError(
+            f"{join_dotted(variant.root.path)} is said to be under {variant.key.key_id!r}, and its local key is "
+            f"wrapped by {material.master_key_id!r}; expected one master key: somebody altered the file"
+        )
+    return material
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +202,7 @@ class OrcVerification:
 
     ``columns`` maps encrypted leaf columns to their key ids; ``plaintext_columns`` are the others.  ``streams`` is the
     number of streams, ``decrypted`` the number of those that were decrypted.  ``notes`` list data of encrypted columns
-    that are in clear.  ``digests`` are those of the parts that `sparkcrypt.files.orc.verify.content` lists.
+    that are in clear.  ``digests`` are those of the parts that `sparkcrypt.files.orc.verify.file` lists.
     """
 
     file: str

@@ -1,18 +1,16 @@
-"""Checks that the form in clear of encrypted columns reveals nothing, if the file names the mask ``nullify`` for it."""
+"""Checks that columns reveal or hold no values: masked ones in clear, and those that nulls replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.files.orc.file.encryption import NULLIFY, Encryption, Variant
 from sparkcrypt.files.orc.file.protobuf import decode
-from sparkcrypt.files.orc.file.statistics import Statistics, tells_nothing
-from sparkcrypt.files.orc.file.streams import read_stream_whole
-from sparkcrypt.files.orc.file.stripe import BLOOM_FILTERS, PRESENT, ROW_INDEX, Stream, StripeFooter
-from sparkcrypt.files.orc.file.tail import Tail
+from sparkcrypt.files.orc.file.stripe import BLOOM_FILTERS, PRESENT, ROW_INDEX, Stream, StripeFooter, read_stream_whole
+from sparkcrypt.files.orc.file.tail import Statistics, Stripe, Tail, tells_nothing
 from sparkcrypt.files.source import Input
-from sparkcrypt.schema import join_dotted
+from sparkcrypt.schema import Path, join_dotted
 
 _LITERALS, _MIN_REPEAT = 128, 3
 
@@ -115,3 +113,80 @@ def count_zeros(runs: bytes, what: str) -> int | None:
         count += header + _MIN_REPEAT if header < _LITERALS else size
         position += 1 + size
     return count
+
+
+_BITS = 8
+
+
+class NullCheck:
+    """A check that columns, as readers with the keys see them, hold no values.
+
+    Args:
+        tail: the tail of their file.
+        columns: the columns, each with all columns below it.
+    """
+
+    def __init__(self, tail: Tail, columns: Collection[Path]) -> None:
+        roots = set(columns)
+        self._tail = tail
+        self._columns = {
+            column.number
+            for column in (tail.columns if roots else ())
+            if any(column.path[:length] in roots for length in range(1, len(column.path) + 1))
+        }
+        self._nulls: dict[int, int] = {}
+
+    def has(self, column: int) -> bool:
+        """Return whether a column must hold only nulls."""
+        return column in self._columns
+
+    def check_statistics(self, column: int, statistics: bytes) -> None:
+        """Check that statistics of a column, of the file, a stripe or a row group, are those of no values.
+
+        Raises:
+            VerificationError: they are not.
+        """
+        if column in self._columns and not tells_nothing(statistics):
+            self._refuse(column, "its statistics tell of values")
+
+    def check_stream(self, stream: Stream, content: bytes) -> None:
+        """Check that a stream holds no value.
+
+        Args:
+            stream: of any column.
+            content: its decrypted bytes; only needed for PRESENT and ROW_INDEX.
+
+        Raises:
+            VerificationError: it holds one.
+            FormatError: it does not decompress.
+        """
+        if stream.column not in self._columns:
+            return
+        inflated = self._tail.compression.inflate(content, str(stream)) if content else b""
+        if stream.kind == ROW_INDEX:
+            for entry in decode(inflated, str(stream), max_fields=len(inflated) + 1).messages(1, "an entry"):
+                self.check_statistics(stream.column, entry.data(2) or b"")
+        elif stream.kind == PRESENT:
+            zeros = count_zeros(inflated, str(stream))
+            if zeros is None:
+                self._refuse(stream.column, "a value of it is present")
+            self._nulls[stream.column] = _BITS * (zeros or 0)
+        elif stream.length:
+            self._refuse(stream.column, f"its {stream} is not empty")
+
+    def finish_stripe(self, stripe: Stripe) -> None:
+        """Check that each top-level column was null in every row of a stripe.
+
+        Raises:
+            VerificationError: one was not.
+        """
+        nulls, self._nulls = self._nulls, {}
+        for column in sorted(self._columns & set(self._tail.columns[0].children)):
+            if nulls.get(column, 0) < stripe.rows:
+                self._refuse(column, f"stripe {stripe.number} does not say of every row that it is null")
+
+    def _refuse(self, column: int, why: str) -> None:
+        name = join_dotted(self._tail.columns[column].path)
+        raise VerificationError(
+            f"column {name} holds more than nulls ({why}), and was to be replaced by nulls; keep the source"
+        )

@@ -1,26 +1,238 @@
-"""Reads a file's footer: plaintext, signed or encrypted, with or without its key."""
+"""Reads a file's footer: plaintext, signed or encrypted, with or without its key, and how each column is encrypted."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
-from sparkcrypt.files.parquet.file.columns import ColumnCrypto, column_crypto, marks_encryption
-from sparkcrypt.files.parquet.file.key_material import KeyMaterials
-from sparkcrypt.files.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.files.parquet.file.modules import (
+    FILE_UNIQUE_BYTES,
     NONCE_BYTES,
     SIGNATURE_BYTES,
     TAG_BYTES,
+    FileCiphers,
     ModuleType,
+    RetrieveKey,
+    VerifyAad,
     module_aad,
     unframe,
 )
-from sparkcrypt.files.parquet.thrift.compact import MAX_VALUES, decode_struct
-from sparkcrypt.files.parquet.thrift.metadata import EncryptionAlgorithm, FileCryptoMetaData, FileMetaData
+from sparkcrypt.files.parquet.file.schema import PATHS_SIZE, Path, leaf_paths
+from sparkcrypt.files.parquet.thrift.compact import BINARY, MAX_VALUES, List, Struct, decode_struct
+from sparkcrypt.files.parquet.thrift.metadata import (
+    ColumnChunk,
+    ColumnMetaData,
+    EncryptionAlgorithm,
+    EncryptionWithColumnKey,
+    FileCryptoMetaData,
+    FileMetaData,
+)
 from sparkcrypt.files.source import Input, Source, naming, open_source
+from sparkcrypt.keys.external_material import inline_material, name_material_files, parse_material_file, read_reference
 from sparkcrypt.names import Algorithm
+from sparkcrypt.schema import join_dotted
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCrypto:
+    """The encryption of a column.
+
+    ``encrypted`` is None if the file has no row group, and so no data of the column.  ``own_key`` is False for the
+    footer's key; ``key_metadata`` belongs to the column's own key and may be None or empty even then.
+    """
+
+    path: Path
+    encrypted: bool | None
+    own_key: bool = False
+    key_metadata: bytes | None = None
+
+
+def column_crypto(metadata: FileMetaData, file_bytes: int) -> tuple[ColumnCrypto, ...]:
+    """Return the encryption of each leaf column, in schema order.
+
+    Args:
+        metadata: the footer.
+        file_bytes: the file's size, which bounds the paths of all leaves together.
+
+    Raises:
+        FormatError: the paths are too long, a row group's chunks are not the schema's leaves in order, a chunk
+            contradicts itself, or a column is encrypted differently in two row groups.
+    """
+    paths = leaf_paths(metadata, max_size=max(PATHS_SIZE, file_bytes))
+    columns: tuple[ColumnCrypto, ...] | None = None
+    wires = _wires(paths)
+    for index, row_group in enumerate(metadata.row_groups):
+        chunks = row_group.columns
+        if len(chunks) != len(paths):
+            raise FormatError(
+                f"row group {index} has {len(chunks)} column chunks; expected {len(paths)}, one for each leaf"
+            )
+        found = tuple([_chunk_crypto(*entry) for entry in zip(chunks, paths, wires, strict=True)])
+        if columns is not None and found != columns:
+            raise FormatError(
+                f"row group {index}: {_difference(columns, found)} is encrypted unlike in row group 0; expected alike"
+            )
+        columns = found
+    return tuple([ColumnCrypto(path, None) for path in paths]) if columns is None else columns
+
+
+def _wires(paths: tuple[Path, ...]) -> list[List]:
+    """Return the paths as a file stores them; leaves below the same name share its bytes object."""
+    raw: dict[str, bytes] = {}
+    for path in paths:
+        for name in path:
+            if name not in raw:
+                raw[name] = name.encode()
+    return [List(BINARY, [raw[name] for name in path]) for path in paths]
+
+
+def check_dark(columns: tuple[ColumnCrypto, ...], dark: Collection[Path]) -> None:
+    """Check that columns given as dark have keys of their own: no other column may be left unopened.
+
+    Args:
+        columns: the columns of the file.
+        dark: the paths of columns whose keys can no longer be opened.
+
+    Raises:
+        ConfigError: one is not in the file, is in plaintext or under the footer's key, or occurs twice.
+    """
+    counts = Counter(column.path for column in columns)
+    own = {column.path for column in columns if column.own_key and counts[column.path] == 1}
+    wrong = sorted(map(join_dotted, set(dark) - own))
+    if wrong:
+        allowed = ", ".join(sorted(map(join_dotted, own))) or "none"
+        raise ConfigError(f"dark columns {', '.join(wrong)}; allowed: columns with a key of their own, here {allowed}")
+
+
+def marks_encryption(metadata: FileMetaData) -> Iterator[str]:
+    """Yield the parts of a footer, other than the algorithm, that only an encrypted file has."""
+    if metadata.footer_signing_key_metadata is not None:
+        yield "footer_signing_key_metadata"
+    for index, row_group in enumerate(metadata.row_groups):
+        for ordinal, chunk in enumerate(row_group.columns):
+            if not _ENCRYPTED_KEYS.isdisjoint(chunk.struct):
+                yield f"encryption of column chunk {ordinal} in row group {index}"
+
+
+_ENCRYPTED_KEYS = frozenset({ColumnChunk.crypto_metadata.key, ColumnChunk.encrypted_column_metadata.key})
+_META_DATA_KEY = ColumnChunk.meta_data.key
+_PATH_KEY = ColumnMetaData.path_in_schema.key
+
+
+def _chunk_crypto(chunk: ColumnChunk, path: Path, wire: List) -> ColumnCrypto:
+    fields = chunk.struct
+    meta_data = fields.get(_META_DATA_KEY)
+    if isinstance(meta_data, Struct):
+        _same_path(meta_data.get(_PATH_KEY, wire), wire, path)
+    if _ENCRYPTED_KEYS.isdisjoint(fields):
+        if meta_data is None:
+            raise FormatError(f"column {join_dotted(path)} has neither meta_data nor crypto_metadata; expected one")
+        return ColumnCrypto(path, False)
+    crypto = chunk.crypto_metadata
+    if crypto is None:
+        raise FormatError(f"column {join_dotted(path)} has encrypted_column_metadata; expected crypto_metadata with it")
+    own = crypto.column_key()
+    if own is None:
+        return ColumnCrypto(path, True)
+    _same_path(own.struct.get(EncryptionWithColumnKey.path_in_schema.key), wire, path)
+    if chunk.encrypted_column_metadata is None:
+        raise FormatError(
+            f"column {join_dotted(path)} has a key of its own; expected encrypted_column_metadata with it"
+        )
+    return ColumnCrypto(path, True, True, own.key_metadata)
+
+
+def _same_path(found: object, wire: List, path: Path) -> None:
+    if found != wire:
+        raise FormatError(
+            f"a column chunk stands where {join_dotted(path)} belongs; expected path_in_schema to be the leaf's"
+        )
+
+
+def _difference(before: tuple[ColumnCrypto, ...], after: tuple[ColumnCrypto, ...]) -> str:
+    paths = [join_dotted(entry.path) for entry, other in zip(before, after, strict=True) if entry != other]
+    return f"column {paths[0]}"
+
+
+LEAST_BOUND = 1 << 20
+MOST_BYTES = 64 << 20
+BYTES_PER_BYTE = 4
+"""A file of key material may be at most this many times as long as its data file, or `LEAST_BOUND` if that is more:
+each key's chunks take some hundred bytes of the data file, and its key material about twice as many."""
+
+
+class KeyMaterials:
+    """The key material of one open file; the file beside it is read once, when a reference to it is found.
+
+    As with key material inside a file, nothing authenticates it.  A wrong key opens no module.
+
+    Attributes:
+        external: whether some of it is in a file beside.
+    """
+
+    __slots__ = ("_file", "_found", "_known", "external")
+
+    def __init__(self, file: Input) -> None:
+        self._file = file
+        self._known: dict[bytes, bytes] = {}
+        self._found: tuple[str, Mapping[str, str]] | None = None
+        self.external = False
+
+    def inline(self, key_metadata: bytes | None) -> bytes | None:
+        """Return key metadata in the form with the material inside; if it is no reference, it is returned unchanged.
+
+        Raises:
+            FormatError: the file of key material is missing, too long, or not what parquet-mr writes.
+            StorageError: that file cannot be reached.
+        """
+        reference = _reference(key_metadata)
+        if key_metadata is None or reference is None:
+            return key_metadata
+        self.external = True
+        if key_metadata not in self._known:
+            if self._found is None:
+                self._found = self._read()
+            name, materials = self._found
+            try:
+                self._known[key_metadata] = inline_material(reference, materials)
+            except FormatError as error:
+                raise FormatError(f"its key material file {name}: {error}") from error
+        return self._known[key_metadata]
+
+    def _read(self) -> tuple[str, Mapping[str, str]]:
+        beside = self._file.beside
+        if beside is None:
+            raise FormatError(
+                "its key material stands outside of it, in a file _KEY_MATERIAL_FOR_<its name>.json, and only its "
+                "bytes were given; give the path at which both are"
+            )
+        usual, temporary = name_material_files(beside.name)
+        most = min(MOST_BYTES, max(LEAST_BOUND, BYTES_PER_BYTE * self._file.size))
+        for name in (usual, temporary, usual):  # a concurrent rotation may rename one to the other
+            content = beside.read(name, most)
+            if content is None:
+                continue
+            if len(content) > most:
+                raise FormatError(f"its key material file {name} has more than {most:,} bytes, which is the most here")
+            try:
+                return name, parse_material_file(content)
+            except FormatError as error:
+                raise FormatError(f"its key material file {name}: {error}") from error
+        raise FormatError(
+            f"its key material file {usual} is not beside it, so nothing opens it; restore that file from where the "
+            "data file came from"
+        )
+
+
+def _reference(key_metadata: bytes | None) -> str | None:
+    try:
+        return read_reference(key_metadata)
+    except FormatError:
+        return None  # foreign key metadata: the code that opens the key decides
+
 
 Mode = Literal["encrypted", "plaintext_signed", "plaintext"]
 
@@ -254,3 +466,21 @@ def known_aad(footer: Footer) -> bytes:
     if footer.file_aad is None:
         raise ConfigError(f"{footer.file}: the AAD prefix is not stored in the file; pass aad_prefix")
     return footer.file_aad
+
+
+def check_magic_and_unique(file: Input, footer: Footer) -> None:
+    """Check the first magic, and that an encrypted file's file-unique has the length that every writer gives it.
+
+    Raises:
+        FormatError: the file's first magic differs from its last.
+        VerificationError: the file-unique is missing or has another length: a prefix could pass for part of it.
+    """
+    expected = ENCRYPTED_MAGIC if footer.mode == "encrypted" else PLAINTEXT_MAGIC
+    if file.read(0, MAGIC_BYTES, "the start of the file") != expected:
+        raise FormatError(f"offset 0: expected {expected.decode()}, with which the file ends")
+    unique = footer.aad_file_unique
+    if footer.mode != "plaintext" and (unique is None or len(unique) != FILE_UNIQUE_BYTES):
+        found = "missing" if unique is None else f"{len(unique)} bytes"
+        raise VerificationError(
+            f"the file-unique is {found}; expected {FILE_UNIQUE_BYTES}, since a prefix could pass for part of it"
+        )

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.files.output import Output
 from sparkcrypt.files.parquet.file.modules import FRAME_BYTES, MAX_ORDINAL, ModuleCipher, ModuleType, module_aad
-from sparkcrypt.files.parquet.rewrite.page_header import PageHead
-from sparkcrypt.files.parquet.rewrite.page_stream import Page
+from sparkcrypt.files.parquet.rewrite.page_stream import Page, PageHead
 from sparkcrypt.files.parquet.thrift.metadata import PageType
 from sparkcrypt.names import AES_GCM_V1, Algorithm
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
 from sparkcrypt.files.output import Output, Target, open_target, target_name
-from sparkcrypt.files.parquet.file.columns import check_dark
-from sparkcrypt.files.parquet.file.footer import Footer, footer_of
-from sparkcrypt.files.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.files.parquet.file.footer import Footer, Mode, check_dark, check_magic_and_unique, footer_of
 from sparkcrypt.files.parquet.file.layout import Layout
-from sparkcrypt.files.parquet.file.magic import check_magic_and_unique
-from sparkcrypt.files.parquet.file.modules import MAX_ORDINAL, ModuleType
+from sparkcrypt.files.parquet.file.modules import MAX_ORDINAL, FileCiphers, ModuleType, RetrieveKey, VerifyAad
 from sparkcrypt.files.parquet.file.schema import PATHS_SIZE, Path, leaf_levels, leaf_paths, leaf_types, paths_size
-from sparkcrypt.files.parquet.pages.claimed_regions import claim_regions
+from sparkcrypt.files.parquet.pages.chunk import claim_regions
 from sparkcrypt.files.parquet.pages.leniency import check_row_group_size, row_count
 from sparkcrypt.files.parquet.rewrite.chunk import Notes, TargetChunk, write_bloom_filter, write_index, write_pages
 from sparkcrypt.files.parquet.rewrite.chunk_writer import ChunkSeal
@@ -30,15 +28,63 @@ from sparkcrypt.files.parquet.rewrite.footer_writer import (
     redact_order,
     write_footer,
 )
-from sparkcrypt.files.parquet.rewrite.null_chunk import make_null_chunk, refuse_not_nullable
-from sparkcrypt.files.parquet.rewrite.result import RewriteResult
-from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk, source_chunks
+from sparkcrypt.files.parquet.rewrite.source_chunk import (
+    SourceChunk,
+    make_null_chunk,
+    refuse_not_nullable,
+    source_chunks,
+)
 from sparkcrypt.files.parquet.summary import FileSummary, summarise
 from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.files.source import Input, Source, naming, open_source
 from sparkcrypt.parquet_schema import SHREDDED
 from sparkcrypt.schema import join_dotted
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """The result of a rewrite.
+
+    Attributes:
+        source, target: names of the files.
+        footer: how the target's footer is protected.
+        rows, row_groups: of both files.
+        bytes_before, bytes_after: sizes of the files.
+        columns: leaf path -> whether the target encrypts it.
+        source_authenticated: ``all``, ``partial``, or ``none`` for a source that was not encrypted.
+        unauthenticated: the parts of an encrypted source that nothing authenticated.
+        notes: what the target lost, and which readers cannot read it.
+    """
+
+    source: str
+    target: str
+    footer: Mode
+    rows: int
+    row_groups: int
+    bytes_before: int
+    bytes_after: int
+    columns: Mapping[Path, bool]
+    source_authenticated: Literal["all", "partial", "none"]
+    unauthenticated: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values, column paths dotted."""
+        return {
+            "source": self.source,
+            "target": self.target,
+            "footer": self.footer,
+            "rows": self.rows,
+            "row_groups": self.row_groups,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "columns": {join_dotted(path): encrypted for path, encrypted in self.columns.items()},
+            "source_authenticated": self.source_authenticated,
+            "unauthenticated": list(self.unauthenticated),
+            "notes": list(self.notes),
+        }
+
 
 Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
 """The encryption of the target, None for plaintext; a callable is called with the summary of the source's footer."""

@@ -14,10 +14,8 @@ from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, modu
 from sparkcrypt.files.parquet.file.schema import Path
 from sparkcrypt.files.parquet.rewrite.chunk_writer import ChunkSeal
 from sparkcrypt.files.parquet.rewrite.encryption import FileCipherSuite, FooterMode
-from sparkcrypt.files.parquet.rewrite.redact_arrow import redact_arrow_schema
-from sparkcrypt.files.parquet.rewrite.redact_schema import SCHEMAS, redact_schema
-from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.rewrite.redact import SCHEMAS, redact_arrow_schema, redact_schema
+from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import (
     AesAlgorithm,
     ColumnChunk,

@@ -1,4 +1,4 @@
-"""Replaces the key metadata of an encrypted file: copies the data unchanged and writes a new footer."""
+"""Opens each key of an encrypted file, and replaces its key metadata: copies the data and writes a new footer."""
 
 from __future__ import annotations
 
@@ -9,19 +9,84 @@ from typing import TypeAlias
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.files.output import Output, Target, open_target, target_name
-from sparkcrypt.files.parquet.file.columns import ColumnCrypto
-from sparkcrypt.files.parquet.file.footer import Footer, footer_of, known_aad
-from sparkcrypt.files.parquet.file.keys import FileCiphers, KeyRequest, RetrieveKey, VerifyAad
-from sparkcrypt.files.parquet.file.magic import check_magic_and_unique
-from sparkcrypt.files.parquet.file.modules import ModuleCipher
+from sparkcrypt.files.parquet.file.footer import (
+    ColumnCrypto,
+    Footer,
+    check_dark,
+    check_magic_and_unique,
+    footer_of,
+    known_aad,
+)
+from sparkcrypt.files.parquet.file.modules import FileCiphers, KeyRequest, ModuleCipher, RetrieveKey, VerifyAad
 from sparkcrypt.files.parquet.file.schema import Path
+from sparkcrypt.files.parquet.rewrite.file import RewriteResult
 from sparkcrypt.files.parquet.rewrite.footer_writer import FooterSeal, crypto_metadata, in_id_order, write_footer
-from sparkcrypt.files.parquet.rewrite.open_keys import open_columns
-from sparkcrypt.files.parquet.rewrite.result import RewriteResult
+from sparkcrypt.files.parquet.rewrite.source_chunk import source_chunks
+from sparkcrypt.files.parquet.summary import FileSummary, summarise
 from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, FileMetaData, RowGroup
-from sparkcrypt.files.source import Source, naming, open_source
+from sparkcrypt.files.source import Input, Source, naming, open_source
 from sparkcrypt.schema import join_dotted
+
+
+def verify_keys(
+    source: Source,
+    *,
+    retrieve_key: RetrieveKey,
+    aad_prefix: bytes | None = None,
+    verify_aad: VerifyAad | None = None,
+    dark: Collection[Path] = (),
+) -> FileSummary:
+    """Authenticate the footer, and the column metadata of every column that has a key of its own.
+
+    This proves that each key of the file, except those of dark columns, can be retrieved and is the right one.  Pages
+    are not read.
+
+    Args:
+        source: as `read_footer`.
+        retrieve_key: called once for every key of the file.
+        aad_prefix: as `read_footer`.
+        verify_aad: as `read_footer`.
+        dark: columns whose keys can no longer be opened; they are left unopened.
+
+    Raises:
+        FormatError, VerificationError: as `verify_file`.
+        ConfigError: the AAD prefix is not stored in the file and none was given; or a dark column has no own key.
+    """
+    with open_source(source) as file:
+        return summarise(open_every_key(file, FileCiphers(file.name, retrieve_key), aad_prefix, verify_aad, dark))
+
+
+def open_every_key(
+    file: Input,
+    ciphers: FileCiphers,
+    aad_prefix: bytes | None = None,
+    verify_aad: VerifyAad | None = None,
+    dark: Collection[Path] = (),
+) -> Footer:
+    """Return the footer of an open file after opening each of its keys; see `verify_keys`."""
+    footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+    with naming(file.name):
+        check_magic_and_unique(file, footer)
+        open_columns(file, footer, ciphers, dark)
+    return footer
+
+
+def open_columns(file: Input, footer: Footer, ciphers: FileCiphers, dark: Collection[Path] = ()) -> None:
+    """Open the metadata of every column chunk, except those of dark columns.
+
+    Raises:
+        ConfigError: the footer is not decrypted, or a dark column has no key of its own.
+        FormatError: two row groups have the same ordinal.
+        VerificationError: a chunk's metadata do not authenticate under its key and place.
+    """
+    if footer.metadata is None or footer.columns is None:
+        raise ConfigError("the footer is encrypted and no key is given; pass retrieve_key")
+    check_dark(footer.columns, dark)
+    for chunks in source_chunks(file, footer, ciphers, dark):
+        for _ in chunks:
+            pass
+
 
 WrapKey: TypeAlias = Callable[[KeyRequest, bytes], bytes]
 """Returns new key metadata for a data key; the request is the one that the key was retrieved for."""

@@ -37,8 +37,7 @@ from struct import pack
 from typing import Final, Protocol, TypeAlias
 
 from sparkcrypt.files.parquet.file.modules import SecretFingerprint
-from sparkcrypt.files.parquet.thrift.compact import List, Struct, Value
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import List, Struct, Value, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import (
     ColumnChunk,
     ColumnMetaData,

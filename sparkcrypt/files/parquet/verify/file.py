@@ -7,15 +7,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
-from sparkcrypt.files.parquet.file.columns import ColumnCrypto, check_dark
-from sparkcrypt.files.parquet.file.footer import Footer, Mode, footer_of, known_aad
-from sparkcrypt.files.parquet.file.keys import FileCiphers, RetrieveKey, VerifyAad
+from sparkcrypt.files.parquet.file.footer import (
+    ColumnCrypto,
+    Footer,
+    Mode,
+    check_dark,
+    check_magic_and_unique,
+    footer_of,
+    known_aad,
+)
 from sparkcrypt.files.parquet.file.layout import Layout
-from sparkcrypt.files.parquet.file.magic import check_magic_and_unique
-from sparkcrypt.files.parquet.file.modules import ModuleType
+from sparkcrypt.files.parquet.file.modules import FileCiphers, ModuleType, RetrieveKey, VerifyAad
 from sparkcrypt.files.parquet.file.schema import LeafLevels, leaf_levels, leaf_types
-from sparkcrypt.files.parquet.pages.chunk import ChunkKey
-from sparkcrypt.files.parquet.pages.claimed_regions import PartName, claim_regions
+from sparkcrypt.files.parquet.pages.chunk import ChunkKey, PartName, claim_regions
 from sparkcrypt.files.parquet.pages.leniency import (
     check_in_this_file,
     check_redacted,
@@ -27,10 +31,8 @@ from sparkcrypt.files.parquet.pages.leniency import (
 )
 from sparkcrypt.files.parquet.thrift.compact import decode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
-from sparkcrypt.files.parquet.verify.chunk import ChunkCheck, ChunkPlace, FileCheck
+from sparkcrypt.files.parquet.verify.chunk import ChunkCheck, ChunkPlace, FileCheck, Unauthenticated, check_nulls
 from sparkcrypt.files.parquet.verify.digest import DIGEST_PARTS, ContentDigest, combined_digest
-from sparkcrypt.files.parquet.verify.nulls import check_nulls
-from sparkcrypt.files.parquet.verify.pages import Unauthenticated
 from sparkcrypt.files.source import Input, Source, naming, open_source
 from sparkcrypt.names import Algorithm
 from sparkcrypt.schema import Path, join_dotted
