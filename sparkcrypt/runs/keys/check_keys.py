@@ -119,7 +119,7 @@ def check_keys(
         PlanError: a table or database does not exist, or a named table is not a plain table in a format of the policy.
         VerificationError: the audit of keys was changed or cut.
     """
-    gate = Gate(spark, policy, accept_path_readers=True)
+    gate = Gate()
     chosen = choose_tables(spark, Choice(tuple(tables), tuple(databases)))
     files = HadoopFiles(spark)
     state_store = open_state_directory(spark, policy.run_state)
@@ -131,17 +131,17 @@ def check_keys(
     checked, failures = list[CheckedTable](), TableFailures()
     for candidate in chosen:
         with failures.of(candidate.table.full_name):
-            if gate.of_kind(candidate):
+            if gate.of_kind(spark, policy, candidate):
                 target = catalog_target(spark, candidate.table, policy, None)
                 checked.append(_check_table(spark, target, policy, driver, reader))
-    for table, reason in gate.away.refused.items():
+    for table, reason in gate.refused.items():
         raise PlanError(f"{table}: {reason}")
     failed = [
         CheckedTable(found.table, unopened=[Unopened("the table", found.error, found.message)])
         for found in failures.found
     ]
     every = tuple(sorted((*checked, *failed), key=lambda checked_table: checked_table.table))
-    return CheckedKeys(every, gate.away.passed_over)
+    return CheckedKeys(every, gate.passed_over)
 
 
 def _check_table(

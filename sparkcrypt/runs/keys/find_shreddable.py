@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -28,7 +28,8 @@ from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
 from sparkcrypt.runs.passes.keys_by_catalog import RECORDS, list_logged, walk_objects
 from sparkcrypt.runs.passes.keys_in_use import TableUse, list_key_uses
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
-from sparkcrypt.runs.table.target import catalog_target, id_of, refuse_kinds
+from sparkcrypt.runs.table.kinds import refuse_kinds
+from sparkcrypt.runs.table.target import CatalogTarget, catalog_target, id_of
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
@@ -77,20 +78,20 @@ class Survey:
     def __init__(
         self, spark: SparkSession, policy: Policy, store: StateStore, service: KeyService, selection: Selection
     ) -> None:
-        self._spark, self._policy, self._store, self._service = spark, policy, store, service
-        self._selection, self._files = selection, HadoopFiles(spark)
+        self._policy, self._store, self._service = policy, store, service
+        self._selection, self._files, self._catalog = selection, HadoopFiles(spark), Catalog(spark)
         driver = DriverFooters(self._files, own_keys(policy.key_service))
         self._reader = TaskFooters(spark, policy.key_service, driver)
+        self._target: Callable[[Table], CatalogTarget] = partial(catalog_target, spark, policy=policy, avro=None)
         self._scans: dict[str, TableScan] = {}
         self._names: dict[str, str] = {}
         self._unknown: list[str] = []
-        gate = Gate(spark, policy, accept_path_readers=True)
+        self._gate = Gate()
         for chosen in choose_tables(spark, Choice(selection.tables, selection.databases)):
-            if gate.of_kind(chosen):
+            if self._gate.of_kind(spark, policy, chosen):
                 self._add(chosen.table.full_name, selected=True)
-        for table, reason in gate.away.refused.items():
+        for table, reason in self._gate.refused.items():
             raise PlanError(f"{table}: {reason}")
-        self._away = gate.away
 
     def plan(
         self, *, as_of: datetime | None = None, expected: AuditHead | None = None, facts: KeyFacts | None = None
@@ -134,7 +135,7 @@ class Survey:
             {key_id: reason for key_id, reason in left_out.items() if self._has_retention(retentions[key_id])},
             tuple(tombstone for key_id, tombstone in sorted(facts.tombstones.items()) if key_id in held),
             unscanned,
-            self._away.passed_over,
+            self._gate.passed_over,
             facts.head_text,
             doubts,
             (*((facts.weakness,) if facts.weakness else ()), *dict.fromkeys(self._unknown), *self._list_undated()),
@@ -291,7 +292,7 @@ class Survey:
 
     def _look_at_catalog(self) -> Iterator[tuple[TableUse, str]]:
         """Add every table of the catalog in a format of the policy; yield those that cannot be surveyed."""
-        catalog, known = Catalog(self._spark), {scan.name for scan in self._scans.values()}
+        catalog, known = self._catalog, {scan.name for scan in self._scans.values()}
         self._names = {}
         for name in (name for database in catalog.databases() for name in catalog.tables(database)):
             plain = name.replace("`", "")
@@ -311,19 +312,18 @@ class Survey:
         try:
             refuse_kinds(table, self._policy)
         except PlanError as error:
-            self._away.passed_over[table.full_name] = str(error)
+            self._gate.passed_over[table.full_name] = str(error)
             return False
         return True
 
     def _find_name(self, use: TableUse) -> str | None:
         """Return the present name of a table: its name in journals if that exists, else by its UUID, after a rename."""
-        catalog = Catalog(self._spark)
-        if use.table is not None and "/" not in use.table and catalog.exists(use.table):
+        if use.table is not None and "/" not in use.table and self._catalog.exists(use.table):
             return use.table
         return self._names.get(use.table_id)
 
     def _add(self, name: str, *, selected: bool) -> None:
-        target = catalog_target(self._spark, Catalog(self._spark).table(name), self._policy, None)
+        target = self._target(self._catalog.table(name))
         if target.name not in self._scans:
             self._scans[target.name] = TableScan(target, self._files, self._reader, selected=selected)
 

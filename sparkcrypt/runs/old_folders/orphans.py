@@ -232,7 +232,7 @@ class OrphanSearch:
     def __init__(self, spark: SparkSession, policy: Policy) -> None:
         self.policy = policy
         self.store = open_state_directory(spark, policy.run_state)
-        self._spark, self.files, self._catalog = spark, HadoopFiles(spark), Catalog(spark)
+        self.files, self._catalog = HadoopFiles(spark), Catalog(spark)
         self.in_use = InUse(spark, None, OtherTables(spark, policy.aliases))
         self._places = self.in_use.look()
         tables = [table for name in self._catalog.databases() for table in self._catalog.all_of(name)]

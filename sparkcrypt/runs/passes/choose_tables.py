@@ -8,13 +8,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.paths import PlaceIndex
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.lost_tags import lost_tags, record_lost_tags
 from sparkcrypt.runs.rewrite.run_report import WITHOUT_EFFECT
-from sparkcrypt.runs.table.in_use import describe_sharing, folders_of_tables
-from sparkcrypt.runs.table.target import Target, refuse_kinds
+from sparkcrypt.runs.table.kinds import refuse_kinds
+from sparkcrypt.runs.table.open_table import OpenTable
+from sparkcrypt.runs.table.shared_folders import describe_sharing, folders_of_tables
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.remembered_names import lost_tags_of_name
 from sparkcrypt.spark.tables.table import Table
@@ -87,74 +87,59 @@ def _find_matching_tables(catalog: Catalog, pattern: str, current: str) -> Itera
 
 
 @dataclass(slots=True)
-class TurnedAway:
-    """Tables that were not begun.
+class Gate:
+    """A filter of the tables on which a pass may work; it records the others.
 
     Attributes:
+        accepts_path_readers: whether a table that shares a folder with another may be done.
         refused: table -> reason, of tables that should have been done.
         passed_over: table -> reason, of other tables and views in a database, which the policy does not encrypt.
         warnings: the tags of such tables, which have no effect.
     """
 
+    accepts_path_readers: bool = True
     refused: dict[str, str] = field(default_factory=dict)
     passed_over: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    _folders: dict[str, PlaceIndex[str]] = field(default_factory=dict)
 
-
-class Gate:
-    """A filter of the tables on which a pass may work; it records the others."""
-
-    def __init__(self, spark: SparkSession, policy: Policy, *, accept_path_readers: bool) -> None:
-        self._spark, self._policy, self._accept = spark, policy, accept_path_readers
-        self.away = TurnedAway()
-        self._known: dict[str, PlaceIndex[str]] = {}
-
-    def of_kind(self, chosen: Chosen) -> bool:
+    def of_kind(self, spark: SparkSession, policy: Policy, chosen: Chosen) -> bool:
         """Tell whether a table is of a kind that can be rewritten; if not and it was named, record it as refused."""
         try:
-            refuse_kinds(chosen.table, self._policy)
+            refuse_kinds(chosen.table, policy)
         except PlanError as error:
-            away = self.away.refused if chosen.named else self.away.passed_over
+            away = self.refused if chosen.named else self.passed_over
             away[chosen.table.full_name] = str(error)
-            lines = find_tags_without_effect(self._spark, chosen.table, self._policy)
-            self.away.warnings += [f"{WITHOUT_EFFECT} {line}" for line in lines]
+            lines = find_tags_without_effect(spark, chosen.table, policy)
+            self.warnings += [f"{WITHOUT_EFFECT} {line}" for line in lines]
             return False
         return True
 
-    def may_run(self, target: Target, store: StateStore, *, dry_run: bool) -> bool:
+    def may_run(self, opened: OpenTable, *, dry_run: bool) -> bool:
         """Tell whether a run may begin: the table lost no tags and shares no folder; if not, record it as refused.
 
         Args:
-            target: the table.
-            store: the state directory, which then also has what tags it lost, unless ``dry_run``.
+            opened: the table; its state directory then also has what tags it lost, unless ``dry_run``.
             dry_run: whether nothing is to be changed.
         """
-        lost = _describe_lost(lost_tags(store, target.table_id, target.plan)) or self._find_lost_by_name(target.table)
+        target = opened.target
+        lost = _describe_lost(lost_tags(opened.store, target.table_id, target.plan)) or _find_lost_by_name(opened)
         if not dry_run:
-            record_lost_tags(store, target.name, lost)
-        reason = lost or self._find_shared(target.table)
+            record_lost_tags(opened.store, target.name, lost)
+        reason = lost or self._find_shared(opened)
         if reason is not None:
-            self.away.refused[target.name] = reason
+            self.refused[target.name] = reason
         return reason is None
 
-    def _find_lost_by_name(self, table: Table | None) -> str | None:
-        if table is None:
+    def _find_shared(self, opened: OpenTable) -> str | None:
+        table, aliases = opened.target.table, opened.policy.aliases
+        if table is None or self.accepts_path_readers:
             return None
-        lost = lost_tags_of_name(self._spark, table)
-        if not lost:
-            return None
-        columns = "; ".join(f"{column}: {','.join(tags)}" for column, tags in lost.items())
-        return (
-            f"tags lost: {columns}; they were set for this name, and the table was made anew without them, so its rows "
-            "may be in clear; set them again with `sparkcrypt tags set`; if they should go, set and then unset them"
-        )
-
-    def _find_shared(self, table: Table | None) -> str | None:
-        if table is None or self._accept:
-            return None
-        partitions = Catalog(self._spark).partitions(table) if table.partition_columns else ()
-        places, aliases = [partition.location for partition in partitions], self._policy.aliases
-        shared = describe_sharing(table, places, self._folders(table), aliases)
+        if table.database not in self._folders:
+            self._folders[table.database] = folders_of_tables(opened.spark, table.database, aliases)
+        partitions = Catalog(opened.spark).partitions(table) if table.partition_columns else ()
+        places = [partition.location for partition in partitions]
+        shared = describe_sharing(table, places, self._folders[table.database], aliases)
         if shared is None:
             return None
         return (
@@ -162,10 +147,16 @@ class Gate:
             "--accept-path-readers"
         )
 
-    def _folders(self, table: Table) -> PlaceIndex[str]:
-        if table.database not in self._known:
-            self._known[table.database] = folders_of_tables(self._spark, table.database, self._policy.aliases)
-        return self._known[table.database]
+
+def _find_lost_by_name(opened: OpenTable) -> str | None:
+    lost = None if opened.target.table is None else lost_tags_of_name(opened.spark, opened.target.table)
+    if not lost:
+        return None
+    columns = "; ".join(f"{column}: {','.join(tags)}" for column, tags in lost.items())
+    return (
+        f"tags lost: {columns}; they were set for this name, and the table was made anew without them, so its rows "
+        "may be in clear; set them again with `sparkcrypt tags set`; if they should go, set and then unset them"
+    )
 
 
 def _describe_lost(columns: tuple[str, ...]) -> str | None:

@@ -96,7 +96,7 @@ class _Search:
     def __init__(
         self, spark: SparkSession, policy: Policy, leave_out: Collection[str], *, anew: bool, keeps: bool
     ) -> None:
-        self._spark, self._policy, self._anew, self._keeps = spark, policy, anew, keeps
+        self._catalog, self._policy, self._anew, self._keeps = Catalog(spark), policy, anew, keeps
         self._leave_out, self._files = frozenset(leave_out), HadoopFiles(spark)
         self._store = open_state_directory(spark, policy.run_state)
         driver = DriverFooters(self._files, own_keys(policy.key_service))
@@ -110,7 +110,7 @@ class _Search:
 
     def list_tables(self) -> Iterator[Table]:
         """Yield the tables of the catalog in a format that can be encrypted, except those that were left out."""
-        catalog = Catalog(self._spark)
+        catalog = self._catalog
         for name in (name for database in catalog.databases() for name in catalog.tables(database)):
             try:
                 table = catalog.table(name)

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.json_objects import JsonObject
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.journal.journal import Journal, new_run_id
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import LatestRecord, StateStore
@@ -112,14 +114,17 @@ def backfill(
         raise ConfigError("give tables or databases, or else a path")
     configure(spark, policy)
     store = open_state_directory(spark, policy.run_state)  # what is wrong with it concerns every table
+    open_key_service(policy.key_service)  # nor can any table do without it
     if not options.run.dry_run:
         _expire_names(spark, choice.databases)
         _forget_gone_tables(spark, store)
     the_pass = _Pass(spark, policy, options, progress or Silent())
     try:
-        return the_pass.run_on_path(path) if path is not None else the_pass.run_on_tables(choose_tables(spark, choice))
+        if path is None:
+            return the_pass.run_on_tables(choose_tables(spark, choice))
+        return the_pass.run_on_folder(find_target(spark, None, path, policy, None, options.run.engine))
     except BaseException:
-        on_failure(the_pass.report_unfinished())
+        on_failure(the_pass.report())
         raise
 
 
@@ -141,37 +146,38 @@ class _Pass:
     """One pass, which collects the results of its tables."""
 
     def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions, progress: Progress) -> None:
-        self._spark, self._policy, self._options = spark, policy, options
+        self._catalog, self._policy, self._options = Catalog(spark), policy, options
         self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
         self._progress, self._files = PassProgress(progress), HadoopFiles(spark)
         self._budget = Budget(options.max_bytes, options.max_seconds)
-        self._others = OtherTables(spark, policy.aliases)
-        self._gate = Gate(spark, policy, accept_path_readers=options.accept_path_readers)
+        self._gate, others = Gate(options.accept_path_readers), OtherTables(spark, policy.aliases)
+        self._is_of_kind = partial(self._gate.of_kind, spark, policy)
+        self._target: Callable[[Table], CatalogTarget] = partial(catalog_target, spark, policy=policy, avro=None)
+        self._open: Callable[[Target], OpenTable] = partial(
+            open_target, spark, policy=policy, progress=self._progress, others=others
+        )
         self._reports: list[Report] = []
-        self._failures, self._keys = TableFailures(), KeySearch(policy)
+        self._failures, self._keys = TableFailures(), KeySearch(policy) if options.run.dry_run else None
         self._unchanged: list[str] = []
         self._looked_at: list[tuple[StateStore, str]] = []
 
-    def run_on_path(self, path: str) -> PassReport:
+    def run_on_folder(self, target: Target) -> PassReport:
         """Run over a bare folder; return the report of the pass."""
-        run = self._options.run
-        target = find_target(self._spark, None, path, self._policy, None, run.engine)
         table = self._open(target)
-        report = self._run(table, run)
-        self._reports.append(self._keys.add_missing(report, table.store) if run.dry_run else report)
-        return self._report()
+        report = self._run(table, self._options.run)
+        self._reports.append(report if self._keys is None else self._keys.add_missing(report, table.store))
+        return self.report()
 
     def run_on_tables(self, chosen: Iterable[Chosen]) -> PassReport:
         """Run over tables, one after the other; return the report of the pass."""
         for candidate in self._in_order(chosen):
             with self._failures.of(candidate.table.full_name):
-                catalog = Catalog(self._spark)
-                if not candidate.named and not catalog.exists(candidate.table.quoted):
+                if not candidate.named and not self._catalog.exists(candidate.table.quoted):
                     continue  # dropped since the pass began
-                now = replace(candidate, table=catalog.table(candidate.table.quoted))  # its tags may have changed since
-                if self._gate.of_kind(now):
-                    self._table(now.table)
-        return self._report()
+                table = self._catalog.table(candidate.table.quoted)  # its tags may have changed since
+                if self._is_of_kind(replace(candidate, table=table)):
+                    self._table(table)
+        return self.report()
 
     def _in_order(self, chosen: Iterable[Chosen]) -> Iterable[Chosen]:
         """Return tables in the policy's order of their tags if a budget may leave some of them for a later pass."""
@@ -190,7 +196,7 @@ class _Pass:
     def _table(self, table: Table) -> None:
         run, target = self._options.run, self._target(table)
         opened = self._open(target)
-        if not self._gate.may_run(target, opened.store, dry_run=run.dry_run):
+        if not self._gate.may_run(opened, dry_run=run.dry_run):
             return
         self._looked_at.append((opened.store, target.table_id))
         if self._unchanged_since(target, opened.store) and not self._needs_care(opened):
@@ -199,11 +205,11 @@ class _Pass:
         if not target.plan.encrypted and target.uuid is None and not self._drifts(opened):
             return  # no column is tagged or encrypted, so the table is not changed: it gets no identity either
         self._reports.append(self._run(opened if run.dry_run else self._open(target.with_identity()), run))
-        if run.dry_run:
+        if self._keys is not None:
             self._reports[-1] = self._keys.add_missing(self._with_rule(self._reports[-1], target), opened.store)
-        if not run.dry_run and run.rotate_key is not None:
+        elif run.rotate_key is not None:
             self._count_calls(target.name)
-        elif not run.dry_run and run.where is None and self._is_settled(self._reports[-1]):
+        elif run.where is None and self._is_settled(self._reports[-1]):
             self._keep(target.name)
 
     @staticmethod
@@ -234,7 +240,7 @@ class _Pass:
 
     def _with_rule(self, report: Report, target: CatalogTarget) -> Report:
         """Return the report with a warning about parts of the policy's rule that the table's properties lack."""
-        lines = rule_lines(self._spark, target.table, self._policy)
+        lines = rule_lines(target.spark, target.table, self._policy)
         if not lines:
             return report
         warning = f"{NOT_IN_PLACE} {'; '.join(lines)}; `sparkcrypt tags apply`, or a run, puts it there"
@@ -245,38 +251,29 @@ class _Pass:
 
         The run has changed properties and files, and another process may have changed tags or written files during it.
         """
-        target = self._target(Catalog(self._spark).table(name))
+        target = self._target(self._catalog.table(name))
         digest = fingerprint(target, self._files)
         table = self._open(target)
         job = open_job(table, replace(self._options.run, where=None), self._budget)
         if not survey_units(job.table, job.reader, job.options).drifted and digest == fingerprint(
-            self._target(Catalog(self._spark).table(name)), self._files
+            self._target(self._catalog.table(name)), self._files
         ):
             PassFingerprint(table.store, target.table_id).keep(digest)
 
     def _count_calls(self, name: str) -> None:
         """Survey a table after a rotation, and add to its report how many calls a reader makes now."""
-        target = self._target(Catalog(self._spark).table(name))
+        target = self._target(self._catalog.table(name))
         job = open_job(self._open(target), self._options.run, self._budget)
         calls = count_calls(survey_units(job.table, job.reader, job.options).units)
         report = self._reports[-1]
         self._reports[-1] = replace(report, key_calls={**report.key_calls, "after": calls})
 
-    def _target(self, table: Table) -> CatalogTarget:
-        return catalog_target(self._spark, table, self._policy, None)
-
-    def _open(self, target: Target) -> OpenTable:
-        return open_target(self._spark, target, self._policy, self._progress, self._others)
-
     def _run(self, table: OpenTable, options: RunOptions) -> Report:
         """Run over one target; if an error ends the run, its partial report is kept."""
         return run_table(open_job(table, options, self._budget), self._reports.append)
 
-    def report_unfinished(self) -> PassReport:
+    def report(self) -> PassReport:
         """Return the report of what has been done so far."""
-        return self._report()
-
-    def _report(self) -> PassReport:
         return PassReport(
             pass_id=new_run_id(),
             policy_digest=self._policy.digest(),
@@ -285,12 +282,12 @@ class _Pass:
             dry_run=self._options.run.dry_run,
             tables=self._reports,
             failed=self._failures.found,
-            refused=self._gate.away.refused,
-            passed_over=self._gate.away.passed_over,
+            refused=self._gate.refused,
+            passed_over=self._gate.passed_over,
             unchanged=self._unchanged,
             throughput=self._progress.points,
             warnings=[
-                *self._gate.away.warnings,
+                *self._gate.warnings,
                 *(f"rotation overdue: {line}" for line in tell_overdue(self._policy, self._looked_at)),
             ],
         )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import EXIT_DRIFT, KeyNotFoundError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.choose_tables import Gate
@@ -139,7 +138,9 @@ def plan_target(
     """
     options = RunOptions(where=where, parallelism=parallelism, dry_run=True)
     job = open_job(open_target(spark, target, policy), options)
-    refused = _find_refusal(spark, target, policy, job.table.store, accept_path_readers=accept_path_readers)
+    gate = Gate(accept_path_readers)
+    if target.table is not None:
+        gate.may_run(job.table, dry_run=True)
     report, surveyed = report_dry_run(job)
     report = KeySearch(policy).add_missing(report, job.table.store)
     missing = rule_lines(spark, target.table, policy) if target.table is not None else ()
@@ -147,19 +148,11 @@ def plan_target(
     above = tuple(drift_of_summary(path, above=True) for path in find_summaries_above(job.table.files, target))
     job.old_files.look_without_lock()
     stray = tuple(unit.message for unit in job.old_files.failed)
-    return TargetPlan(target.plan, surveyed.units, report, refused, missing, overdue, above, stray)
+    return TargetPlan(
+        target.plan, surveyed.units, report, gate.refused.get(target.name), missing, overdue, above, stray
+    )
 
 
 def _list_keys(surveys: Sequence[UnitSurvey]) -> set[str]:
     """Return the master keys that wrap keys of the files."""
     return {wrapping.key_id for survey in surveys for wrapping in survey.wrappings}
-
-
-def _find_refusal(
-    spark: SparkSession, target: Target, policy: Policy, store: StateStore, *, accept_path_readers: bool
-) -> str | None:
-    if target.table is None:
-        return None
-    gate = Gate(spark, policy, accept_path_readers=accept_path_readers)
-    gate.may_run(target, store, dry_run=True)
-    return gate.away.refused.get(target.name)
