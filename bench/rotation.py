@@ -88,14 +88,13 @@ def main(what: str, folder: Path) -> None:
 
 
 def _rotate(spark: SparkSession, policy: Policy, folder: Path, **amount: int) -> dict[str, Any]:
-    from sparkcrypt.runs.keys.rotate import rotate_key
-    from sparkcrypt.runs.passes.passes import PassOptions
+    from sparkcrypt.runs.keys.rotate import RotationOptions, rotate_key
     from sparkcrypt.runs.rewrite.options import RunOptions
 
     size = _make_table(spark, policy, folder, **amount)
     files = amount["units"] * amount["files"]
     began, used = time.perf_counter(), _cpu_seconds()
-    options = PassOptions(run=RunOptions(parallelism=4))
+    options = RotationOptions(run=RunOptions(parallelism=4))
     done = rotate_key(spark, policy, "pii", tables=["t"], options=options)
     seconds, cpu = time.perf_counter() - began, _cpu_seconds() - used
     (table,) = done.tables

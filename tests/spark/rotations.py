@@ -12,8 +12,7 @@ from sparkcrypt.keys.datakeys import DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material, version_of
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.keys.rotate import rotate_key
-from sparkcrypt.runs.passes.passes import PassOptions
+from sparkcrypt.runs.keys.rotate import RotationOptions, rotate_key
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -78,6 +77,6 @@ def rotate(
     lake: Lake, policy: Policy, key: str = "pii", *, run: dict[str, Any] | None = None, **more: Any
 ) -> PassReport:
     """Rotate a master key in some tables, or in all that are known."""
-    passing = {name: more.pop(name) for name in ("max_bytes",) if name in more}
-    options = PassOptions(run=RunOptions(**(run or {})), **passing)
-    return rotate_key(lake.spark, policy, key, options=options, **more)
+    chosen = {name: more.pop(name) for name in ("tables", "databases") if name in more}
+    options = RotationOptions(run=RunOptions(**(run or {})), **more)
+    return rotate_key(lake.spark, policy, key, options=options, **chosen)

@@ -149,7 +149,7 @@ def test_progress_is_told_within_a_unit(lake: Lake, policy: Policy, monkeypatch:
         )
     set_tags(lake.spark, "t", {"email": ["pii"]}, None)
     heard = Heard()
-    report = backfill(lake.spark, policy, tables=["t"], progress=heard)
+    report = backfill(lake.spark, policy, tables=["t"], options=options(progress=heard))
     assert summed(heard) == (41, report.tables[0].bytes_before, 1)
     assert len(heard.told) > 2
     assert len(report.throughput) == len(heard.told) + 1
@@ -408,7 +408,7 @@ def test_busy_unit_is_tried_again(lake: Lake, policy: Policy, monkeypatch: pytes
         def finish(self) -> None:
             """Hear nothing."""
 
-    report = backfill(lake.spark, policy, tables=["t"], options=options(parallelism=1), progress=Writer())
+    report = backfill(lake.spark, policy, tables=["t"], options=options(parallelism=1, progress=Writer()))
     assert (report.outcome, written) == ("done", ["p=0"])
     lake.spark.catalog.refreshTable("t")
     assert sorted(row.id for row in lake.spark.table("t").collect()) == [0, 1, 7]

@@ -15,7 +15,7 @@ from sparkcrypt.cli.runs.expire import expire
 from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
 from sparkcrypt.runs.old_folders.orphans import find_orphans
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.plan import TargetPlan, plan_target
@@ -143,7 +143,7 @@ def test_old_folder_with_more_in_it_stays(lake: Lake) -> None:
     report = the_pass(lake, with_grace(lake, policy, "1s")).tables[0]
     assert is_kept(old) and not (lake.path("t") / "p=1").exists()
     assert any("p=0" in warning and "_checkpoint: lies beside data" in warning for warning in report.warnings)
-    dry = expire_run(lake.spark, "t", policy, dry_run=True)
+    dry = expire_run(lake.spark, "t", policy, options=ExpiryOptions(dry_run=True))
     assert list(dry.refused) == ["p=0"] and dry.files == 2
     done = expire_run(lake.spark, "t", policy)
     assert (done.files, list(done.refused)) == (2, ["p=0"])

@@ -128,8 +128,8 @@ def test_report_of_a_fenced_run_tells_what_was_done(lake: Lake, clock: Clock) ->
             """Let the lock expire."""
             clock.now += 1_000 if (unit, step) == ("p=1", "swapping") else 0
 
-    options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
-    report = backfill(lake.spark, policy, tables=["t"], options=options, progress=Pause())
+    options = PassOptions(run=RunOptions(keep_going=True, parallelism=1, progress=Pause()))
+    report = backfill(lake.spark, policy, tables=["t"], options=options)
     assert report.exit_code == 75
     (run,) = report.tables
     assert (run.outcome, [unit["unit"] for unit in run.units]) == ("failed", ["p=0"])
@@ -151,9 +151,9 @@ def test_error_that_ends_everything_leaves_a_report(lake: Lake, monkeypatch: pyt
             if (unit, step) == ("p=1", "staging"):
                 raise MemoryError
 
-    options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
+    run = RunOptions(keep_going=True, parallelism=1, progress=Break())
     with pytest.raises(MemoryError):
-        backfill(lake.spark, policy, tables=["t"], options=options, progress=Break(), on_failure=heard.append)
+        backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=run, on_failure=heard.append))
     with pytest.raises(MemoryError):
         encrypt_table(lake.spark, "t", policy, progress=Break(), on_failure=heard.append)
     first, second = heard

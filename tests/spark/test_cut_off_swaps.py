@@ -18,6 +18,7 @@ from sparkcrypt.ledger.state.lock import acquire
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders import past_run
 from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -91,7 +92,7 @@ def test_old_files_come_back_beside_what_was_written_since(lake: Lake, clock: Cl
     told = status_of(lake)
     assert (told.exit_code, "may be half done" in told.output) == (74, True)
     problem = the_problem(the_pass(lake, policy))
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="the INSERT was an append")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "the INSERT was an append"))
     expected = [0, 1, 2, 3] + ([] if emptied else [100])
     assert ids(lake) == expected
     assert the_pass(lake, policy).outcome in ("done", "nothing to do")
@@ -108,7 +109,7 @@ def test_what_was_written_since_is_kept_alone(lake: Lake, clock: Clock) -> None:
     policy = cut_off(lake, clock, INSERT.replace("INTO", "OVERWRITE"))
     problem = the_problem(the_pass(lake, policy))
     kept = copies(lake)
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="it was an overwrite")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "it was an overwrite"))
     assert (ids(lake), copies(lake)) == ([100], kept)
     assert the_pass(lake, policy).outcome == "done"
     assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=[])
@@ -136,12 +137,12 @@ def test_kill_within_the_return_of_old_files_is_continued(lake: Lake, clock: Clo
         killed_after(step)
         count[0] = 0
         kill_during(
-            lambda: resolve_problem(lake.spark, "t", policy, problem, keep="old", reason="an append"),
+            lambda: resolve_problem(lake.spark, "t", policy, problem, Decision("old", "an append")),
             clock,
             lambda _: None,
         )
     monkeypatch.setattr(HadoopFiles, "rename", rename)
-    resolve_problem(lake.spark, "t", policy, problem, keep="old", reason="an append")
+    resolve_problem(lake.spark, "t", policy, problem, Decision("old", "an append"))
     assert ids(lake) == [0, 1, 2, 3, 100]
     assert the_pass(lake, policy).outcome == "nothing to do"
     expire_run(lake.spark, "t", policy)
@@ -173,7 +174,7 @@ def test_rollback_that_was_cut_off_loses_nothing_either(lake: Lake, clock: Clock
     with pytest.raises(VerificationError, match="cut off"):
         expire_run(lake.spark, "t", policy)
     assert copies(lake) == kept
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="an append")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "an append"))
     assert ids(lake) == [*(row.id for row in before), 100]
 
 
@@ -189,7 +190,7 @@ def test_overwrite_after_an_unrecorded_swap_is_a_question(lake: Lake, clock: Clo
     stranger(lake, f"INSERT OVERWRITE t PARTITION ({unit}) VALUES (100, '{SECRET}-tomorrow', 'n')")
     problem = the_problem(the_pass(lake, policy))
     assert (problem["unit"], problem["kind"]) == (unit, "a swap was cut off")
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="it was an overwrite")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "it was an overwrite"))
     assert the_pass(lake, policy).outcome == "done"
     assert not expire_run(lake.spark, "t", policy).refused
     assert ids(lake) == sorted([100, *(number for number in range(4) if number % 2 != int(unit[-1]))])
@@ -239,7 +240,7 @@ def test_truncated_unit_is_a_question_and_others_expire(lake: Lake, create: str,
     else:
         with pytest.raises(VerificationError, match="is gone or changed"):
             expire_run(lake.spark, "t", policy)
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep=keep, reason="as it should be")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision(keep, "as it should be"))
     assert the_pass(lake, policy).outcome == "nothing to do"
     expire_run(lake.spark, "t", policy)
     left = [row.id for row in before] if keep == "old" else [1, 3] if parts else []

@@ -14,6 +14,7 @@ from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.rewrite import swap as swap_module
@@ -252,8 +253,8 @@ def test_commit_after_the_move_is_a_problem(lake: Lake, moved: str) -> None:
     done = expire_run(lake.spark, "t", policy)
     assert list(done.refused) == ["p=0"]
     with pytest.raises(VerificationError, match="--keep new"):
-        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="put it back")
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="its row was inserted")
+        resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "put it back"))
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "its row was inserted"))
     assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
     expire_run(lake.spark, "t", policy)
     assert not data_files(lake.path("t"))

@@ -13,7 +13,7 @@ import pytest
 from sparkcrypt import configure, encrypt_table, plan_table, verify_table
 from sparkcrypt.errors import ConfigError, PlanError, PredicateError, VerificationError
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
 from sparkcrypt.runs.table import target as targets
 from sparkcrypt.runs.table.target import refuse_kinds
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -73,7 +73,7 @@ def test_external_table_is_swapped_by_location(lake: Lake, kind: str) -> None:
     assert report.swap == "set location"
     assert rows_of(lake.spark.table("t")) == before
     assert_plaintext(lake.root / "external")
-    assert expire_run(lake.spark, "t", policy, dry_run=True).files == 4
+    assert expire_run(lake.spark, "t", policy, options=ExpiryOptions(dry_run=True)).files == 4
     assert (lake.root / "external").exists()
     assert expire_run(lake.spark, "t", policy).files == 4
     assert not (lake.root / "external").exists()
@@ -93,7 +93,7 @@ def test_expire_carries_a_stale_writers_file_over(lake: Lake) -> None:
         )
     late = next(file.name for file in (lake.root / "external").glob("part-*") if file.name not in known)
     before = rows_of(lake.spark.table("t"))
-    dry = expire_run(lake.spark, "t", policy, dry_run=True)
+    dry = expire_run(lake.spark, "t", policy, options=ExpiryOptions(dry_run=True))
     assert (dry.carried, dry.files, rows_of(lake.spark.table("t"))) == (1, 5, before)
     done = expire_run(lake.spark, "t", policy)
     assert (done.carried, done.files) == (1, 5)

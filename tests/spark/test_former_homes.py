@@ -16,6 +16,7 @@ from sparkcrypt.ledger.unit import staging_folder
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.former_homes import describe_move
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.plan import plan_target
@@ -197,13 +198,13 @@ def test_what_comes_to_a_former_home_after_expire(lake: Lake) -> None:
             problem
         )
     with pytest.raises(VerificationError, match="is in no table"):
-        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="theirs")
+        resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "theirs"))
     for file in data_files(home):
         file.unlink()
     assert (the_pass(lake, policy).exit_code, audits(lake, policy)[-1]) == (0, "resolve")
     leave(lake, home, 78)
     problem = the_problem(the_pass(lake, policy))
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="a copy for the auditors")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "a copy for the auditors"))
     report = the_pass(lake, policy, changed=True)
     assert (report.exit_code, plan_code(lake, policy)) == (0, 0)
     leave(lake, home, 79)
@@ -244,7 +245,7 @@ def test_former_home_is_known_without_the_state_directory(lake: Lake) -> None:
     shutil.rmtree(lake.root / "policy-0" / "state")
     problem = the_problem(the_pass(lake, policy))
     assert len(problem["came"]) == len(data_files(lake.root / "external"))
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="kept until May")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "kept until May"))
     assert the_pass(lake, policy).exit_code == 0
 
 

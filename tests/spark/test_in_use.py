@@ -10,6 +10,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.passes import backfill
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.table.disposal import Disposal
@@ -158,7 +159,7 @@ def test_what_cannot_be_proven_is_an_open_problem(
         assert rows_of(lake.spark.read.parquet(str(new))) == left
         assert len(data_files(lake.path("t"))) == 4
     (problem,) = report.tables[0].problems
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="the row should be gone")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "the row should be gone"))
     assert rows_of(lake.spark.read.parquet(str(new))) == left
     assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
 

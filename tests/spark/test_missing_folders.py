@@ -11,7 +11,8 @@ import pytest
 
 from sparkcrypt import encrypt_table, plan_table
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.plan import plan_target
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
@@ -160,9 +161,9 @@ def test_two_runs_that_share_an_old_folder_expire_together(lake: Lake) -> None:
     before = rows_of(lake.spark.table("t"))
     options = PassOptions(run=RunOptions(keep_going=True))
     (problem,) = backfill(lake.spark, policy, tables=["t"], options=options).tables[0].problems
-    told = expire_run(lake.spark, "t", policy, dry_run=True)
+    told = expire_run(lake.spark, "t", policy, options=ExpiryOptions(dry_run=True))
     assert (list(told.superseded), list(told.refused)) == (["p=0"], ["p=0"])
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="it was pointed back on purpose")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "it was pointed back on purpose"))
     assert backfill(lake.spark, policy, tables=["t"], options=options).outcome in ("done", "nothing to do")
     done = expire_run(lake.spark, "t", policy)
     assert len(done.run_ids) > 1

@@ -20,7 +20,7 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.check_keys import check_keys
-from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.keys.rotate import RotationOptions, rotate_key
 from sparkcrypt.runs.passes.key_status import key_statuses
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm
@@ -114,16 +114,21 @@ def test_local_keys_move_to_vault(lake: Lake, vault_options: dict[str, Any], clo
 
     assert under_former(lake, moving) == {"audit": 0, "footer": 3, "pii": 3}
     kill_during(
-        lambda: rotate_key(lake.spark, moving, "pii", tables=["t"], keep_version=True), clock, STEPS["the swap"]
+        lambda: rotate_key(lake.spark, moving, "pii", tables=["t"], options=RotationOptions(keep_version=True)),
+        clock,
+        STEPS["the swap"],
     )
     assert rows_of(lake.spark.newSession().table(lake.name("t"))) == rows
-    done = rotate_key(lake.spark, moving, "pii", tables=["t"], keep_version=True)
+    done = rotate_key(lake.spark, moving, "pii", tables=["t"], options=RotationOptions(keep_version=True))
     assert (done.outcome, done.tables[0].verified) == ("done", True)
     assert done.rotation is not None and (done.rotation.version, done.rotation.made) == (1, False)
     assert under_former(lake, moving) == {"audit": 0, "footer": 0, "pii": 0}
     # Every key of a rewrapped file goes along, so nothing is left to do for the footer's.
     assert kinds_of(files_of(lake), service) == {"footer": {"vault"}, "pii": {"vault"}}
-    assert rotate_key(lake.spark, moving, "footer", tables=["t"], keep_version=True).outcome == "nothing to do"
+    assert (
+        rotate_key(lake.spark, moving, "footer", tables=["t"], options=RotationOptions(keep_version=True)).outcome
+        == "nothing to do"
+    )
     moved = files_of(lake)
     assert {file.name: data_of_any(file, service) for file in moved if file.name in data} == data
     assert verify_table(lake.spark, "t", moving, manifest=True).ok
@@ -186,12 +191,12 @@ for policy in policies:
     sparkcrypt.configure(spark, policy)
     if policy is not policies[0]:
         for key in ("pii", "footer"):
-            done = rotate_key(spark, policy, key, tables=["t"], keep_version=True)
+            done = rotate_key(spark, policy, key, tables=["t"], options=RotationOptions(keep_version=True))
             assert done.outcome == {"pii": "done", "footer": "nothing to do"}[key], done.to_dict()
     spark.sql("INSERT INTO t SELECT 1, 'e', 1.0D, 0")
     spark.sql("REFRESH TABLE t")
     assert spark.table("t").where("email = 'e'").count() == policies.index(policy) + 1
-done = rotate_key(spark, policies[-1], "pii", tables=["t"], keep_version=True)
+done = rotate_key(spark, policies[-1], "pii", tables=["t"], options=RotationOptions(keep_version=True))
 assert done.outcome == "done", done.to_dict()
 spark.sql("REFRESH TABLE t")
 print(json.dumps(spark.table("t").inputFiles()))

@@ -12,6 +12,7 @@ from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.runs.old_folders import old_folder as reach_module
 from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
@@ -44,7 +45,7 @@ def test_rows_that_came_back_are_not_taken_for_the_tables(lake: Lake, keep: Any)
     assert report.tables[0].units_left == 1
     assert (lake.path("t") / "p=0" / problem["came"][0]).read_bytes()[-4:] == b"PAR1"
     assert the_problem(the_pass(lake, policy)) == problem
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep=keep, reason="looked at")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision(keep, "looked at"))
     after = with_old if keep == "old" else [1, 3, 50]
     assert the_pass(lake, policy).outcome in ("done", "nothing to do")
     assert ids(lake) == after
@@ -64,10 +65,10 @@ def test_old_files_that_another_table_reads_stay(lake: Lake) -> None:
     lake.sql(f"CREATE TABLE other (id INT, email STRING, note STRING) USING parquet LOCATION 'file:{place}'")
     files = data_files(place)
     with pytest.raises(VerificationError, match=r"other points to .*p=0, so it stays where it is"):
-        resolve_problem(lake.spark, "t", policy, problem, keep="new", reason="looked at")
+        resolve_problem(lake.spark, "t", policy, problem, Decision("new", "looked at"))
     assert data_files(place) == files
     lake.sql("DROP TABLE other")
-    resolve_problem(lake.spark, "t", policy, problem, keep="new", reason="looked at")
+    resolve_problem(lake.spark, "t", policy, problem, Decision("new", "looked at"))
     assert ids(lake) == [1, 3, 50]
     assert len(data_files(place)) == len(files) - 2
 

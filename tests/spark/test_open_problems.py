@@ -20,7 +20,8 @@ from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders import ended_writers
 from sparkcrypt.runs.old_folders import late_commits as carry_module
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.html.page import report_html
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.report import PassReport
@@ -92,7 +93,7 @@ def test_overwrite_in_flight_is_kept_until_it_is_resolved(lake: Lake) -> None:
     problem = the_problem(found)
     assert (problem["unit"], problem["kind"]) == ("p=0", "overwritten")
     assert the_problem(the_pass(lake, policy, changed=True)) == problem
-    dry = expire_run(lake.spark, "t", policy, dry_run=True)
+    dry = expire_run(lake.spark, "t", policy, options=ExpiryOptions(dry_run=True))
     done = expire_run(lake.spark, "t", policy)
     assert dry.folders == done.folders == (f"file:{lake.path('t')}/p=1",)
     assert list(dry.refused) == list(done.refused) == ["p=0"]
@@ -107,8 +108,8 @@ def test_overwrite_in_flight_is_kept_until_it_is_resolved(lake: Lake) -> None:
     assert [entry["problem"] for entry in json.loads(told.stdout)["problems"]] == [problem["problem"]]
     assert problem["problem"] in report_html(found.to_dict())
     with pytest.raises(ConfigError, match="reason"):
-        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason=" ")
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="the overwrite is right")
+        resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", " "))
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "the overwrite is right"))
     assert ids(lake) == [1, 3, 100, 102]
     assert_encrypted(lake.root / "db" / ".sparkcrypt" / "t", policy, {"email": "pii"}, visible=["note 1"])
     assert verify_table(lake.spark, "t", policy).ok
@@ -138,7 +139,7 @@ def test_compaction_that_adds_and_then_removes_doubles_no_row(lake: Lake, monkey
     problem = the_problem(the_pass(lake, policy))
     assert ids(lake) == sorted(row.id for row in before)
     assert (problem["kind"], len(problem["came"]), len(problem["gone"])) == ("overwritten", 1, 2)
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="a compaction; its rows are there")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "a compaction; its rows are there"))
     assert the_pass(lake, policy).outcome == "nothing to do"
     expire_run(lake.spark, "t", policy)
     assert ids(lake) == sorted(row.id for row in before)
@@ -161,7 +162,7 @@ def test_removal_after_a_carry_over_names_both(lake: Lake) -> None:
     problem = the_problem(the_pass(lake, policy))
     assert problem["kind"] == "carried over, then removed"
     assert (sorted(problem["gone"]), problem["carried"]) == (sorted(file.name for file in listed), [added.name])
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="it was a compaction")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "it was a compaction"))
     assert ids(lake) == sorted(row.id for row in before)
     assert the_pass(lake, policy).outcome == "nothing to do"
 
@@ -187,7 +188,7 @@ def test_erasure_in_the_old_folder_is_an_open_problem(lake: Lake, kind: str) -> 
         expire_run(lake.spark, "t", policy)
     dry = the_pass_dry(lake, policy)
     assert dry.exit_code == 74
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="an erasure")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "an erasure"))
     assert ids(lake) == sorted(row.id for row in before if row.id not in erased)
     assert the_pass(lake, policy).outcome == "nothing to do"
     expire_run(lake.spark, "t", policy)
@@ -209,7 +210,7 @@ def test_old_folder_in_favour_of_which_rows_would_be_lost_is_refused(lake: Lake)
     after = ids(lake)
     problem = the_problem(the_pass(lake, policy))
     with pytest.raises(VerificationError, match="was written after the run"):
-        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="an erasure")
+        resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "an erasure"))
     assert ids(lake) == after
     assert the_problem(the_pass(lake, policy)) == problem
 
@@ -290,8 +291,8 @@ def test_late_file_during_a_pass_waits_too(lake: Lake) -> None:
         leave(lake, folder, 77)
         listed[0].unlink()
 
-    options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
-    report = backfill(lake.spark, policy, tables=["t"], options=options, progress=OnAdvance(compact))
+    options = PassOptions(run=RunOptions(keep_going=True, parallelism=1, progress=OnAdvance(compact)))
+    report = backfill(lake.spark, policy, tables=["t"], options=options)
     assert the_problem(report)["kind"] == "overwritten"
     assert ids(lake) == sorted(row.id for row in before)
     assert carry_module.__doc__

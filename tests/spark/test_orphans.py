@@ -19,8 +19,9 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
 from sparkcrypt.runs.old_folders.orphans import Orphan, find_orphans
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.choose_tables import Choice
 from sparkcrypt.runs.passes.html.page import report_html
 from sparkcrypt.runs.passes.passes import PassOptions, backfill, expire_many
@@ -150,7 +151,7 @@ def test_old_files_are_told_at_once_where_the_state_is_lost(lake: Lake, create: 
     assert list(run.rglob("*.parquet"))
     assert ids(lake) == sorted(row.id for row in before)
     (problem,) = told.tables[0].problems
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="there is no copy of the state")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "there is no copy of the state"))
     assert the_pass(lake, policy).exit_code == 0
     assert list(run.rglob("*.parquet"))
     shutil.rmtree(state)
@@ -195,7 +196,7 @@ def test_what_a_killed_command_had_set_aside_stays(lake: Lake, clock: Clock, mon
             raise Killed
 
     def expire_all() -> None:
-        expire_many(lake.spark, policy, Choice((lake.name("t"),)), older_than_seconds=0)
+        expire_many(lake.spark, policy, Choice((lake.name("t"),)), options=ExpiryOptions(older_than_seconds=0))
 
     def patch(patched: pytest.MonkeyPatch) -> None:
         patched.setattr(HadoopFiles, "rename", renamed)
@@ -247,12 +248,12 @@ def test_expire_by_database_uuid_and_age(lake: Lake) -> None:
     encrypt_table(lake.spark, "t", policy)
     uuid = Catalog(lake.spark).table("t").uuid or ""
     of_database = Choice(databases=(lake.database,))
-    (young,) = expire_many(lake.spark, policy, of_database, older_than_seconds=3600).tables
+    (young,) = expire_many(lake.spark, policy, of_database, options=ExpiryOptions(older_than_seconds=3600)).tables
     assert (young.files, young.younger) == (0, 1)
     assert (lake.root / "external").exists()
     lake.sql("DROP TABLE t")
-    assert expire_many(lake.spark, policy, of_database, older_than_seconds=0).tables == ()
-    (orphan,) = expire_many(lake.spark, policy, Choice((uuid,)), older_than_seconds=0).left[uuid]
+    assert expire_many(lake.spark, policy, of_database, options=ExpiryOptions(older_than_seconds=0)).tables == ()
+    (orphan,) = expire_many(lake.spark, policy, Choice((uuid,)), options=ExpiryOptions(older_than_seconds=0)).left[uuid]
     assert orphan.deleted
     assert not (lake.root / "external").exists()
     (entry,) = deletions(policy, uuid)
@@ -294,5 +295,5 @@ def test_plaintext_awaiting_expiry_is_a_headline(lake: Lake) -> None:
     policy = with_grace(lake, policy, "1s")
     page = report_html(the_pass(lake, policy).to_dict())
     assert "beyond its grace" in page
-    expire_many(lake.spark, policy, Choice((lake.name("t"),)), older_than_seconds=0)
+    expire_many(lake.spark, policy, Choice((lake.name("t"),)), options=ExpiryOptions(older_than_seconds=0))
     assert (the_pass(lake, policy).tables[0].awaiting_expiry or {})["files"] == 0

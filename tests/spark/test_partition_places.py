@@ -10,7 +10,7 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.rewrite.options import RunOptions
@@ -158,7 +158,7 @@ def test_partition_that_was_added_inside_an_old_folder_is_not_expired(lake: Lake
     before = rows(lake)
     for dry_run in (True, False):
         with pytest.raises(VerificationError, match=r"elsewhere/x holds old files, and p=\d points to .*/x/three"):
-            expire_run(lake.spark, "t", policy, dry_run=dry_run)
+            expire_run(lake.spark, "t", policy, options=ExpiryOptions(dry_run=dry_run))
     assert rows(lake) == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.rewrite.options import RunOptions
@@ -48,7 +50,12 @@ def test_what_changed_during_a_pass_is_taken_up_by_the_next(
     """A table is passed over only as it was when it was seen to be in order."""
     make_table(lake, "t", partitions=2)
     during = At("p=1", "swapping", lambda: what(lake))
-    assert backfill(lake.spark, policy, tables=["t"], options=CHANGED, progress=during).outcome == "done"
+    assert (
+        backfill(
+            lake.spark, policy, tables=["t"], options=replace(CHANGED, run=replace(CHANGED.run, progress=during))
+        ).outcome
+        == "done"
+    )
     assert during.done
     second = backfill(lake.spark, policy, tables=["t"], options=CHANGED)
     assert (second.unchanged, second.tables[0].files_rewritten > 0) == ([], True)
@@ -67,7 +74,12 @@ def test_tags_are_those_of_the_moment_when_a_tables_turn_comes(lake: Lake, polic
         lake.sql("DROP TABLE c")
 
     during = At(lake.name("a"), "verifying", change)
-    report = backfill(lake.spark, policy, databases=[lake.database], progress=during)
+    report = backfill(
+        lake.spark,
+        policy,
+        databases=[lake.database],
+        options=PassOptions(run=RunOptions(keep_going=True, progress=during)),
+    )
     assert [(table.table, table.columns) for table in report.tables] == [
         (lake.name("a"), {"email": "pii"}),
         (lake.name("b"), {"email": "pii", "pay": "fin"}),
@@ -95,7 +107,7 @@ def test_folders_that_a_partition_of_another_table_points_to_are_not_deleted(lak
     assert (expired.files, list(expired.refused)) == (1, ["p=0"])
     assert "is gone from the old folder" in expired.refused["p=0"]
     (problem,) = backfill(lake.spark, policy, tables=["t"], options=RESOLVING).tables[0].problems
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="the other table was dropped")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "the other table was dropped"))
     assert expire_run(lake.spark, "t", policy).refused == {}
 
 

@@ -11,7 +11,7 @@ from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.passes import backfill
 from sparkcrypt.runs.passes.report import PassReport
@@ -91,7 +91,7 @@ def test_rename_twice_and_back_with_a_late_writer(lake: Lake) -> None:
     rename(lake, "u", "w")
     assert the_pass(lake, policy, "w").outcome == "nothing to do"
     rename(lake, "w", "t")
-    assert expire_run(lake.spark, "t", policy, dry_run=True).files == 5
+    assert expire_run(lake.spark, "t", policy, options=ExpiryOptions(dry_run=True)).files == 5
     assert expire_run(lake.spark, "t", policy).files == 5
     assert in_clear(lake) == []
     assert [row.id for row in rows(lake, "t")] == [*sorted(row.id for row in before), 77]

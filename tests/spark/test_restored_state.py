@@ -14,6 +14,7 @@ from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -138,8 +139,8 @@ def test_commit_to_the_old_folder_of_a_run_not_acted_upon_is_a_problem(lake: Lak
     assert old.as_posix() in problem["message"]
     assert encrypt_table(lake.spark, "t", policy, keep_going=True).problems[0]["problem"] == problem["problem"]
     with pytest.raises(VerificationError, match="--keep new"):
-        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="put it back")
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="its rows were inserted")
+        resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "put it back"))
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "its rows were inserted"))
     after = encrypt_table(lake.spark, "t", policy)
     assert (after.outcome, after.problems) == ("nothing to do", ())
 
@@ -170,7 +171,7 @@ def test_rename_after_a_run_not_acted_upon_takes_its_problems_along(lake: Lake) 
     assert (again["table"], again["old_location"]) == (problem["table"], problem["old_location"])
     assert again["old_location"].endswith("/u/p=0")
     assert f"--table {again['table']} " in again["message"] and str(lake.path("u") / "p=0") in again["message"]
-    resolve_problem(lake.spark, "u", policy, problem["problem"], keep="new", reason="the table is right")
+    resolve_problem(lake.spark, "u", policy, problem["problem"], Decision("new", "the table is right"))
     after = encrypt_table(lake.spark, "u", policy, keep_going=True)
     assert (after.outcome, after.problems) == ("nothing to do", ())
     assert rows_of(lake.spark.table("u")) == before
@@ -187,7 +188,7 @@ def test_erasure_before_a_run_not_acted_upon_is_a_problem_that_can_be_resolved(l
     told = encrypt_table(lake.spark, "t", policy, keep_going=True)
     (problem,) = told.problems
     assert (told.outcome, problem["unit"], len(problem["gone"])) == ("incomplete", "p=1", 1)
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="the table is right")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "the table is right"))
     after = encrypt_table(lake.spark, "t", policy, keep_going=True)
     assert (after.outcome, after.problems) == ("nothing to do", ())
     expire_run(lake.spark, "t", policy)
@@ -206,8 +207,8 @@ def test_old_files_in_use_again_of_a_run_not_acted_upon_are_a_problem(lake: Lake
     (problem,) = told.problems
     assert (told.outcome, problem["unit"], len(problem["came"])) == ("incomplete", "p=0", 2)
     with pytest.raises(VerificationError, match="--keep old"):
-        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="they are old")
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="these rows count")
+        resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "they are old"))
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "these rows count"))
     after = encrypt_table(lake.spark, "t", policy, keep_going=True)
     assert (after.outcome, after.problems) == ("done", ())
     assert sorted(row.id for row in lake.spark.table("t").collect()) == sorted([*(row.id for row in before), 50])

@@ -24,7 +24,7 @@ from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
 from sparkcrypt.runs.keys.check_keys import check_keys
 from sparkcrypt.runs.keys.find_shreddable import Selection
 from sparkcrypt.runs.keys.retire import retire_versions
-from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.keys.rotate import RotationOptions, rotate_key
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.rewrite.options import ENGINES, RunOptions
@@ -146,7 +146,7 @@ def test_rotation_carries_dark_columns(lake: Lake, policy: Policy) -> None:
     assert [change["dark_columns"] for change in changes["d=2025-02-01"]] == [[{"column": "email", "key_id": NEXT}]]
     assert "dark_columns" not in changes["d=2026-10-01"][0]
     assert rows_of(lake.sql("SELECT id, ssn FROM t")) == [(number, f"s{number}") for number in range(1, 6)]
-    again = rotate_key(lake.spark, policy, "pii", tables=["t"], keep_version=True)
+    again = rotate_key(lake.spark, policy, "pii", tables=["t"], options=RotationOptions(keep_version=True))
     assert (again.outcome, again.tables[0].units_left) == ("nothing to do", 0)
     assert backfill(lake.spark, policy, tables=["t"]).outcome == "nothing to do"
 
@@ -222,9 +222,13 @@ def test_new_data_keys_are_refused_by_name(lake: Lake, policy: Policy) -> None:
         said = f"new data keys would need the keys of columns that were shredded: email (key {key_id!r})"
         assert said in unit["message"]
         assert "give --rewrap" in unit["message"]
-    compromised = rotate_key(lake.spark, moved, "fin", tables=["t"], compromised=True).tables[0]
+    compromised = rotate_key(lake.spark, moved, "fin", tables=["t"], options=RotationOptions(compromised=True)).tables[
+        0
+    ]
     assert (compromised.files_rewritten, compromised.quarantined) == (1, ())
-    compromised = rotate_key(lake.spark, moved, "footer", tables=["t"], compromised=True).tables[0]
+    compromised = rotate_key(
+        lake.spark, moved, "footer", tables=["t"], options=RotationOptions(compromised=True)
+    ).tables[0]
     assert (compromised.files_rewritten, len(compromised.quarantined)) == (1, 3)
     assert "run `sparkcrypt backfill --purge` first" in compromised.quarantined[0]["message"]
     assert dark_days(bytes_of(lake)) == dark_days(before)
@@ -266,10 +270,10 @@ def test_rotation_that_no_journal_tells_of_is_proven_anew(
     restore(policy, copies["unit_staged"], locks=False)
     with monkeypatch.context() as patch:
         patch.setattr(rewrap, "_is_equal", lambda *_: False)
-        told = rotate_key(lake.spark, policy, "pii", tables=["t"], keep_version=True)
+        told = rotate_key(lake.spark, policy, "pii", tables=["t"], options=RotationOptions(keep_version=True))
         assert told.outcome == "incomplete"
         assert "its data are not the bytes of" in str(told.tables[0].quarantined)
-    done = rotate_key(lake.spark, policy, "pii", tables=["t"], keep_version=True)
+    done = rotate_key(lake.spark, policy, "pii", tables=["t"], options=RotationOptions(keep_version=True))
     assert done.outcome == "done"
     adopted = [unit for unit in done.tables[0].units if any("proven anew" in note for note in unit["notes"])]
     assert {unit["unit"]: len(unit["dark_columns"]) for unit in adopted} == {

@@ -16,12 +16,14 @@ from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationErr
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.runs.old_folders import late_commits as carry_module
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.rewrite.context import append_audit
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock
@@ -39,16 +41,16 @@ def left_folder(lake: Lake) -> Path:
     return lake.path("t") / folder
 
 
-def one_by_one() -> PassOptions:
+def one_by_one(progress: Progress | None = None) -> PassOptions:
     """Options under which units are done one after the other."""
-    return PassOptions(run=RunOptions(keep_going=True, parallelism=1))
+    return PassOptions(run=RunOptions(keep_going=True, parallelism=1, progress=progress))
 
 
 def test_rows_left_during_a_run_are_carried_over_at_its_end(lake: Lake) -> None:
     """A file that comes to a swapped unit's old folder during the run is in the table, encrypted, when it ends."""
     policy, before = tagged(lake, PARTITIONED["using"])
     late = OnAdvance(lambda: leave(lake, left_folder(lake), 77))
-    report = backfill(lake.spark, policy, tables=["t"], options=one_by_one(), progress=late)
+    report = backfill(lake.spark, policy, tables=["t"], options=one_by_one(late))
     assert report.outcome == "done"
     assert ids(lake) == [*sorted(row.id for row in before), 77]
     manifest = verify_table(lake.spark, "t", policy, manifest=True).manifest
@@ -305,7 +307,9 @@ def test_commit_to_a_swap_that_was_undone_is_carried_over(lake: Lake, undone: Un
     if next_command == "backfill":
         assert backfill(lake.spark, policy, tables=["t"], options=one_by_one()).outcome == "nothing to do"
         assert ids(lake) == [*sorted(row.id for row in before), 70, 77]
-    assert expire_run(lake.spark, "t", policy, dry_run=True).carried == (next_command == "expire")
+    assert expire_run(lake.spark, "t", policy, options=ExpiryOptions(dry_run=True)).carried == (
+        next_command == "expire"
+    )
     assert expire_run(lake.spark, "t", policy).carried == (next_command == "expire")
     assert ids(lake) == [*sorted(row.id for row in before), 70, 77]
     assert not undone.folders[0].exists()
@@ -322,7 +326,7 @@ def test_overwrite_of_a_swap_that_was_undone_is_a_problem(lake: Lake, undone: Un
     (problem,) = backfill(lake.spark, policy, tables=["t"], options=one_by_one()).tables[0].problems
     assert (problem["unit"], problem["kind"]) == ("p=0", "overwritten")
     assert ids(lake) == [*sorted(row.id for row in before), 70]
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="the table is right")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "the table is right"))
     assert backfill(lake.spark, policy, tables=["t"], options=one_by_one()).outcome == "nothing to do"
     expire_run(lake.spark, "t", policy)
     assert not undone.folders[0].exists()
@@ -342,8 +346,8 @@ def test_commit_to_an_undone_swap_of_a_unit_that_failed_is_a_problem(lake: Lake,
     expire_run(lake.spark, "t", policy)
     assert len(list(undone.folders[0].glob("part-*"))) > 1
     with pytest.raises(VerificationError, match="--keep new"):
-        resolve_problem(lake.spark, "t", policy, problem["problem"], keep="old", reason="put it back")
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="its row was inserted")
+        resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("old", "put it back"))
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "its row was inserted"))
     assert backfill(lake.spark, policy, tables=["t"], options=one_by_one()).outcome == "nothing to do"
     expire_run(lake.spark, "t", policy)
     assert not undone.folders[0].exists()

@@ -10,7 +10,8 @@ from pyspark.errors import AnalysisException
 
 from sparkcrypt import verify_table
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.passes.passes import backfill
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.late_writers import At
@@ -134,7 +135,9 @@ def test_run_leaves_a_table_alone_that_was_made_anew(lake: Lake, kind: str) -> N
                 (writer if kind == "unpartitioned" else writer.partitionBy("p")).saveAsTable("t")
 
     swapping = At(unit, "swapping", make_anew)
-    report = backfill(lake.spark, policy, tables=["t"], progress=swapping)
+    report = backfill(
+        lake.spark, policy, tables=["t"], options=PassOptions(run=RunOptions(keep_going=True, progress=swapping))
+    )
     assert swapping.done
     (failed,) = report.failed
     assert (report.exit_code, failed.error) == (74, "SourceChangedError")

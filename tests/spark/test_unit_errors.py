@@ -12,7 +12,7 @@ from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.check_keys import check_keys
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
 from sparkcrypt.runs.passes import passes as expire_of_many
 from sparkcrypt.runs.passes.choose_tables import Choice
 from sparkcrypt.runs.passes.passes import PassOptions, backfill, expire_many
@@ -117,7 +117,9 @@ def test_error_of_one_table_leaves_the_others_to_be_done(
     assert (a.table, [entry.error for entry in a.unopened]) == (lake.name("a"), [error])
     assert (b.encrypted, b.unopened) == (1, [])
     monkeypatch.setattr(expire_of_many, "expire_run", _expire_all_but_a())
-    gone = expire_many(lake.spark, policy, Choice(databases=(lake.database,)), older_than_seconds=0)
+    gone = expire_many(
+        lake.spark, policy, Choice(databases=(lake.database,)), options=ExpiryOptions(older_than_seconds=0)
+    )
     assert [table.table for table in gone.tables] == [lake.name("b")] and gone.tables[0].files == 1
 
 
@@ -145,7 +147,7 @@ def test_error_that_every_table_meets_ends_the_pass_and_is_told_of_the_table(
         with monkeypatch.context() as patch:
             patch.setattr(target, "plan_of", fails)
             with pytest.raises(type(error)):
-                backfill(lake.spark, policy, databases=[lake.database], on_failure=reports.append)
+                backfill(lake.spark, policy, databases=[lake.database], options=PassOptions(on_failure=reports.append))
         assert [failed.table for failed in reports[0].failed] == told
 
 

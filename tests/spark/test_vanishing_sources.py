@@ -10,8 +10,9 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import SourceChangedError
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
-from sparkcrypt.runs.rewrite.options import Engine, RunOptions
-from sparkcrypt.runs.table.open_table import Silent
+from sparkcrypt.runs.rewrite.engine_names import Engine
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table.progress import Progress, Silent
 from tests.spark.support import SECRET, Lake, data_files
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
@@ -53,9 +54,9 @@ def cut(folder: Path) -> Callable[[], None]:
     return act
 
 
-def options(engine: Engine) -> PassOptions:
+def options(engine: Engine, progress: Progress) -> PassOptions:
     """Return options of a pass with one unit at a time."""
-    return PassOptions(run=RunOptions(keep_going=True, engine=engine))
+    return PassOptions(run=RunOptions(keep_going=True, engine=engine, progress=progress))
 
 
 @pytest.mark.parametrize("engine", ["native", "spark"])
@@ -67,9 +68,7 @@ def test_overwrite_during_a_unit_is_taken_up(
     """An INSERT OVERWRITE while a unit is staged or verified: the unit is done again with the new rows."""
     policy, before = tagged(lake, create)
     monkeypatch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0, 0.0))
-    report = backfill(
-        lake.spark, policy, tables=["t"], options=options(engine), progress=Once(step, overwrite(lake, create))
-    )
+    report = backfill(lake.spark, policy, tables=["t"], options=options(engine, Once(step, overwrite(lake, create))))
     assert (report.outcome, report.exit_code) == ("done", 0)
     lake.spark.catalog.refreshTable("t")
     kept = [row.id for row in before if "PARTITIONED" in create and row.p == 1]
@@ -97,7 +96,7 @@ def test_partition_that_is_moved_or_dropped_under_a_pass(lake: Lake, monkeypatch
             stranger.sql(f"ALTER TABLE t PARTITION (p = 0) SET LOCATION '{elsewhere.as_uri()}'")
             stranger.sql("ALTER TABLE t DROP PARTITION (p = 1)")
 
-    report = backfill(lake.spark, policy, tables=["t"], options=options("native"), progress=Once("staging", act))
+    report = backfill(lake.spark, policy, tables=["t"], options=options("native", Once("staging", act)))
     assert (report.outcome, report.exit_code) == ("done", 0)
     lake.spark.catalog.refreshTable("t")
     rows = sorted(row.id for row in lake.spark.table("t").collect())

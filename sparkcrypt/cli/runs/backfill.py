@@ -93,16 +93,16 @@ def _backfill(context: click.Context, options: BackfillOptions) -> None:
         from sparkcrypt.runs.passes.passes import backfill as rewrite_tables
         from sparkcrypt.runs.rewrite.options import RunOptions
 
-        run = select_options(RunOptions, options, keep_going=True)
+        run = select_options(RunOptions, options, keep_going=True, progress=progress_on_stderr())
         done = rewrite_tables(
             spark,
             policy,
             tables=tables,
             databases=databases,
             path=path,
-            options=select_options(PassOptions, options, run=run),
-            progress=progress_on_stderr(),
-            on_failure=lambda done_report: failure.update(done_report.to_dict()),
+            options=select_options(
+                PassOptions, options, run=run, on_failure=lambda done_report: failure.update(done_report.to_dict())
+            ),
         )
         document = done.to_dict()
         workplace.write_report(report, document)

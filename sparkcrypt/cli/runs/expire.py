@@ -61,7 +61,7 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
         raise click.UsageError("--run goes with one --table, by its name", context)
     with Workplace(_APP, options.launch) as workplace:
         loaded, spark = workplace.policy(options.policy), workplace.spark
-        from sparkcrypt.runs.old_folders.expire import expire_run
+        from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
         from sparkcrypt.runs.passes.choose_tables import Choice
         from sparkcrypt.runs.passes.passes import expire_many
 
@@ -72,17 +72,12 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
             if run_id is not None
             else float(loaded.grace_seconds)
         )
-        progress = progress_on_stderr()
+        expiry = ExpiryOptions(age, options.dry_run, progress_on_stderr())
         if text is not None:
-            done = expire_run(
-                spark, text, loaded, run_id=run_id, older_than_seconds=age, dry_run=options.dry_run, progress=progress
-            )
+            done = expire_run(spark, text, loaded, run_id=run_id, options=expiry)
             show(done.to_dict(), _text(done), as_json=options.as_json)
             context.exit(VerificationError.exit_code if done.unread or done.refused else 0)
-        choice = Choice(tables, databases)
-        found = expire_many(
-            spark, loaded, choice, path=path, older_than_seconds=age, dry_run=options.dry_run, progress=progress
-        )
+        found = expire_many(spark, loaded, Choice(tables, databases), path=path, options=expiry)
     show(found.to_dict(), _text_of_many(found), as_json=options.as_json)
     stays = any(table.unread or table.refused for table in found.tables)
     context.exit(VerificationError.exit_code if found.failed or stays else 0)

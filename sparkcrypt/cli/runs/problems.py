@@ -9,7 +9,14 @@ import click
 
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.options import CommandOptions, option, options_from, required_table_option, use
+from sparkcrypt.cli.frame.options import (
+    CommandOptions,
+    option,
+    options_from,
+    required_table_option,
+    select_options,
+    use,
+)
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 
@@ -50,18 +57,11 @@ def resolve(options: ResolveOptions) -> None:
     problem, table, keep = options.problem, options.table, options.keep
     with Workplace(_APP, options.launch) as workplace:
         loaded, spark = workplace.policy(options.policy), workplace.spark
+        from sparkcrypt.runs.old_folders.problems import Decision
         from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 
-        done = resolve_problem(
-            spark,
-            table,
-            loaded,
-            problem,
-            keep=keep,
-            reason=options.reason,
-            adopt=options.adopt,
-            progress=progress_on_stderr(),
-        )
+        decision = select_options(Decision, options)
+        done = resolve_problem(spark, table, loaded, problem, decision, progress_on_stderr())
     outcome = f"; run {done.run.run_id}: {done.run.outcome}" if done.run else ""
     text = f"{table}: problem {problem} is resolved: {keep} files are kept{outcome}"
     show(done.to_dict(), text, as_json=options.as_json)

@@ -73,22 +73,21 @@ def rotate(context: click.Context, options: RotateOptions) -> None:
         failed_report(workplace, options.report, options.key_id, kind="sparkcrypt backfill", version=1) as failure,
     ):
         policy, spark = workplace.policy(options.policy), workplace.spark
-        from sparkcrypt.runs.keys.rotate import rotate_key
-        from sparkcrypt.runs.passes.passes import PassOptions
+        from sparkcrypt.runs.keys.rotate import RotationOptions, rotate_key
         from sparkcrypt.runs.rewrite.options import RunOptions
 
         done = rotate_key(
             spark,
             policy,
             options.key_id,
-            successor=options.successor,
             tables=options.tables,
             databases=options.databases,
-            keep_version=options.keep_version,
-            compromised=options.compromised,
-            options=select_options(PassOptions, options, run=select_options(RunOptions, options)),
-            progress=progress_on_stderr(),
-            on_failure=lambda left: failure.update(left.to_dict()),
+            options=select_options(
+                RotationOptions,
+                options,
+                run=select_options(RunOptions, options, progress=progress_on_stderr()),
+                on_failure=lambda left: failure.update(left.to_dict()),
+            ),
         )
         workplace.write_report(options.report, done.to_dict())
     text = f"{_describe(done)}\n{pass_text(done)}{_calls(done)}{_coverage(done)}"

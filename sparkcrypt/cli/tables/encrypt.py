@@ -77,10 +77,13 @@ def encrypt(options: EncryptOptions) -> None:
             policy,
             path=path,
             avro=avro,
-            options=select_options(RunOptions, options),
-            progress=progress_on_stderr(),
-            on_plan=show_plan,
-            on_failure=lambda made: failure.update(made.to_dict()),
+            options=select_options(
+                RunOptions,
+                options,
+                progress=progress_on_stderr(),
+                on_plan=show_plan,
+                on_failure=lambda made: failure.update(made.to_dict()),
+            ),
         )
         workplace.write_report(options.report, done.to_dict())
     show(done.to_dict(), done.to_text(), as_json=options.as_json)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,6 @@ from sparkcrypt.runs.passes.keys_by_catalog import find_keys_in_use
 from sparkcrypt.runs.passes.keys_in_use import Coverage
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.report import PassReport, RotatedKey
-from sparkcrypt.runs.table.open_table import Progress
 from sparkcrypt.spark.tables.table import quote_name
 
 if TYPE_CHECKING:
@@ -153,6 +152,22 @@ _UNREACHED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RotationOptions(PassOptions):
+    """The options of a rotation, with those of its pass.
+
+    Attributes:
+        successor: another master key, which gets no version, and under which everything is rewrapped.
+        keep_version: make no version, and rewrap under the newest one.
+        compromised: the key may have been used by others: every file that uses it gets new data keys, for all of its
+            columns.
+    """
+
+    successor: str | None = None
+    keep_version: bool = False
+    compromised: bool = False
+
+
 def rotate_key(
     spark: SparkSession,
     policy: Policy,
@@ -160,12 +175,7 @@ def rotate_key(
     *,
     tables: Iterable[str] = (),
     databases: Iterable[str] = (),
-    successor: str | None = None,
-    keep_version: bool = False,
-    compromised: bool = False,
-    options: PassOptions | None = None,
-    progress: Progress | None = None,
-    on_failure: Callable[[PassReport], None] = lambda _: None,
+    options: RotationOptions | None = None,
 ) -> PassReport:
     """Add a version to a master key, and rewrap under it the data keys of every file that uses the key.
 
@@ -182,13 +192,7 @@ def rotate_key(
         key_id: the master key.
         tables: names or patterns; without tables and databases, all tables of the catalog that use the key.
         databases: databases of which every table in a format of the policy is chosen.
-        successor: another master key, which gets no version.
-        keep_version: make no version, and rewrap under the newest one.
-        compromised: the key may have been used by others: every file that uses it gets new data keys, for all of its
-            columns.
-        options: the options of the pass; those of its runs on keys are set by the other arguments.
-        progress: receives progress updates.
-        on_failure: called with the partial report before an error that ends the pass is re-raised.
+        options: how to rotate, and the options of the pass; those of its runs on keys are set here.
 
     Raises:
         ConfigError: the key service does not rotate keys, no table is known to use the key, a compromised version is to
@@ -197,8 +201,9 @@ def rotate_key(
         PlanError: a table or database does not exist.
         VerificationError: no table is known to use the key, and some could not be looked at.
     """
-    options = options or PassOptions()
-    if compromised and keep_version:
+    options = options or RotationOptions()
+    successor, compromised = options.successor, options.compromised
+    if compromised and options.keep_version:
         raise ConfigError("--compromised needs a version that nobody has used, and --keep-version makes none; omit it")
     if successor is not None:
         refuse_unplanned(policy, key_id, successor, compromised=compromised)
@@ -216,7 +221,7 @@ def rotate_key(
     except KeyNotFoundError as error:
         raise describe_refused(ShreddedKeys(store, policy), key_id, error) from error
     choose = plan_version if dry_run else begin_version
-    keeps = keep_version or predecessor is not None
+    keeps = options.keep_version or predecessor is not None
     version = choose(store, service, key_id, keep_version=keeps, rekeys=compromised)
     run = replace(options.run, rewrap=not compromised, rotate_key=key_id, rotate_to=version, keep_going=True)
     run = replace(run, rotate_from=predecessor)
@@ -233,9 +238,7 @@ def rotate_key(
             policy,
             tables=chosen,
             databases=databases,
-            options=replace(options, run=run),
-            progress=progress,
-            on_failure=lambda report: on_failure(tell(report)),
+            options=replace(options, run=run, on_failure=lambda report: options.on_failure(tell(report))),
         )
     )
     if not dry_run and done.outcome in ("done", "nothing to do", "untagged"):

@@ -52,7 +52,7 @@ from sparkcrypt.ledger.unit import (
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.ended_writers import writers_folder
 from sparkcrypt.runs.old_folders.past_run import PastRuns
-from sparkcrypt.runs.old_folders.problems import BACK, OF_LIST, Problem, Problems
+from sparkcrypt.runs.old_folders.problems import BACK, OF_LIST, Decision, Problem, Problems
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.difference import OF_FOLDERS
 from sparkcrypt.runs.table.footers import DriverFooters, Footers, own_keys, sort_footers
@@ -106,30 +106,29 @@ def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit
     return [problems.add(problem).as_failed() for problem in found]
 
 
-def resolve_unread(runs: PastRuns, found: Problem, keep: str, reason: str) -> None:
+def resolve_unread(runs: PastRuns, found: Problem, decision: Decision) -> None:
     """Record the decision, on a problem of a run without a trusted journal, to leave the table unchanged.
 
     Raises:
         VerificationError: the decision would put old files into or out of use, which needs the run's journal.
     """
-    if keep != ("old" if found.kind == BACK else "new"):
+    if decision.keep != ("old" if found.kind == BACK else "new"):
         raise VerificationError(
             f"{found.unit}: the journal of run {found.run_id} is not acted upon, so no file can be moved on its word; "
             "restore the state directory from a backup that has all of it, or change the table's rows by SQL and "
-            f"resolve the problem with --keep {'old' if keep == 'new' else 'new'}; nothing was changed"
+            f"resolve the problem with --keep {'old' if decision.keep == 'new' else 'new'}; nothing was changed"
         )
     files = by_place(found.old_location, list_folders(runs.table.files, found.old_location))
-    record_decision(runs, found, keep, reason, {place: file.length for place, file in files.items()})
+    record_decision(runs, found, decision, {place: file.length for place, file in files.items()})
 
 
-def record_decision(runs: PastRuns, found: Problem, keep: str, reason: str, held: Mapping[str, int]) -> None:
+def record_decision(runs: PastRuns, found: Problem, decision: Decision, held: Mapping[str, int]) -> None:
     """Close a problem by a decision that moves no file, and put it into the audit.
 
     Args:
         runs: the table's runs, under its lock.
         found: the problem.
-        keep: the files that are right.
-        reason: the reason.
+        decision: the decision.
         held: path below the problem's folder -> length, of the files that the decision covers.
 
     Raises:
@@ -137,11 +136,11 @@ def record_decision(runs: PastRuns, found: Problem, keep: str, reason: str, held
     """
     table_id, mac = runs.table.target.table_id, runs.table.trust.mac(renew=True)
     listing = {"old": [[place, length] for place, length in sorted(held.items())]}
-    unit = {**found.resolution(keep, reason), "folder": found.old_location, "listing": listing}
+    unit = {**found.resolution(decision), "folder": found.old_location, "listing": listing}
     entry = make_entry("resolve", runs.table.policy.digest(), found.run_id, table=runs.table.target.name, unit=unit)
     AuditWriter(runs.table.store, table_id, mac).append(entry)
     runs.table.trust.forget_audit()
-    Problems(runs.table.store, table_id, lambda: mac).close(found.problem, keep, reason)
+    Problems(runs.table.store, table_id, lambda: mac).close(found.problem, decision)
 
 
 def places_of_unread(runs: PastRuns, readable: Collection[str]) -> set[str]:
@@ -363,9 +362,9 @@ class ListedFiles:
             self._record_dropped()
         for problem in problems:
             if problem.kind in OF_LIST and problem.unit in self._settled:
-                reason = "its files are those of the list again, or a writer has replaced them"
-                self._append("resolve", problem.resolution("both", reason), {})
-                self._runs.problems().close(problem.problem, "both", reason)
+                decision = Decision("both", "its files are those of the list again, or a writer has replaced them")
+                self._append("resolve", problem.resolution(decision), {})
+                self._runs.problems().close(problem.problem, decision)
         return opened
 
     def _record_dropped(self) -> None:
@@ -498,13 +497,13 @@ def _name_of(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def resolve_listed(runs: PastRuns, found: Problem, keep: str, reason: str) -> None:
+def resolve_listed(runs: PastRuns, found: Problem, decision: Decision) -> None:
     """Record the decision that a unit is right as it is now; its files become those of the list.
 
     Raises:
         VerificationError: the decision would put other files into use.
     """
-    if keep != "new":
+    if decision.keep != "new":
         raise VerificationError(
             f"{found.unit}: no run has the files that are gone, so none can put them back; restore them from a backup, "
             "and the next pass closes the problem, or bring the table's rows in order by SQL and resolve it with "
@@ -521,13 +520,13 @@ def resolve_listed(runs: PastRuns, found: Problem, keep: str, reason: str) -> No
         service = open_key_service(runs.table.policy.key_service)
         secret = DigestSecret.make(service, MasterKeys.of(runs.table.policy).current)
         evidence = list_evidence(runs.table.files, folders, summaries, secret)
-    unit_fields = found.resolution(keep, reason)
+    unit_fields = found.resolution(decision)
     entry = make_entry(
         "resolve", runs.table.policy.digest(), REPLACED, table=runs.table.target.name, unit=unit_fields, **evidence
     )
     AuditWriter(runs.table.store, runs.table.target.table_id, runs.table.trust.mac(renew=True)).append(entry)
     runs.table.trust.forget_audit()
-    runs.problems().close(found.problem, keep, reason)
+    runs.problems().close(found.problem, decision)
 
 
 def _read_footers(runs: PastRuns, unit: Unit, *, every_key: bool = False) -> Footers:

@@ -319,15 +319,28 @@ class Expired:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ExpiryOptions:
+    """The options of an expiry.
+
+    Attributes:
+        older_than_seconds: a run that swapped its last unit more recently keeps its old files.
+        dry_run: report, and change nothing.
+        progress: receives progress updates.
+    """
+
+    older_than_seconds: float = 0.0
+    dry_run: bool = False
+    progress: Progress | None = None
+
+
 def expire_run(
     spark: SparkSession,
     table: str,
     policy: Policy,
     *,
     run_id: str | None = None,
-    older_than_seconds: float = 0.0,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    options: ExpiryOptions | None = None,
 ) -> Expired:
     """Delete the old files of runs that ended, or stopped at their budget.
 
@@ -339,9 +352,7 @@ def expire_run(
         table: ``db.table``.
         policy: the policy under which the runs were made.
         run_id: the id of the run; every run of the table by default.
-        older_than_seconds: a run that swapped its last unit more recently keeps its old files.
-        dry_run: report, and change nothing.
-        progress: receives progress updates.
+        options: which runs keep their old files, and whether others only would lose theirs.
 
     Raises:
         ConfigError: the run does not exist, or was killed and may have half-done units.
@@ -350,9 +361,11 @@ def expire_run(
             folder again right before its deletion.
         RunConflictError: a run holds the table.
     """
-    with past_runs(spark, table, policy, "expire", progress) as runs:
+    options = options or ExpiryOptions()
+    dry_run = options.dry_run
+    with past_runs(spark, table, policy, "expire", options.progress) as runs:
         all_journals = _journals(runs, run_id)
-        journals = [journal for journal in all_journals if age_seconds(journal) >= older_than_seconds]
+        journals = [journal for journal in all_journals if age_seconds(journal) >= options.older_than_seconds]
         refuse_missing_table(runs)
         places, standing = runs.table.in_use.look(), standing_of(runs, journals)
         refuse_old_in_use(runs, places, standing)

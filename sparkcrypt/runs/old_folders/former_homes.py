@@ -27,7 +27,7 @@ from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.compare_with_audit import places_of_unread, record_decision
 from sparkcrypt.runs.old_folders.old_folder import expired_folders
 from sparkcrypt.runs.old_folders.past_run import PastRuns
-from sparkcrypt.runs.old_folders.problems import STRAY, Problem
+from sparkcrypt.runs.old_folders.problems import STRAY, Decision, Problem
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -259,17 +259,17 @@ def look_into_homes(runs: PastRuns, journals: Iterable[Journal]) -> tuple[list[F
             )
     for problem in problems.open():
         if problem.kind == STRAY and comparable_path(problem.old_location) not in still:
-            record_decision(runs, problem, "new", "its files are gone from there, or in use", {})
+            record_decision(runs, problem, Decision("new", "its files are gone from there, or in use"), {})
     return failed, notes
 
 
-def resolve_stray(runs: PastRuns, found: Problem, keep: str, reason: str) -> None:
+def resolve_stray(runs: PastRuns, found: Problem, decision: Decision) -> None:
     """Record the decision that the table is right without the files of a former home.
 
     Raises:
         VerificationError: the decision would put these files into use.
     """
-    if keep != "new":
+    if decision.keep != "new":
         raise VerificationError(
             f"{found.unit}: what is in {found.old_location} is in no table, and a run cannot tell which of it the "
             "table lacks; insert that into the table by SQL, and resolve the problem with --keep new; nothing was "
@@ -278,7 +278,7 @@ def resolve_stray(runs: PastRuns, found: Problem, keep: str, reason: str) -> Non
     folder = found.old_location
     files = runs.table.files
     held = data_files(files, files.status(folder).path.rstrip("/")) if files.exists(folder) else ()
-    record_decision(runs, found, keep, reason, {path_below(folder, file.path): file.length for file in held})
+    record_decision(runs, found, decision, {path_below(folder, file.path): file.length for file in held})
 
 
 def undecided_files(trust: TableTrust, stray: StrayFiles) -> tuple[str, ...]:

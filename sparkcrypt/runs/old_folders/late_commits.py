@@ -51,6 +51,7 @@ from sparkcrypt.runs.old_folders.problems import (
     EMPTIED,
     UNDONE,
     WRITER_AT_WORK,
+    Decision,
     Problem,
     Problems,
     problems_of_target,
@@ -598,14 +599,14 @@ def _settle(rewriter: UnitRewriter, name: str) -> None:
     run, problems = rewriter.run, problems_of(rewriter)
     open_one = problems.of(run.run_id, name) if run.table.target.table is not None else None
     if open_one is not None and open_one.kind == WRITER_AT_WORK:
-        reason = "its writer has ended, and its files were carried over"
-        note_resolution(rewriter, open_one, "both", reason)
-        problems.close(open_one.problem, "both", reason)
+        decision = Decision("both", "its writer has ended, and its files were carried over")
+        note_resolution(rewriter, open_one, decision)
+        problems.close(open_one.problem, decision)
 
 
-def note_resolution(rewriter: UnitRewriter, problem: Problem, keep: str, reason: str, **more: Any) -> None:
+def note_resolution(rewriter: UnitRewriter, problem: Problem, decision: Decision, **more: Any) -> None:
     """Write the decision on a problem into the audit."""
-    append_audit(rewriter.run, "resolve", "none", {**problem.resolution(keep, reason), **more}, None, [])
+    append_audit(rewriter.run, "resolve", "none", {**problem.resolution(decision), **more}, None, [])
 
 
 def _name_more(places: tuple[str, ...]) -> str:

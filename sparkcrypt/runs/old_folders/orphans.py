@@ -40,6 +40,7 @@ from sparkcrypt.ledger.unit import (
 from sparkcrypt.paths import comparable_path, is_within, split_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.ended_writers import writers_folder
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions
 from sparkcrypt.runs.old_folders.late_commits import old_locations
 from sparkcrypt.runs.old_folders.old_folder import changes_at, expired_folders
 from sparkcrypt.runs.table.disposal import Disposal, describe_foreign
@@ -508,17 +509,14 @@ def find_orphans(
     return _delete(search, found, ORPHANS) if delete else found
 
 
-def expire_left(
-    spark: SparkSession, policy: Policy, table_id: str, *, older_than_seconds: float, dry_run: bool
-) -> list[Orphan]:
+def expire_left(spark: SparkSession, policy: Policy, table_id: str, options: ExpiryOptions) -> list[Orphan]:
     """Delete the old files of runs whose table no longer exists, or of a bare folder; each deletion is audited.
 
     Args:
         spark: a classic session.
         policy: the policy whose state directory contains the journals.
         table_id: the table's UUID, or the folder's id.
-        older_than_seconds: a run that wrote to its journal more recently keeps its old files.
-        dry_run: report, and change nothing.
+        options: a run that wrote to its journal more recently than they say keeps its old files.
 
     Raises:
         RunConflictError: a run holds the table.
@@ -529,9 +527,9 @@ def expire_left(
     if not store.list(f"runs/{table_id}/"):
         raise ConfigError(f"{table_id}: no run is known in this state directory; `sparkcrypt backfill list` lists them")
     search = OrphanSearch(spark, policy)
-    before_ms = int((time.time() - older_than_seconds) * 1000)
+    before_ms = int((time.time() - options.older_than_seconds) * 1000)
     found = [orphan for orphan in search.find_left_of(table_id) if orphan.newest_ms <= before_ms]
-    return found if dry_run else _delete(search, found, table_id)
+    return found if options.dry_run else _delete(search, found, table_id)
 
 
 def _delete(search: OrphanSearch, found: list[Orphan], table_id: str) -> list[Orphan]:

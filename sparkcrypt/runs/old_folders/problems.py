@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sparkcrypt.errors import RunConflictError, VerificationError
 from sparkcrypt.json_objects import JsonObject
@@ -45,6 +45,21 @@ OF_LIST = (LISTED_GONE, REPLAYED)
 BY_SQL = (UNDONE, EMPTIED, STRAY, *OF_LIST)
 """Kinds of problems for which the operator must correct the table's rows by SQL, and then keep the new files."""
 _NAME = re.compile(r"(?P<problem>[0-9a-f]{12})(?P<resolved>-resolved)?\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision on a problem, for the audit.
+
+    Attributes:
+        keep: the files that are right: ``new``, ``old``, or ``both`` if a problem has settled itself.
+        reason: the reason.
+        adopt: whether files in the old folder that readers refuse, because the table requires encryption, are accepted.
+    """
+
+    keep: Literal["new", "old", "both"]
+    reason: str
+    adopt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +100,14 @@ class Problem(JsonObject):
         """Return it in the form in which a report lists quarantined units."""
         return FailedUnit(self.unit, "OpenProblem", self.message)
 
-    def resolution(self, keep: str, reason: str) -> dict[str, Any]:
-        """Return the audit's record of a decision, as JSON values.
-
-        Args:
-            keep: the files that are right: ``new``, ``old`` or ``both``.
-            reason: the reason for the decision.
-        """
+    def resolution(self, decision: Decision) -> dict[str, Any]:
+        """Return the audit's record of a decision, as JSON values."""
         return {
             "unit": self.unit,
             "problem": self.problem,
             "kind": self.kind,
-            "keep": keep,
-            "reason": reason,
+            "keep": decision.keep,
+            "reason": decision.reason,
             "of_run": self.run_id,
             "came": list(self.came),
             "gone": list(self.gone),
@@ -159,7 +169,7 @@ class Problems:
         self._write(self._name(problem.problem), "problem", problem.to_dict())
         return replace(problem, message=_with_step(problem))
 
-    def close(self, problem: str, keep: str, reason: str) -> None:
+    def close(self, problem: str, decision: Decision) -> None:
         """Record the decision on a problem, which is possible once.
 
         Raises:
@@ -167,7 +177,7 @@ class Problems:
         """
         who = acting_user()
         time = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        decided = {"problem": problem, "keep": keep, "reason": reason, "who": who, "time": time}
+        decided = {"problem": problem, "keep": decision.keep, "reason": decision.reason, "who": who, "time": time}
         self._write(self._name(problem, resolved=True), "resolution", decided)
 
     def _names(self) -> dict[str, set[str]]:

@@ -29,7 +29,7 @@ from sparkcrypt.runs.old_folders.late_commits import (
 )
 from sparkcrypt.runs.old_folders.old_folder import Changes, expired_folders
 from sparkcrypt.runs.old_folders.past_run import PastRuns
-from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, Problem
+from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, Decision, Problem
 from sparkcrypt.runs.rewrite.recover import Recovered
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
@@ -159,8 +159,9 @@ def _close_settled(rewriter: UnitRewriter) -> None:
         if status is None or (status.swapped and rewriter.locate(proven_files(status)) is not Whereabouts.IN_USE):
             continue
         reason = "its new files are there again" if status.swapped else "its old files are in use again"
-        note_resolution(rewriter, problem, "both", reason)
-        problems.close(problem.problem, "both", reason)
+        decision = Decision("both", reason)
+        note_resolution(rewriter, problem, decision)
+        problems.close(problem.problem, decision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,21 +267,20 @@ def open_cut_off(rewriter: UnitRewriter, recovered: Recovered) -> Recovered:
     return recovered
 
 
-def resolve_cut_off(rewriter: UnitRewriter, found: Problem, keep: str, reason: str) -> None:
+def resolve_cut_off(rewriter: UnitRewriter, found: Problem, decision: Decision) -> None:
     """Carry out a decision on a swap that was cut off, and end its run; a call that was killed is continued.
 
     Args:
         rewriter: the rewriter of the run's units.
         found: the problem.
-        keep: ``old`` puts the old files back, beside the files that came since; ``new`` leaves the unit's folder as it
-            is, and lets the old files expire.
-        reason: the reason, for the audit.
+        decision: ``old`` puts the old files back, beside the files that came since; ``new`` leaves the unit's folder as
+            it is, and lets the old files expire.
 
     Raises:
         SourceChangedError: a writer is at work.
         VerificationError: a file is in the way, or another table uses the old folder; the decision can be given again.
     """
-    run, new = rewriter.run, _find_new_files(rewriter, found.unit)
+    run, keep, new = rewriter.run, decision.keep, _find_new_files(rewriter, found.unit)
     refuse_moving(run.table.files, new.unit)
     given_up, listing = "", {}
     if keep == "old":
@@ -289,10 +289,10 @@ def resolve_cut_off(rewriter: UnitRewriter, found: Problem, keep: str, reason: s
         given_up = rewriter.swap.old_location(new.unit)
         old = by_place(given_up, list_folders(run.table.files, given_up))
         listing = {"old": [[place, file.length] for place, file in sorted(old.items())]}
-    note_resolution(rewriter, found, keep, reason, listing=listing)
+    note_resolution(rewriter, found, decision, listing=listing)
     run.journal.write(UnitResolved(found.unit, found.problem, keep, listing, given_up, cut_off=True))
     if keep == "old":
-        run.journal.write(UnitFailed(found.unit, f"its swap was cut off, and taken back: {reason}"))
+        run.journal.write(UnitFailed(found.unit, f"its swap was cut off, and taken back: {decision.reason}"))
     if not has_ended(run.journal):
         run.journal.write(RunFinished("abandoned"))
 

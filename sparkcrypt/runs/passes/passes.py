@@ -23,7 +23,7 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.ledger.unit import list_unit
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.expire import Expired, expire_run
+from sparkcrypt.runs.old_folders.expire import Expired, ExpiryOptions, expire_run
 from sparkcrypt.runs.old_folders.former_homes import list_stray_files
 from sparkcrypt.runs.old_folders.orphans import Orphan, expire_left
 from sparkcrypt.runs.old_folders.past_run_checks import needs_care, read_open_problems
@@ -67,6 +67,7 @@ class PassOptions:
         accept_path_readers: also rewrite tables that share a folder with another table.
         max_bytes: see `Budget`.
         max_seconds: see `Budget`.
+        on_failure: called with the partial report before an error that ends the pass is re-raised.
     """
 
     run: RunOptions = field(default_factory=lambda: RunOptions(keep_going=True))
@@ -74,6 +75,7 @@ class PassOptions:
     accept_path_readers: bool = False
     max_bytes: int | None = None
     max_seconds: float | None = None
+    on_failure: Callable[[PassReport], None] = lambda _: None
 
 
 def backfill(
@@ -84,8 +86,6 @@ def backfill(
     databases: Iterable[str] = (),
     path: str | None = None,
     options: PassOptions | None = None,
-    progress: Progress | None = None,
-    on_failure: Callable[[PassReport], None] = lambda _: None,
 ) -> PassReport:
     """Bring every chosen table to its plan; units whose files all match are left unchanged.
 
@@ -99,8 +99,6 @@ def backfill(
         databases: databases of which every table in a format of the policy is chosen.
         path: a bare folder, instead of tables and databases.
         options: the options of the pass.
-        progress: receives progress updates.
-        on_failure: called with the partial report before an error that ends the pass is re-raised.
 
     Raises:
         PlanError: a table or database does not exist.
@@ -118,13 +116,13 @@ def backfill(
     if not options.run.dry_run:
         _expire_names(spark, choice.databases)
         _forget_gone_tables(spark, store)
-    the_pass = _Pass(spark, policy, options, progress or Silent())
+    the_pass = _Pass(spark, policy, options)
     try:
         if path is None:
             return the_pass.run_on_tables(choose_tables(spark, choice))
         return the_pass.run_on_folder(find_target(spark, None, path, policy, None, options.run.engine))
     except BaseException:
-        on_failure(the_pass.report())
+        options.on_failure(the_pass.report())
         raise
 
 
@@ -145,10 +143,10 @@ def _forget_gone_tables(spark: SparkSession, store: StateStore) -> None:
 class _Pass:
     """One pass, which collects the results of its tables."""
 
-    def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions, progress: Progress) -> None:
+    def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions) -> None:
         self._catalog, self._policy, self._options = Catalog(spark), policy, options
         self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
-        self._progress, self._files = PassProgress(progress), HadoopFiles(spark)
+        self._progress, self._files = PassProgress(options.run.progress or Silent()), HadoopFiles(spark)
         self._budget = Budget(options.max_bytes, options.max_seconds)
         self._gate, others = Gate(options.accept_path_readers), OtherTables(spark, policy.aliases)
         self._is_of_kind = partial(self._gate.of_kind, spark, policy)
@@ -270,7 +268,7 @@ class _Pass:
 
     def _run(self, table: OpenTable, options: RunOptions) -> Report:
         """Run over one target; if an error ends the run, its partial report is kept."""
-        return run_table(open_job(table, options, self._budget), self._reports.append)
+        return run_table(open_job(table, replace(options, on_failure=self._reports.append), self._budget))
 
     def report(self) -> PassReport:
         """Return the report of what has been done so far."""
@@ -396,9 +394,7 @@ def expire_many(
     choice: Choice,
     *,
     path: str | None = None,
-    older_than_seconds: float,
-    dry_run: bool = False,
-    progress: Progress | None = None,
+    options: ExpiryOptions,
 ) -> ManyExpired:
     """Delete old files of several tables; an existing table that fails keeps its old files, and the others are done.
 
@@ -407,10 +403,7 @@ def expire_many(
         policy: the policy under which the runs were made.
         choice: tables, patterns, UUIDs of dropped tables, databases; existing tables without a known run are skipped.
         path: a bare folder that was rewritten with ``--exclusive``.
-        older_than_seconds: runs with a more recent swap, or of dropped tables with a more recent record, keep their old
-            files.
-        dry_run: report, and change nothing.
-        progress: receives progress updates.
+        options: also runs of dropped tables keep their old files while they have a more recent record.
 
     Raises:
         PlanError: a table or database does not exist.
@@ -429,19 +422,12 @@ def expire_many(
     for name, uuid in found.items():
         with failures.of(name):
             if uuid is not None and Journal.runs(store, uuid):
-                done.append(
-                    expire_run(
-                        spark, name, policy, older_than_seconds=older_than_seconds, dry_run=dry_run, progress=progress
-                    )
-                )
+                done.append(expire_run(spark, name, policy, options=options))
     dropped = {table_id: table_id for table_id in ids if table_id not in names}
     if path is not None:
         qualified = HadoopFiles(spark).qualify(path.rstrip("/"))
         dropped[qualified] = target_folder_id(qualified)
-    leftovers = {
-        name: tuple(expire_left(spark, policy, table_id, older_than_seconds=older_than_seconds, dry_run=dry_run))
-        for name, table_id in dropped.items()
-    }
+    leftovers = {name: tuple(expire_left(spark, policy, table_id, options)) for name, table_id in dropped.items()}
     return ManyExpired(tuple(done), leftovers, tuple(failures.found))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
@@ -24,7 +24,7 @@ from sparkcrypt.runs.old_folders.late_commits import (
 )
 from sparkcrypt.runs.old_folders.old_folder import take_out
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
-from sparkcrypt.runs.old_folders.problems import BACK, BY_SQL, CUT_OFF, GONE, KEPT, OF_LIST, STRAY, Problem
+from sparkcrypt.runs.old_folders.problems import BACK, BY_SQL, CUT_OFF, GONE, KEPT, OF_LIST, STRAY, Decision, Problem
 from sparkcrypt.runs.old_folders.replacements import resolve_cut_off
 from sparkcrypt.runs.old_folders.rollback import refuse_later, roll_back_unit
 from sparkcrypt.runs.passes.run import open_job, run_table
@@ -58,10 +58,7 @@ def resolve_problem(
     table: str,
     policy: Policy,
     problem: str,
-    *,
-    keep: Literal["new", "old"],
-    reason: str,
-    adopt: bool = False,
+    decision: Decision,
     progress: Progress | None = None,
 ) -> Resolved:
     """Close an open problem of a table.
@@ -71,11 +68,9 @@ def resolve_problem(
         table: ``db.table``.
         policy: the policy under which runs are made.
         problem: the problem's name.
-        keep: ``new`` leaves the table unchanged; the files now in the old folder become known, and may expire.
+        decision: ``new`` leaves the table unchanged; the files now in the old folder become known, and may expire.
             ``old`` puts the old folder's present content into use, by a rollback of the unit and a run over it.  If old
             files are in use again, ``new`` moves them out of the table instead, and ``old`` keeps them.
-        reason: the reason, for the audit.
-        adopt: accept files in the old folder that readers refuse because the table requires encryption.
         progress: receives progress updates.
 
     Raises:
@@ -83,36 +78,38 @@ def resolve_problem(
         VerificationError: rows that were written since would be lost, or the old files cannot be used.
         RunConflictError: a run holds the table.
     """
+    keep, reason = decision.keep, decision.reason
     if keep not in KEPT or not reason.strip():
         raise ConfigError(
             f"keep {keep!r} with reason {reason!r}: say new or old, and a reason that is not empty, for the audit"
         )
-    where = None
+    decision, partition, run = replace(decision, reason=reason.strip()), None, None
     with past_runs(spark, table, policy, "resolve", progress) as runs:
         found = _find_problem(runs, problem)
         _refuse_unfinished(runs, found)
+        of_run = False
         if found.kind == STRAY:
-            resolve_stray(runs, found, keep, reason.strip())
-            return Resolved(found, keep, reason.strip(), None)
-        if found.kind in OF_LIST:
-            resolve_listed(runs, found, keep, reason.strip())
-            return Resolved(found, keep, reason.strip(), None)
-        if found.run_id in runs.table.trust.unread or found.run_id not in runs.ids():
-            resolve_unread(runs, found, keep, reason.strip())
-            return Resolved(found, keep, reason.strip(), None)
-        journal = runs.journal(found.run_id)
-        with runs.rewriter(journal) as rewriter:
-            partition = _read_state(rewriter, found).unit.partition
-            where = partition.predicate if partition is not None and keep == "old" else None
-            _resolve(rewriter, found, keep, reason.strip(), adopt=adopt)
-    run = (
-        _encrypt_old(spark, table, policy, where, adopt=adopt, progress=runs.table.progress) if keep == "old" else None
-    )
-    return Resolved(found, keep, reason.strip(), run)
+            resolve_stray(runs, found, decision)
+        elif found.kind in OF_LIST:
+            resolve_listed(runs, found, decision)
+        elif found.run_id in runs.table.trust.unread or found.run_id not in runs.ids():
+            resolve_unread(runs, found, decision)
+        else:
+            of_run = True
+            with runs.rewriter(runs.journal(found.run_id)) as rewriter:
+                partition = _read_state(rewriter, found).unit.partition
+                _resolve(rewriter, found, decision)
+    if of_run and keep == "old":
+        target = catalog_target(spark, Catalog(spark).table(table), policy, None)
+        where = None if partition is None else partition.predicate
+        options = RunOptions(keep_going=True, where=where, adopt=decision.adopt)
+        run = run_table(open_job(open_target(spark, target, policy, runs.table.progress), options))
+    return Resolved(found, keep, decision.reason, run)
 
 
-def _resolve(rewriter: UnitRewriter, found: Problem, keep: str, reason: str, *, adopt: bool) -> None:
+def _resolve(rewriter: UnitRewriter, found: Problem, decision: Decision) -> None:
     journal, problems, status = rewriter.run.journal, problems_of(rewriter), _read_state(rewriter, found)
+    keep = decision.keep
     if found.kind in BY_SQL and keep == "old":
         raise VerificationError(
             f"{found.unit}: {found.old_location} holds what a writer left there late, and not all rows of the unit; "
@@ -120,15 +117,15 @@ def _resolve(rewriter: UnitRewriter, found: Problem, keep: str, reason: str, *, 
         )
     if found.kind == BACK:
         journal.resume(rewriter.run.lock.token)
-        _resolve_back(rewriter, found, status, keep, reason)
+        _resolve_back(rewriter, found, status, decision)
     elif found.kind == CUT_OFF:
         journal.resume(rewriter.run.lock.token)
-        resolve_cut_off(rewriter, found, keep, reason)
+        resolve_cut_off(rewriter, found, decision)
         if keep == "old" and status.swapped:  # a rollback was cut off, whose last step this was
             roll_back_unit(rewriter, found.unit, status.unit, status)
     elif keep == "old":
         if status.swapped:
-            _refuse_old(rewriter, found, status, adopt=adopt)
+            _refuse_old(rewriter, found, status, adopt=decision.adopt)
         journal.resume(rewriter.run.lock.token)
         if status.swapped:
             roll_back_unit(rewriter, found.unit, status.unit, status)
@@ -136,24 +133,24 @@ def _resolve(rewriter: UnitRewriter, found: Problem, keep: str, reason: str, *, 
             carry_index(
                 run.table.target, run.table.policy, run.table.store, run.table.files, (status,), back=True
             )  # the report of the run below tells if the store is stale
-        note_resolution(rewriter, found, keep, reason)
+        note_resolution(rewriter, found, decision)
     else:
         journal.resume(rewriter.run.lock.token)
         listing = _list_old_folders(rewriter, found.unit, status)
         if found.kind == GONE:
             listing["new"] = _files_in(rewriter, status.new_location)
-        note_resolution(rewriter, found, keep, reason, listing=listing)
+        note_resolution(rewriter, found, decision, listing=listing)
         journal.write(UnitResolved(found.unit, found.problem, keep, listing))
-    problems.close(found.problem, keep, reason)
+    problems.close(found.problem, decision)
 
 
-def _resolve_back(rewriter: UnitRewriter, found: Problem, status: UnitStatus, keep: str, reason: str) -> None:
+def _resolve_back(rewriter: UnitRewriter, found: Problem, status: UnitStatus, decision: Decision) -> None:
     """Accept old files that are in use again as the table's, or move them out of the folder that is in use."""
-    if keep == "new":
+    if decision.keep == "new":
         status = take_out(rewriter, found.unit, status, found.old_location)
     listing = _list_old_folders(rewriter, found.unit, status)
-    note_resolution(rewriter, found, keep, reason)
-    rewriter.run.journal.write(UnitResolved(found.unit, found.problem, keep, listing))
+    note_resolution(rewriter, found, decision)
+    rewriter.run.journal.write(UnitResolved(found.unit, found.problem, decision.keep, listing))
 
 
 def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, adopt: bool) -> None:
@@ -233,11 +230,3 @@ def _refuse_unfinished(runs: PastRuns, found: Problem) -> None:
 def _read_state(rewriter: UnitRewriter, found: Problem) -> UnitStatus:
     status = status_of_units(rewriter.run.journal.records)[found.unit]
     return status.failed_at or status
-
-
-def _encrypt_old(
-    spark: SparkSession, table: str, policy: Policy, where: str | None, *, adopt: bool, progress: Progress
-) -> Report:
-    target = catalog_target(spark, Catalog(spark).table(table), policy, None)
-    options = RunOptions(keep_going=True, where=where, adopt=adopt)
-    return run_table(open_job(open_target(spark, target, policy, progress), options))

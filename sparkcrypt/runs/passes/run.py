@@ -7,7 +7,7 @@ A new run is begun, or an unfinished one continued, whose units are first brough
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_pol
 from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys
-from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.index.carry_names import carry_index, explain_stale
 from sparkcrypt.runs.old_folders.former_homes import describe_move
@@ -37,7 +36,7 @@ from sparkcrypt.runs.rewrite.schedule import Budget, FailedUnit, Progressed, ord
 from sparkcrypt.runs.rewrite.swap import MOVED_NOTE, choose_swap, refuse_other_file_systems
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, rewriter_of
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
-from sparkcrypt.runs.table.open_table import OpenTable, Progress, open_target
+from sparkcrypt.runs.table.open_table import OpenTable, open_target
 from sparkcrypt.runs.table.target import Target, catalog_target, path_target
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.runs.table.untouchable import error_of_folder
@@ -283,16 +282,12 @@ def _let_wait(journal: Journal, recovered: Recovered) -> str:
     )
 
 
-def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: None) -> Report:
+def run_table(job: TableJob) -> Report:
     """Bring a target to its plan; an unfinished run is finished first, with the options with which it began.
 
     An unfinished run over other partitions than those asked for is brought to a clean state and stays paused: the
     caller did not ask for it, and it may have had a budget.  A unit that an unfinished run has swapped and that differs
     again is left to a new run, since one run keeps only one old folder for each unit.
-
-    Args:
-        job: the job.
-        on_failure: called with the partial report before an error that ends a run with a journal is re-raised.
 
     Raises:
         RunConflictError: another run holds the target.
@@ -317,7 +312,8 @@ def run_table(job: TableJob, on_failure: Callable[[Report], None] = lambda _: No
             return job.old_files.report_open_problems(report)
     except BaseException:
         if run.journal is not None:
-            on_failure(job.report(result_of_failed_run(run.journal, run.surveys), run.options.engine, run.warnings))
+            failed = result_of_failed_run(run.journal, run.surveys)
+            job.options.on_failure(job.report(failed, run.options.engine, run.warnings))
         raise
 
 
@@ -468,9 +464,6 @@ def encrypt_table(
     path: str | None = None,
     avro: Schema | None = None,
     options: RunOptions | None = None,
-    progress: Progress | None = None,
-    on_plan: Callable[[EncryptionPlan], None] | None = None,
-    on_failure: Callable[[Report], None] = lambda _: None,
     **named: Any,
 ) -> Report:
     """Encrypt the files of a table or folder by its tags; units whose files all match the plan are left unchanged.
@@ -482,9 +475,6 @@ def encrypt_table(
         path: a bare folder of Parquet or ORC files.
         avro: an Avro schema whose tags are added to the target's tags.
         options: the run's options; single options may be given by name instead (``engine="native"``).
-        progress: receives progress updates.
-        on_plan: called with the plan before any data are read or written; an error that it raises ends the run.
-        on_failure: called with the partial report before an error that ends the run is re-raised.
         **named: single options by their names in ``RunOptions``.
 
     Returns:
@@ -505,10 +495,9 @@ def encrypt_table(
         raise ConfigError("give either a table or a path")
     configure(spark, policy)
     target = find_target(spark, table, path, policy, avro, options.engine)
-    if on_plan is not None:
-        on_plan(target.plan)
+    options.on_plan(target.plan)
     target = target if options.dry_run else target.with_identity()
-    return run_table(open_job(open_target(spark, target, policy, progress), options), on_failure)
+    return run_table(open_job(open_target(spark, target, policy, options.progress), options))
 
 
 def find_target(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.table.open_table import Progress
 
 Engine = Literal["native", "spark"]
 ENGINES: tuple[Engine, ...] = ("native", "spark")
@@ -40,6 +43,9 @@ class RunOptions:
         purge: replace columns whose keys were shredded by nulls.
         home: bring the units that runs have taken away from their folders back there, whether they differ from the plan
             or not, and leave the others.
+        progress: receives progress updates.
+        on_plan: called with the plan before any data are read or written; an error that it raises ends the run.
+        on_failure: called with the partial report before an error that ends a run with a journal is re-raised.
     """
 
     engine: Engine = "native"
@@ -59,6 +65,9 @@ class RunOptions:
     rotate_from: str | None = None
     purge: bool = False
     home: bool = False
+    progress: Progress | None = None
+    on_plan: Callable[[EncryptionPlan], None] = lambda _: None
+    on_failure: Callable[[Report], None] = lambda _: None
 
     def check(self) -> None:
         """Check that the options are valid and can be combined.

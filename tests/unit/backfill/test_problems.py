@@ -13,7 +13,7 @@ from sparkcrypt.errors import RunConflictError, VerificationError
 from sparkcrypt.ledger.audit.manifest import LISTED_GONE, REPLAYED
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
-from sparkcrypt.runs.old_folders.problems import BACK, STRAY, Problem, Problems, problems_of_target
+from sparkcrypt.runs.old_folders.problems import BACK, STRAY, Decision, Problem, Problems, problems_of_target
 
 MAC = TableMac(b"m" * 32)
 FOUND = Problem("", "db.t", "run-1", "p=0", "removed", "/t/p=0", gone=("a.parquet",), message="p=0: a.parquet is gone")
@@ -38,11 +38,11 @@ def test_a_problem_stays_open_until_it_is_resolved(store: LocalStateStore) -> No
     assert len(opened.problem) == 12
     for part in (opened.problem, "--table db.t", "--keep new|old", "p=0: a.parquet is gone"):
         assert part in opened.message
-    problems(store).close(opened.problem, "new", "a reason")
+    problems(store).close(opened.problem, Decision("new", "a reason"))
     assert problems(store).open() == []
     assert problems(store).add(FOUND).problem != opened.problem
     with pytest.raises(RunConflictError):
-        problems(store).close(opened.problem, "old", "another")
+        problems(store).close(opened.problem, Decision("old", "another"))
 
 
 def test_what_is_found_again_is_told_as_it_is_now(store: LocalStateStore) -> None:
@@ -61,7 +61,7 @@ def test_one_unit_may_have_problems_of_different_things(store: LocalStateStore, 
     opened = problems(store).add(FOUND)
     assert {problem.problem for problem in problems(store).open()} == {opened.problem, other.problem}
     assert "--keep new|old" in opened.message and "--keep new " in other.message
-    problems(store).close(other.problem, "new", "a reason")
+    problems(store).close(other.problem, Decision("new", "a reason"))
     assert problems(store).open() == [opened]
 
 
@@ -76,7 +76,7 @@ def test_no_planted_resolution_closes_a_problem(store: LocalStateStore, planted:
     elif planted == "no record":
         content = b"{}"
     else:
-        other.close(opened.problem, "new", "a reason")
+        other.close(opened.problem, Decision("new", "a reason"))
         content = store.read(f"problems/t2/{opened.problem}-resolved.json") or b""
     if planted == "edited":
         content = encode_record({**json.loads(content), "table_id": "t1"})
@@ -103,7 +103,7 @@ def test_damaged_record_is_a_problem_of_its_own(store: LocalStateStore, how: str
 
 def test_resolution_without_its_problem_is_told(store: LocalStateStore) -> None:
     """A genuine resolution closes; the record of the problem may be gone then, and nothing else is closed by it."""
-    problems(store).close("0" * 12, "new", "a reason")
+    problems(store).close("0" * 12, Decision("new", "a reason"))
     assert problems(store).open() == []
 
 
@@ -113,7 +113,7 @@ def test_without_a_key_service_problems_are_shown_and_none_is_written(store: Loc
     blind = Problems(store, "t1", None)
     assert blind.open() == [opened]
     with pytest.raises(VerificationError, match="cannot be authenticated"):
-        blind.close(opened.problem, "new", "a reason")
+        blind.close(opened.problem, Decision("new", "a reason"))
 
 
 def test_old_rows_that_are_back_have_a_step_of_their_own(store: LocalStateStore) -> None:
