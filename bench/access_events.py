@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.harness import Report, process
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy import Policy, policy_from_document
-from sparkcrypt.policy.access_log import AccessLogRule
+from sparkcrypt.policy.model import AccessLogRule
 from sparkcrypt.spark.jvm.jar import jar_path
 
 SOURCE = Path(__file__).parent / "java" / "io" / "sparkcrypt" / "AccessCost.java"

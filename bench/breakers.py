@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from sparkcrypt.keys.steady.breaker import FAILURES, Breaker
+from sparkcrypt.keys.steady import FAILURES, Breaker
 
 CALLS, ROUNDS = 20_000, 5
 THREADS, CALL_SECONDS = 8, 0.05

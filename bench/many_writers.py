@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, process
-from sparkcrypt.keys.call_log import KEY_LOG
+from sparkcrypt.keys.opened import KEY_LOG
 
 WRITERS = 20
 MASTERS = ("footer", "pii")

@@ -14,8 +14,8 @@ from bench.harness import Cost, Report, forked, in_memory, process, with_target
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.files.orders import KeySettings, OrcOrder
 from sparkcrypt.files.rewrite import rewrite
-from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import KEY_LOG
 from sparkcrypt.policy.load import load_policy
 
 CODECS = ("zlib", "zstd", "snappy")

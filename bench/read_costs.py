@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.harness import Report, in_memory, process
 from bench.read_costs_child import CALL_ROUNDS, COLUMNS, JOINS, PLAN_WARM_UP, READ_WARM_UP, SMALL_FILES
-from sparkcrypt.keys.call_log import KEY_LOG
+from sparkcrypt.keys.opened import KEY_LOG
 
 MOST_MILLISECONDS, MOST_PERCENT = 50, 5
 

@@ -23,13 +23,12 @@ from pyspark.sql import functions as F
 
 import sparkcrypt
 from bench.spark_write import TAGGED, check, jvm_clock, session, table
-from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.local.keystore import KeyDirectory
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.policy.access_log import AccessLogRule
+from sparkcrypt.keys.opened import KEY_LOG
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import policy_from_text
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import AccessLogRule, Policy
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.services.vault_server import VaultServer, start_vault
 

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from bench.harness import Report, process
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.files.parquet import DataKey, FileEncryption, folders_synced_once, rewrite_file
-from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import KEY_LOG
 from sparkcrypt.policy.model import Policy
 
 if TYPE_CHECKING:

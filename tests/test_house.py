@@ -44,7 +44,7 @@ THIRD_PARTY = {
     "obstore": {"ledger.state.object_store"},
     "pandas": {"spark", "arrow"},
     "py4j": {"spark"},
-    "pyrage": {"keys.local.backup"},
+    "pyrage": {"keys.local.keystore"},
     "pyarrow": {"arrow", "files", "skipping", "spark"},
     "pyspark": {"spark"},
     "requests": {"keys"},
@@ -448,7 +448,7 @@ ALLOWED_NAMES = frozenset(
     | {"check_local_directory", "passed_over"}  # of backfill, the second a key of reports
 )
 ALLOWED_IN = frozenset(
-    {"sparkcrypt/keys/local/keystore.py", "sparkcrypt/keys/local/service.py", "sparkcrypt/cli/setup/checks.py"}
+    {"sparkcrypt/keys/local/keystore.py", "sparkcrypt/keys/local/service.py", "sparkcrypt/cli/setup/doctor.py"}
 )
 """Modules about the local key directory, and the check of the state directory."""
 RECORDED = frozenset({"new directory", "carry over"})

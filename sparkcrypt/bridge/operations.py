@@ -22,8 +22,8 @@ from sparkcrypt.decide.request import optional_text, require_text
 from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError, show
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.tombstones import reason_of_absence
-from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.key_service import KeyServiceConfig, credential_variables
+from sparkcrypt.policy.model import AccessLogRule
 
 if TYPE_CHECKING:
     from sparkcrypt.decide.access.log import AccessLog

@@ -12,12 +12,10 @@ from sparkcrypt.cli.frame.command import Group
 from sparkcrypt.cli.runs.backfill import backfill
 from sparkcrypt.cli.runs.rotate import rotate
 from sparkcrypt.cli.runs.shred import shred
-from sparkcrypt.cli.setup.conf import conf, jobs
-from sparkcrypt.cli.setup.doctor import doctor
+from sparkcrypt.cli.setup.doctor import conf, doctor, jobs
 from sparkcrypt.cli.setup.keys import keys
 from sparkcrypt.cli.tables.access import access
-from sparkcrypt.cli.tables.audit import audit
-from sparkcrypt.cli.tables.audit_access import audit_access
+from sparkcrypt.cli.tables.audit import audit, audit_access
 from sparkcrypt.cli.tables.encrypt import encrypt
 from sparkcrypt.cli.tables.lineage import lineage
 from sparkcrypt.cli.tables.plan import plan

@@ -39,10 +39,10 @@ from sparkcrypt.files.parquet.rewrite.encryption import ColumnKey
 from sparkcrypt.files.rewrap import copy_order, refuse_material_beside, refuse_other_keys, rewrap_order
 from sparkcrypt.files.rewrite_orc import rewrite_orc_order
 from sparkcrypt.files.source import open_source
-from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener, WrappedKek
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import LoggingKeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.schema import Path, join_dotted
 

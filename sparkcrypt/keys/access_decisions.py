@@ -12,7 +12,7 @@ from functools import partial
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, SparkcryptError
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.service import Decision, KeyService, Unwrapper
-from sparkcrypt.policy.former_services import kind_of
+from sparkcrypt.policy.key_service import kind_of
 
 REFUSAL_SECONDS = 10.0
 """How long a decision or a refusal is cached: a newly granted right takes this long to be seen."""

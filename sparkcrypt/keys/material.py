@@ -16,7 +16,7 @@ from typing import Any
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
-from sparkcrypt.policy.former_services import kind_of
+from sparkcrypt.policy.key_service import kind_of
 
 MATERIAL_TYPE = "PKMT1"
 _TOLD = re.compile(r"(?:local|vault):v([1-9][0-9]{0,8}):", re.ASCII)

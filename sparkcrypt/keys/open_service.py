@@ -1,26 +1,195 @@
-"""Opens the key service that a policy names.
+"""Opens the key service that a policy names, and the former ones from which keys move.
 
 A provider's library is imported only if a policy names that provider, so a process needs no more than it uses.
+
+The current service wraps; former ones, which the policy names for these keys, only unwrap.  The policy's order decides
+which service is asked first.  Each service authenticates what it unwraps: a text opens under the master key that
+wrapped it and under no other.  Nothing in a file selects a service.  A built-in service writes its type before what it
+wraps, so it is not asked about a text of another form; that leaves services out, and never adds one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TypeAlias, cast
 
-from sparkcrypt.errors import ConfigError
-from sparkcrypt.keys.former_services import MovingKeyService, OpenedFormer
-from sparkcrypt.keys.service import DelegatingKeyService, KeyService
-from sparkcrypt.policy.former_services import split_former
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyRetiredError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+)
+from sparkcrypt.keys.service import Decision, DelegatingKeyService, KeyDeletion, KeyService
 from sparkcrypt.policy.key_service import (
     ENDURANCE_OPTIONS,
     KEY_SERVICE_OPTIONS,
+    FormerService,
     KeyServiceConfig,
     endurance_of,
+    is_form_of,
     replicas_of,
+    split_former,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFormer:
+    """An open former key service, with its entry in the policy."""
+
+    policy: FormerService
+    service: KeyService
+
+
+class MovingKeyService(DelegatingKeyService):
+    """A key service that wraps with the current service and unwraps with former ones too; safe for many threads.
+
+    Keys are described, created, listed, rotated and retired in the current service alone; a key is deleted everywhere.
+    It has the optional verbs of the current service.
+
+    Args:
+        kind: the type of the current key service.
+        current: the key service that wraps.
+        former: the former key services, in the order in which they are asked.
+    """
+
+    def __init__(self, kind: str, current: KeyService, former: Sequence[OpenedFormer]) -> None:
+        super().__init__(current)
+        self._kind, self._former = kind, tuple(former)
+
+    def __repr__(self) -> str:
+        return f"MovingKeyService({self._service!r}, former={[entry.service for entry in self._former]!r})"
+
+    def unwrap(self, key_id: str, wrapped: str) -> bytes:
+        """Unwrap with the service that wrapped a text.
+
+        The next service is asked only if one has no such key, or its key did not wrap the text.  A refusal of
+        credentials and a service that cannot be reached are final, since they do not show which service wrapped the
+        text.
+
+        Raises:
+            KeyNotFoundError: no service that may have wrapped it has such a key.
+            KeyAccessDeniedError, KeyServiceUnavailableError: one of them refused, or did not answer.
+            KeyRetiredError: none opened it, and one has set aside the version that may have wrapped it.
+            KeyServiceError: a service has the key, but that key did not wrap this text.
+        """
+        refusals: list[KeyServiceError] = []
+        for what, service in self._candidates(key_id, wrapped):
+            try:
+                return service.unwrap(key_id, wrapped)
+            except (KeyAccessDeniedError, KeyServiceUnavailableError) as error:
+                raise type(error)(f"{what}: {error}") from error
+            except KeyServiceError as error:
+                refusals.append(type(error)(f"{what}: {error}"))
+        absent = all(isinstance(refusal, KeyNotFoundError) for refusal in refusals)
+        retired = any(isinstance(refusal, KeyRetiredError) for refusal in refusals)
+        kind = KeyNotFoundError if absent else KeyRetiredError if retired else KeyServiceError
+        raise kind("; ".join(map(str, refusals))) from refusals[-1]
+
+    def credential_identity(self) -> bytes:
+        """Return bytes that differ if the credential of any of the services differs."""
+        services = (self._service, *(entry.service for entry in self._former))
+        identities = [service.credential_identity() for service in services]
+        return b"".join(len(identity).to_bytes(4, "big") + identity for identity in identities)
+
+    def is_former(self, key_id: str, wrapped: str) -> bool:
+        """Return whether a text must be wrapped again before the former services may be removed from the policy.
+
+        The current service is asked only if the form of the text does not decide it.
+
+        Raises:
+            KeyAccessDeniedError, KeyServiceUnavailableError: the current service refused or did not answer.
+        """
+        former = [entry for entry in self._former if entry.policy.has(key_id)]
+        if not any(is_form_of(entry.policy.config.type, wrapped) for entry in former):
+            return False
+        if not is_form_of(self._kind, wrapped):
+            return True
+        try:
+            self._service.unwrap(key_id, wrapped)
+        except (KeyAccessDeniedError, KeyServiceUnavailableError):
+            raise
+        except KeyServiceError:
+            return True
+        return False
+
+    def _candidates(self, key_id: str, wrapped: str) -> list[tuple[str, KeyService]]:
+        """Return the services that may have wrapped a text, with their names for messages; all services if none may."""
+        named = [
+            (entry.policy.config.type, f"former key service of type {entry.policy.config.type!r}", entry.service)
+            for entry in self._former
+            if entry.policy.has(key_id)
+        ]
+        services = [(self._kind, f"key service of type {self._kind!r}", self._service), *named]
+        likely = [(what, service) for kind, what, service in services if is_form_of(kind, wrapped)]
+        return likely or [(what, service) for _, what, service in services]
+
+    def may(self, key_ids: Collection[str]) -> Mapping[str, Decision]:
+        """Return the current service's decisions; of a key that is moving, only that it is allowed.
+
+        A former service may allow what the current one refuses, and the other way round, so a refusal is left to the
+        unwrap.
+        """
+        decided = self._service.may(key_ids)
+        moving = {key_id for key_id in decided if any(entry.policy.has(key_id) for entry in self._former)}
+        return {
+            key_id: decision for key_id, decision in decided.items() if decision == "allowed" or key_id not in moving
+        }
+
+    def delete_key(self, key_id: str) -> KeyDeletion:
+        """Delete a key in each service that has it, the current one last; see `KeyService.delete_key`.
+
+        Raises:
+            ConfigError: a former service that has the key cannot delete keys; nothing was deleted.
+            KeyServiceError: a former service still has a key that it was told to delete.
+        """
+        former = [entry for entry in self._former if entry.policy.has(key_id) and _has_key(entry.service, key_id)]
+        for entry in former:
+            if not entry.service.offers("delete_key"):
+                raise ConfigError(
+                    f"the former key service of type {entry.policy.config.type!r} has key {key_id!r} and does not "
+                    "delete keys here; delete it there with the service's own tools first; nothing was deleted"
+                )
+        done = [_delete_from(entry, key_id) for entry in former]
+        try:
+            done.append(self._service.delete_key(key_id))
+        except KeyNotFoundError:
+            if not done:
+                raise
+        finals = [deletion.final_at for deletion in done if deletion.final_at is not None]
+        return KeyDeletion(key_id, max(finals, default=None), "; ".join(deletion.promise for deletion in done))
+
+
+def needs_moving(service: KeyService, key_id: str, wrapped: str) -> bool:
+    """Return whether what a master key wrapped is still under a former key service.
+
+    Raises:
+        KeyAccessDeniedError, KeyServiceUnavailableError: the current service refused or did not answer.
+    """
+    return isinstance(service, MovingKeyService) and service.is_former(key_id, wrapped)
+
+
+def _has_key(service: KeyService, key_id: str) -> bool:
+    try:
+        service.describe(key_id)
+    except KeyNotFoundError:
+        return False
+    return True
+
+
+def _delete_from(entry: OpenedFormer, key_id: str) -> KeyDeletion:
+    deletion = entry.service.delete_key(key_id)
+    if _has_key(entry.service, key_id):
+        raise KeyServiceError(
+            f"the former key service of type {entry.policy.config.type!r} still has key {key_id!r}, though it was told "
+            "to delete it; look there, and give the command again"
+        )
+    return deletion
+
 
 ENTRY_POINT_GROUP = "sparkcrypt.key_services"
 KeyServiceFactory: TypeAlias = Callable[[KeyServiceConfig], KeyService]
@@ -29,7 +198,7 @@ _BUILT_IN = {
     "local": ("sparkcrypt.keys.local.service", "LocalKeyService"),
     "vault": ("sparkcrypt.keys.vault.service", "VaultKeyService"),
     "aws": ("sparkcrypt.keys.cloud.aws", "AwsKeyService"),
-    "hadoop": ("sparkcrypt.keys.hadoop.service", "HadoopKeyService"),
+    "hadoop": ("sparkcrypt.keys.hadoop", "HadoopKeyService"),
     "gcp": ("sparkcrypt.keys.cloud.gcp", "GcpKeyService"),
     "azure": ("sparkcrypt.keys.cloud.azure", "AzureKeyService"),
     "ephemeral": ("sparkcrypt.keys.local.ephemeral", "EphemeralKeyService"),
@@ -44,8 +213,8 @@ def open_key_service(config: KeyServiceConfig) -> KeyService:
         config: its type is a built-in one, or the name of an entry point of the group ``sparkcrypt.key_services``,
             which is a callable that takes the configuration and returns the service.  A provider over a network has
             an attribute ``retries_itself``, whether it retries transient failures itself, else its guard does.  It is
-            guarded by deadline, breaker and failover (``keys/steady``), and gets the configuration without the options
-            of its guard.  Former key services that it names are opened too, for unwrapping only.
+            guarded by deadline, breaker and failover (`sparkcrypt.keys.steady`), and gets the configuration without
+            the options of its guard.  Former key services that it names are opened too, for unwrapping only.
 
     Raises:
         ConfigError: the type is not known, its library is not installed, or its options are not right.
@@ -71,7 +240,7 @@ def _open_one(config: KeyServiceConfig) -> KeyService:
 
 
 def _open_guarded(factory: KeyServiceFactory, config: KeyServiceConfig) -> KeyService:
-    from sparkcrypt.keys.steady.service import SteadyKeyService
+    from sparkcrypt.keys.steady import SteadyKeyService
 
     endurance, taken = endurance_of(config), set(ENDURANCE_OPTIONS)
     if getattr(factory, "retries_itself", None) is False:

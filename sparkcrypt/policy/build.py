@@ -10,9 +10,8 @@ from typing import Any
 
 from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.names import ALGORITHMS, FILE_FORMATS, FileFormat
-from sparkcrypt.paths import Place, is_within, split_path
-from sparkcrypt.policy.access_log import access_log_of
-from sparkcrypt.policy.key_service_section import key_service_of
+from sparkcrypt.paths import Place, is_local, is_within, local_path, split_path
+from sparkcrypt.policy.key_service import key_service_of
 from sparkcrypt.policy.model import (
     BUCKETING_MODES,
     DATA_KEY_BITS,
@@ -24,6 +23,7 @@ from sparkcrypt.policy.model import (
     SAFE_AGGREGATES,
     SINK_MODES,
     UNTAGGED,
+    AccessLogRule,
     DeclassifyRule,
     Policy,
     TableRule,
@@ -511,3 +511,38 @@ def aliases_of(root: Section) -> tuple[tuple[Place, Place], ...]:
                 section.problem(spelled[named], f"leads to {real.text()}, which is itself below an alias; {_NEXT}")
     section.close()
     return tuple(sorted(found.items(), key=lambda pair: pair[0].text()))
+
+
+def access_log_of(root: Section, resolve: Callable[[str], str]) -> AccessLogRule | None:
+    """Return a policy's rule on the log of access events; None if it has none.
+
+    Args:
+        root: the policy's document.
+        resolve: makes a relative path absolute.
+    """
+    section = root.optional("access_log")
+    if section is None:
+        return None
+    text, required = section.text("location"), section.boolean("required", False)
+    section.close()
+    if not text:
+        return None
+    located = resolve(text)
+    if not is_local(located):
+        section.problem(
+            "location",
+            f"{show(located)} is on {located.partition(':')[0]}, and each reader appends to files of its own, which "
+            "takes a file system of the machine; allowed: a path or a file: URI, on a local disk or one that is "
+            "mounted",
+        )
+        return None
+    try:
+        path = local_path(located)
+    except ConfigError as error:
+        section.problem("location", str(error))
+        return None
+    if not path.startswith("/"):
+        section.problem(
+            "location", f"{show(located)} is no absolute path here; allowed: a path such as /var/log/access"
+        )
+    return AccessLogRule(path, required)

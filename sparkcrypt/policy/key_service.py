@@ -1,16 +1,26 @@
-"""The configuration of a policy's key service: a type and options, no secret."""
+"""The key service of a policy: its type and options, no secret, with limits of calls and the former ones it replaces.
+
+    key_service:
+      type: vault
+      address: https://vault:8200
+      former:
+        - {type: local, path: keys/, keys: [pii, "contact-*"]}
+
+Former key services, from which keys move, only unwrap.  They are part of the key service's own configuration, so they
+come from the launch as it does, and everything that opens keys by it also opens what is still under them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, show
-from sparkcrypt.policy.section import seconds_of
+from sparkcrypt.policy.section import Problems, Section, is_text, seconds_of
 
 
 def canonical_json(value: object) -> str:
@@ -209,3 +219,171 @@ def replicas_of(config: KeyServiceConfig) -> tuple[KeyServiceConfig, ...]:
             f"in the order in which they are asked, with no {text} beside it"
         )
     return tuple(KeyServiceConfig.from_dict({"type": config.type, **options, text: place}) for place in places)
+
+
+FORMER, KEYS = "former", "keys"
+_ALLOWED = "a list of former key services, each with its type, its options and its keys"
+
+
+@dataclass(frozen=True, slots=True)
+class FormerService:
+    """One former key service.
+
+    Attributes:
+        config: configured like any key service.
+        keys: the key ids whose wrapped keys it may still open; ``*`` stands for any characters.
+    """
+
+    config: KeyServiceConfig
+    keys: tuple[str, ...]
+
+    def has(self, key_id: str) -> bool:
+        """Return whether the policy names this service for a key."""
+        return any(re.fullmatch(".*".join(map(re.escape, key.split("*"))), key_id, re.DOTALL) for key in self.keys)
+
+
+def split_former(config: KeyServiceConfig) -> tuple[KeyServiceConfig, tuple[FormerService, ...]]:
+    """Return a key service's configuration without its former ones, and these, in the order in which they are asked.
+
+    Raises:
+        ConfigError: ``former`` is not such a list.
+    """
+    options = config.options
+    entries = options.pop(FORMER, None)
+    if entries is None:
+        return config, ()
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError(f"key_service: former is {show(entries)}; allowed: {_ALLOWED}; leave it out if there is none")
+    return KeyServiceConfig.from_dict({"type": config.type, **options}), tuple(map(_former_service, entries))
+
+
+def is_form_of(kind: str, wrapped: str) -> bool:
+    """Return whether a key service of a type may have wrapped a text, by its form.
+
+    Each built-in key service writes its type before what it wraps (``vault:v1:…``).  The forms of others are not known.
+    """
+    return kind not in KEY_SERVICE_OPTIONS or wrapped.startswith(f"{kind}:")
+
+
+def kind_of(wrapped: str) -> str:
+    """Return the type of the built-in key service whose form a wrapped text has; empty if it has none."""
+    return next((kind for kind in KEY_SERVICE_OPTIONS if is_form_of(kind, wrapped)), "")
+
+
+def read_former(
+    section: Section, read: Callable[[Section], KeyServiceConfig], problems: Problems
+) -> list[dict[str, object]]:
+    """Return the former key services of a policy in the form of a configuration.
+
+    Args:
+        section: ``key_service`` of the document.
+        read: reads one key service that has no former ones itself.
+        problems: collects what is wrong.
+    """
+    entries = section.raw(FORMER, [])
+    if not isinstance(entries, list) or (not entries and FORMER in section.names()):
+        section.problem(FORMER, f"is {show(entries)}; allowed: {_ALLOWED}; leave it out if there is none")
+        return []
+    places = [("key_service", FORMER, str(number)) for number in range(len(entries))]
+    return [_read_entry(Section(entry, place, problems), read) for place, entry in zip(places, entries, strict=True)]
+
+
+def _read_entry(section: Section, read: Callable[[Section], KeyServiceConfig]) -> dict[str, object]:
+    keys = section.raw(KEYS)
+    if not _is_key_list(keys):
+        section.problem(KEYS, f"is {show(keys)}; allowed: a list of key ids, such as [pii, 'contact-*']; '*' is all")
+        keys = []
+    return {**read(section).to_dict(), KEYS: keys}
+
+
+def _former_service(entry: object) -> FormerService:
+    keys = entry.get(KEYS) if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not _is_key_list(keys) or FORMER in entry:
+        raise ConfigError(
+            f"key_service: former holds {show(entry)}; allowed: {_ALLOWED}, and no former ones of its own"
+        )
+    document = {name: value for name, value in entry.items() if name != KEYS}
+    return FormerService(KeyServiceConfig.from_dict(document), tuple(keys or ()))
+
+
+def _is_key_list(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(is_text, value))
+
+
+EPHEMERAL = "ephemeral"
+"""The key service of probes: its secret is generated for one row and protects nothing else."""
+_SECRET_NAME = re.compile(
+    r"(^|[_-])(token|password|passwd|passphrase|secret|secret[_-]id|secret[_-]?(access[_-])?key|api[_-]?key|private[_-]key"
+    r"|credentials?)$",
+    re.IGNORECASE,
+)
+
+
+def key_service_of(section: Section, resolve: Callable[[str], str], problems: Problems) -> KeyServiceConfig:
+    """Return the key service of a policy, with its former ones.
+
+    Args:
+        section: ``key_service`` of the document.
+        resolve: makes a path absolute.
+        problems: collects what is wrong.
+    """
+    former = read_former(section, lambda entry: _read_service(entry, resolve, problems, (KEYS,)), problems)
+    config = _read_service(section, resolve, problems, (FORMER,))
+    return KeyServiceConfig.from_dict({**config.to_dict(), FORMER: former}) if former else config
+
+
+def _read_service(
+    section: Section, resolve: Callable[[str], str], problems: Problems, others: tuple[str, ...]
+) -> KeyServiceConfig:
+    """Return one key service; ``others`` are the entries that are not its options."""
+    kind = section.text("type")
+    allowed = KEY_SERVICE_OPTIONS.get(kind)
+    for name in allowed or ():
+        section.raw(name, None)
+    named = [name for name in section.names() if name not in others]
+    options = {name: section.raw(name) for name in named if allowed is None or name in allowed}
+    if kind != EPHEMERAL:
+        _refuse_secrets(section)
+    elif KEYS in others:
+        section.problem(
+            "type", "is 'ephemeral', which keeps no keys; allowed: a key service that may have wrapped keys"
+        )
+    if KEYS in others and FORMER in section.names():
+        section.problem(FORMER, "stands in a former key service; allowed: beside the type of the key service itself")
+    section.close()
+    if kind == "local":
+        options["path"] = resolve(section.text("path") or "")
+    options.pop("type", None)
+    config = KeyServiceConfig.from_dict({**options, "type": kind or "local"})
+    if ENDURANCE_OPTIONS[0] in (allowed or ()):
+        _check_endurance(config, problems)
+    return config
+
+
+def _check_endurance(config: KeyServiceConfig, problems: Problems) -> None:
+    try:
+        endurance_of(config)
+        replicas_of(config)
+    except ConfigError as error:
+        problems.add(("key_service",), str(error).removeprefix(f"key_service of type {config.type!r}: "))
+
+
+def _refuse_secrets(section: Section) -> None:
+    """Refuse credentials: a policy travels in clear in every configuration.  Their values are not shown."""
+    for name, value in section.items():
+        if _holds_secret(name, value):
+            section.problem(
+                name,
+                "holds a secret, and a policy is no place for one; give credentials by the environment, a file that is "
+                "named here, or the platform (docs/operations.md)",
+            )
+
+
+def _holds_secret(name: str, value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(_holds_secret(str(below), item) for below, item in value.items())
+    if isinstance(value, list):
+        return any(_holds_secret(name, entry) for entry in value)
+    if isinstance(value, str) and re.search(r"://[^/\s]*:[^/\s]*@", value):
+        return True
+    return value is not None and _SECRET_NAME.search(name) is not None

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from sparkcrypt.names import Algorithm, FileFormat
 from sparkcrypt.paths import Place
-from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
 from sparkcrypt.policy.template import KeyTemplate
 
@@ -139,6 +138,23 @@ class DeclassifyRule:
     def to_dict(self) -> dict[str, Any]:
         """Return the rule in the form of a policy file."""
         return {"principals": list(self.principals), "tags": list(self.tags)}
+
+
+@dataclass(frozen=True, slots=True)
+class AccessLogRule:
+    """The place to which access events are written.
+
+    Attributes:
+        location: absolute path of a folder, the same on every machine that reads.
+        required: whether a key is handed out only after its event was written.
+    """
+
+    location: str
+    required: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rule in the form of a policy file, without defaults."""
+        return {"location": self.location, **({"required": True} if self.required else {})}
 
 
 @dataclass(frozen=True, slots=True)

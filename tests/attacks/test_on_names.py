@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparkcrypt import load_policy
-from sparkcrypt.cli.setup.checks import check_names
+from sparkcrypt.cli.setup.doctor import check_names
 from sparkcrypt.files.parquet import inspect_file, verify_file
 from sparkcrypt.spark.tables.planning import plan_table
 from sparkcrypt.spark.tables.tagging import set_tags

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 import sparkcrypt.errors
 from sparkcrypt.arrow import GuardedOrc, GuardedTable, open_orc, open_table
-from sparkcrypt.cli.files.rewrite_orders import Orders
+from sparkcrypt.cli.files.rewrite import Orders
 from sparkcrypt.cli.frame.named_files import policy_keys
 from sparkcrypt.errors import PlanError, SparkcryptError, UnsupportedFileError
 from sparkcrypt.files.orc_footers import read_orc_footer

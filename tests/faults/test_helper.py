@@ -18,7 +18,7 @@ import pytest
 
 from sparkcrypt.bridge.client import HelperClient, helper_command
 from sparkcrypt.errors import BridgeError, KeyAccessDeniedError, KeyServiceUnavailableError
-from sparkcrypt.keys.call_log import KEY_LOG
+from sparkcrypt.keys.opened import KEY_LOG
 from tests.faults.conftest import Faults
 from tests.services.processes import has_ended
 

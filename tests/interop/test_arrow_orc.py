@@ -39,8 +39,7 @@ from sparkcrypt.files.rewrite import rewrite
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import parse_key_material
-from sparkcrypt.policy.access_log import AccessLogRule
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import AccessLogRule, Policy
 from sparkcrypt.schema import split_dotted
 from tests.spark.support import key_service, make_policy, with_keys, without_keys
 from tests.unit.orc.corpus import file

@@ -34,10 +34,9 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.files.open_places import place
 from sparkcrypt.files.parquet import inspect_file
-from sparkcrypt.keys.call_log import KEY_LOG
+from sparkcrypt.keys.opened import KEY_LOG
 from sparkcrypt.names import REQUIRE_ENCRYPTION, TABLE_UUID
-from sparkcrypt.policy.access_log import AccessLogRule
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import AccessLogRule, Policy
 from sparkcrypt.schema import join_dotted
 from tests.interop.lake_files import UUID, TableWriter
 from tests.services.installed import ROOT

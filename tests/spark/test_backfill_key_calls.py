@@ -9,8 +9,8 @@ import pytest
 
 from sparkcrypt import encrypt_table
 from sparkcrypt.files.parquet import read_footer
-from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.material import parse_key_material
+from sparkcrypt.keys.opened import KEY_LOG
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm

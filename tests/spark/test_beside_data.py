@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.cli.runs.expire import expire
+from sparkcrypt.cli.runs.past_runs import expire
 from sparkcrypt.cli.tables.plan import plan_text
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.policy.model import Policy

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt import load_policy
-from sparkcrypt.cli.setup.checks import key_checks
-from sparkcrypt.cli.setup.doctor import Check, Examination, _examine_keys
+from sparkcrypt.cli.setup.doctor import Check, Examination, _examine_keys, key_checks
 from sparkcrypt.keys.open_service import open_key_service
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError

@@ -8,7 +8,7 @@ import pytest
 
 import sparkcrypt.arrow
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.cli.runs.shred_text import shred_plan_text
+from sparkcrypt.cli.runs.shred import shred_plan_text
 from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.cli.runs.expire import expire
+from sparkcrypt.cli.runs.past_runs import expire
 from sparkcrypt.cli.tables.audit import verify
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.ledger.audit.audit import audit_entries

@@ -12,9 +12,9 @@ import pytest
 from sparkcrypt import configure, load_policy, verify_table
 from sparkcrypt.errors import ConfigError, KeyRetiredError, VerificationError
 from sparkcrypt.files.parquet import read_footer, verify_keys
-from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material, version_of
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import KEY_LOG
 from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.runs.keys.check_keys import check_keys
 from sparkcrypt.runs.keys.retire import retire_versions

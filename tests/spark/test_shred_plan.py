@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.cli.runs.shred_text import shred_plan_text
+from sparkcrypt.cli.runs.shred import shred_plan_text
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.ledger.audit.key_audit import key_audit

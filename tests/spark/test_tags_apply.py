@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.cli.setup.checks import check_properties
+from sparkcrypt.cli.setup.doctor import check_properties
 from sparkcrypt.cli.tables.tags import apply as command
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.names import REQUIRE_ENCRYPTION, RULE_MARK, TABLE_UUID, TAGS_PREFIX

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from pyspark.sql.functions import lit
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.cli.runs.expire import expire
+from sparkcrypt.cli.runs.past_runs import expire
 from sparkcrypt.errors import ConfigError, RunConflictError, SourceChangedError, VerificationError
 from sparkcrypt.ledger.state.lock import acquire
 from sparkcrypt.policy.model import Policy

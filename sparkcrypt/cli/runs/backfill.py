@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from sparkcrypt.cli.frame.command import Group
-from sparkcrypt.cli.frame.command_context import Workplace, check_writable
-from sparkcrypt.cli.frame.failed_report import failed_report
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable, failed_report
 from sparkcrypt.cli.frame.options import (
     PassCommandOptions,
     RewriteOptions,
@@ -21,10 +20,7 @@ from sparkcrypt.cli.frame.options import (
 from sparkcrypt.cli.frame.output import show
 from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.cli.frame.progress import progress_on_stderr
-from sparkcrypt.cli.runs.expire import expire
-from sparkcrypt.cli.runs.orphans import orphans
-from sparkcrypt.cli.runs.past_runs import list_, rollback, show_run, status
-from sparkcrypt.cli.runs.problems import resolve
+from sparkcrypt.cli.runs.past_runs import expire, list_, orphans, resolve, rollback, show_run, status
 
 _APP = "sparkcrypt backfill"
 

@@ -1,30 +1,274 @@
-"""`sparkcrypt backfill list|show|status|rollback`: lists runs, shows their state, and rolls them back."""
+"""The commands of `sparkcrypt backfill` for past runs: their state, problems, roll-back, old files and orphans."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from sparkcrypt.cli.frame.authentic import Authenticity
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.known_runs import KnownRun, known_runs
-from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options, table_option
+from sparkcrypt.cli.frame.known_runs import Authenticity, KnownRun, known_runs
+from sparkcrypt.cli.frame.options import (
+    AGE,
+    DURATION,
+    CommandOptions,
+    select_options,
+    Launch,
+    databases_option,
+    json_option,
+    option,
+    options_from,
+    path_option,
+    policy_option,
+    required_table_option,
+    spark_options,
+    table_option,
+    use,
+)
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
-from sparkcrypt.cli.runs.problems import open_problems, problem_lines
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.ledger.journal.unit_status import has_ended, status_of_units
 from sparkcrypt.ledger.state.lock import is_held
 from sparkcrypt.policy.model import normalized_table
 from sparkcrypt.runs.passes.key_status import tell_overdue
 from sparkcrypt.runs.passes.lost_tags import recorded_lost_tags
-from sparkcrypt.text import count_of
+from sparkcrypt.text import count_of, size_of
+
+if TYPE_CHECKING:
+    from sparkcrypt.ledger.state.store import StateStore
+    from sparkcrypt.runs.old_folders.expire import Expired
+    from sparkcrypt.runs.old_folders.orphan_search import Orphan
+    from sparkcrypt.runs.old_folders.problems import Problem
+    from sparkcrypt.runs.passes.passes import ManyExpired
 
 _APP = "sparkcrypt backfill"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolveOptions(CommandOptions):
+    """The options of `sparkcrypt backfill resolve`."""
+
+    problem: str = use(click.argument("problem", metavar="PROBLEM"))
+    table: str = use(required_table_option)
+    keep: Literal["new", "old"] = option(
+        "new: the table is right as it is; old: what is in the old folder now is.",
+        required=True,
+        type=click.Choice(("new", "old")),
+    )
+    reason: str = option("Why; it stands in the audit.", required=True, metavar="TEXT")
+    adopt: bool = option("With --keep old: believe files that a table which requires encryption would not.")
+
+
+@click.command(cls=Command)
+@options_from(ResolveOptions)
+def resolve(options: ResolveOptions) -> None:
+    """Decide an open problem of a table: what happened to a unit's old folder after its swap.
+
+    --keep old puts what is in the old folder now into use, and encrypts it; it is refused where rows were written
+    since that would be lost.  --keep new leaves the table as it is, and lets `expire` dispose of the old folder.
+
+    Examples:
+      sparkcrypt backfill resolve 3f9a2c1d04b7 --table sales.customers --policy policy.yaml --keep new --reason "ours"
+    """
+    problem, table, keep = options.problem, options.table, options.keep
+    with Workplace(_APP, options.launch) as workplace:
+        loaded, spark = workplace.policy(options.policy), workplace.spark
+        from sparkcrypt.runs.old_folders.problems import Decision
+        from sparkcrypt.runs.passes.resolve_problem import resolve_problem
+
+        decision = select_options(Decision, options)
+        done = resolve_problem(spark, table, loaded, problem, decision, progress_on_stderr())
+    outcome = f"; run {done.run.run_id}: {done.run.outcome}" if done.run else ""
+    text = f"{table}: problem {problem} is resolved: {keep} files are kept{outcome}"
+    show(done.to_dict(), text, as_json=options.as_json)
+
+
+def open_problems(store: StateStore, table_id: str, authenticity: Authenticity) -> tuple[list[Problem], bool]:
+    """Return the open problems of a table, and whether they were authenticated, which needs the key service."""
+    from sparkcrypt.runs.old_folders.problems import Problems
+
+    mac = authenticity.mac(table_id)
+    found = Problems(store, table_id, None if mac is None else lambda: mac).open()
+    return found, mac is not None or not found
+
+
+def problem_lines(problems: list[Problem], *, authenticated: bool) -> list[str]:
+    """Return a line of text for each open problem."""
+    note = "" if authenticated else " (not authenticated: the key service did not answer)"
+    return [f"open problem{note}: {problem.message}" for problem in problems]
+
+
+_ORPHANS_HEAD = ("folder", "kind", "files", "bytes", "what")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrphansOptions(CommandOptions):
+    """The options of `sparkcrypt backfill orphans`."""
+
+    databases: tuple[str, ...] = option("Only beside the tables of a database.", "--database", metavar="NAME")
+    path: str | None = use(path_option)
+    delete: bool = option("Delete old files; new ones, staged or once in use, never.")
+    older_than: float = option(
+        "Nothing in them changed for so long; 24h or more.",
+        type=DURATION,
+        default="7d",
+        show_default=True,
+        metavar="TIME",
+    )
+
+
+@click.command(cls=Command)
+@options_from(OrphansOptions)
+def orphans(options: OrphansOptions) -> None:
+    """Find folders of runs that nobody knows: of dropped tables, or where a state directory was lost.
+
+    All databases are looked through, unless one is named.  Old files of a run of which the state directory has nothing
+    are listed at once, and kept until nothing has changed for --older-than.  Without --database and --path, stores for
+    data skipping whose table is gone are listed too, with the command that drops them; they are never deleted here.
+
+    Examples:
+      sparkcrypt backfill orphans --policy policy.yaml
+      sparkcrypt backfill orphans --database sales --policy policy.yaml --older-than 30d --delete
+    """
+    if options.databases and options.path is not None:
+        raise click.UsageError("give --database or --path, not both")
+    with Workplace(_APP, options.launch) as workplace:
+        loaded, spark = workplace.policy(options.policy), workplace.spark
+        from sparkcrypt.runs.old_folders.orphans import find_orphans
+
+        found = find_orphans(
+            spark,
+            loaded,
+            databases=options.databases,
+            path=options.path,
+            older_than_seconds=options.older_than,
+            delete=options.delete,
+        )
+    show({"orphans": [orphan.to_dict() for orphan in found]}, _describe_orphans(found), as_json=options.as_json)
+
+
+def _describe_orphans(found: list[Orphan]) -> str:
+    if not found:
+        return "no folder of a run, and no store, that nobody knows"
+    whole = f"{count_of(len(found), 'folder')}, {size_of(sum(orphan.total_bytes for orphan in found))}"
+    rows = [
+        (entry.folder, entry.kind, f"{entry.files:,}", size_of(entry.total_bytes), orphan_fate(entry))
+        for entry in found
+    ]
+    return f"{whole}\n\n{align_table(rows, head=_ORPHANS_HEAD)}"
+
+
+def orphan_fate(orphan: Orphan) -> str:
+    """Return whether a folder was deleted, is kept and why, or may be deleted."""
+    return "deleted" if orphan.deleted else f"kept: {orphan.why_kept}" if orphan.why_kept else "may be deleted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpireOptions(CommandOptions):
+    """The options of `sparkcrypt backfill expire`."""
+
+    tables: tuple[str, ...] = option("A table, a pattern, or a dropped one's UUID.", "--table", metavar="TABLE")
+    databases: tuple[str, ...] = use(databases_option)
+    path: str | None = use(path_option)
+    run_id: str | None = option("Which run of a table, whatever its age; all by default.", "--run", metavar="RUN")
+    older_than: float | None = option(
+        "Runs that put new files into use later keep their old ones; the policy's grace by default, 0s for none.",
+        type=AGE,
+        metavar="TIME",
+    )
+    dry_run: bool = option("Tell what would be deleted, and delete nothing.")
+
+
+@click.command(cls=Command)
+@options_from(ExpireOptions)
+@click.pass_context
+def expire(context: click.Context, options: ExpireOptions) -> None:
+    """Delete the old files of runs, when no reader needs them any more.
+
+    They are listed again first.  What late commits left among them is reconciled with the table; where that cannot
+    be told from an overwrite, nothing is deleted.  A folder with anything beside its data that is no run's, such as a
+    stream's checkpoint or an archive, stays and is named.
+
+    Examples:
+      sparkcrypt backfill expire --table sales.customers --policy policy.yaml --dry-run
+      sparkcrypt backfill expire --database sales --policy policy.yaml --older-than 7d
+    """
+    tables, databases, path, run_id = options.tables, options.databases, options.path, options.run_id
+    text = tables[0] if len(tables) == 1 and not databases and path is None and not _names_many(tables[0]) else None
+    if not (tables or databases or path):
+        raise click.UsageError("give --table, --database or --path", context)
+    if run_id is not None and text is None:
+        raise click.UsageError("--run goes with one --table, by its name", context)
+    with Workplace(_APP, options.launch) as workplace:
+        loaded, spark = workplace.policy(options.policy), workplace.spark
+        from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
+        from sparkcrypt.runs.passes.choose_tables import Choice
+        from sparkcrypt.runs.passes.passes import expire_many
+
+        age = (
+            options.older_than
+            if options.older_than is not None
+            else 0.0
+            if run_id is not None
+            else float(loaded.grace_seconds)
+        )
+        expiry = ExpiryOptions(age, options.dry_run, progress_on_stderr())
+        if text is not None:
+            done = expire_run(spark, text, loaded, run_id=run_id, options=expiry)
+            show(done.to_dict(), _describe_expired(done), as_json=options.as_json)
+            context.exit(VerificationError.exit_code if done.unread or done.refused else 0)
+        found = expire_many(spark, loaded, Choice(tables, databases), path=path, options=expiry)
+    show(found.to_dict(), _describe_all_expired(found), as_json=options.as_json)
+    stays = any(table.unread or table.refused for table in found.tables)
+    context.exit(VerificationError.exit_code if found.failed or stays else 0)
+
+
+def _names_many(table: str) -> bool:
+    return any(sign in table for sign in "*?[") or (table.count("-") == 4 and "." not in table)
+
+
+def _describe_expired(done: Expired) -> str:
+    carried = f"; {count_of(done.carried, 'file')} of late commits reconciled before" if done.carried else ""
+    verb = "would be deleted" if done.dry_run else "deleted"
+    what = f"{count_of(done.files, 'file')}, {size_of(done.total_bytes)}, in {count_of(len(done.folders), 'folder')}"
+    younger = "; younger runs keep their old files: see --older-than" if done.younger else ""
+    return "\n".join(
+        [
+            f"{done.table}: {count_of(len(done.run_ids), 'run')}: {what} {verb}{carried}{younger}",
+            *(f"  {folder}" for folder in done.folders),
+            *(f"  {file}: statistics in plaintext, {verb} too" for file in done.summaries),
+            *(f"left as it is: {unit}: {why}" for unit, why in done.superseded.items()),
+            *(f"refused: {why}" for why in done.refused.values()),
+            *(f"warning: {line}" for line in done.unread),
+            *_offer_home(done),
+        ]
+    )
+
+
+def _offer_home(done: Expired) -> list[str]:
+    """Return what brings the units that are away from their former homes back, for jobs that name folders."""
+    if not done.homes:
+        return []
+    first, more = next(iter(done.homes.values())), f" and {len(done.homes) - 1:,} more" if len(done.homes) > 1 else ""
+    return [
+        f"away from {first}{more}: if jobs use such a folder by path, `sparkcrypt encrypt --home --table {done.table}` "
+        "brings the files back, once the old ones have expired"
+    ]
+
+
+def _describe_all_expired(found: ManyExpired) -> str:
+    lines = [_describe_expired(table) for table in found.tables]
+    for name, left in found.left.items():
+        lines += [f"{name}: {entry.folder}: {count_of(entry.files, 'file')}: {orphan_fate(entry)}" for entry in left]
+    lines += [f"failed: {entry.table}: {entry.error}: {entry.message}" for entry in found.failed]
+    return "\n".join(lines) or "no run is known of any of them"
+
+
 _HEAD = ("run", "table", "state", "units", "started")
 
 
@@ -60,7 +304,7 @@ def show_run(run_id: str, policy: str, as_json: bool) -> None:
     if not chosen:
         latest = ", ".join(run.run_id for run in found[-5:]) or "none"
         raise ConfigError(f"run {run_id} is not known in this state directory; the latest: {latest}")
-    show(chosen[0].details(), _text(chosen[0], authenticity.lines()), as_json=as_json)
+    show(chosen[0].details(), _describe_run(chosen[0], authenticity.lines()), as_json=as_json)
 
 
 @click.command(cls=Command)
@@ -93,7 +337,9 @@ def status(context: click.Context, policy: str, table: str, as_json: bool) -> No
         problems, authenticated = open_problems(state_store, latest.table_id, authenticity)
         overdue = tell_overdue(loaded, [(state_store, latest.table_id)])
         unsettled = [] if is_held(state_store, latest.table_id) else _find_unsettled(runs)
-    text = "\n".join([_text(latest, authenticity.lines()), *problem_lines(problems, authenticated=authenticated)])
+    text = "\n".join(
+        [_describe_run(latest, authenticity.lines()), *problem_lines(problems, authenticated=authenticated)]
+    )
     if latest.state == "unfinished":
         text += "\nit is running, or was interrupted: then the command that began it continues it"
     if latest.state == "paused":
@@ -167,7 +413,7 @@ def _row(run: KnownRun) -> tuple[object, ...]:
     return run.run_id, run.table or run.table_id, run.state, short["units"], short["started"]
 
 
-def _text(run: KnownRun, doubts: list[str]) -> str:
+def _describe_run(run: KnownRun, doubts: list[str]) -> str:
     lines = [f"{run.table or run.table_id}: run {run.run_id}: {run.state}"]
     if not run.authenticated:
         lines += [f"  {line}" for line in doubts or ["not authenticated"]]

@@ -14,8 +14,8 @@ from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.decide.access.explain import ColumnAccess, explain_access
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.access_decisions import KeyDecisions
-from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import LoggingKeyService
 from sparkcrypt.policy.model import ON_DENIED, OnDenied, Policy
 
 if TYPE_CHECKING:

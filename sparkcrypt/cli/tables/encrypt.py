@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import click
 
 from sparkcrypt.cli.frame.command import Command
-from sparkcrypt.cli.frame.command_context import Workplace, check_writable
-from sparkcrypt.cli.frame.failed_report import failed_report
+from sparkcrypt.cli.frame.command_context import Workplace, check_writable, failed_report
 from sparkcrypt.cli.frame.options import (
     RewriteOptions,
     avro_option,

@@ -53,7 +53,7 @@ def lineage(context: click.Context, options: LineageOptions) -> None:
 
         traced = trace_lineage(spark, loaded, tables=tables, databases=databases)
         if svg is not None:
-            from sparkcrypt.runs.passes.html.lineage import draw_lineage
+            from sparkcrypt.runs.passes.html.page import draw_lineage
 
             workplace.write(svg, draw_lineage(traced))
     show(traced.to_dict(), lineage_text(traced), as_json=options.as_json)

@@ -1,32 +1,219 @@
-"""The key service over AWS KMS, through boto3."""
+"""The key service over AWS KMS, through boto3: its options, the names of keys there, and the meaning of refusals."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.credentials import (
-    AssumeRoleCredentialFetcher,
-    DeferredRefreshableCredentials,
-    RefreshableCredentials,
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials, RefreshableCredentials
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    ProfileNotFound,
 )
-from botocore.exceptions import BotoCoreError, ClientError
 from botocore.session import Session as CoreSession
 
-from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
-from sparkcrypt.keys.cloud.aws_errors import error_code, translate_error
-from sparkcrypt.keys.cloud.aws_options import AwsOptions, KeyNames
-from sparkcrypt.keys.ids import encode_key_id
-from sparkcrypt.keys.provider_options import read_options
-from sparkcrypt.keys.service import KeyDeletion, KeyDescription, KeyService, read_wrapped
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+    SparkcryptError,
+)
+from sparkcrypt.keys.ids import NameRule, check_key_id, encode_key_id
+from sparkcrypt.keys.provider_options import OptionSource, address, certificates, number, option, read_options, text
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, KeyService, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
+
+_LONGEST_ALIAS = 256
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_OWN_NAME = re.compile(
+    rf"(?:arn:aws[a-z-]*:kms:(?P<region>[a-z0-9-]+):\d{{12}}:)?"
+    rf"(?:alias/[A-Za-z0-9/_-]+|(?(region)key/){_UUID}|(?(region)key/)(?P<multi>mrk-[0-9a-f-]{{32,36}}))",
+    re.ASCII,
+)
+
+
+def _read_context(source: OptionSource, name: str) -> tuple[tuple[str, str], ...]:
+    value = source.options.get(name, {})
+    if not isinstance(value, Mapping) or not all(isinstance(entry, str) for pair in value.items() for entry in pair):
+        raise source.error(name, "is not a mapping of names to texts; allowed: such as {department: sales}")
+    return tuple(sorted(value.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class AwsOptions:
+    """The checked options."""
+
+    region: str | None = text()
+    endpoint: str | None = address()
+    profile: str | None = text()
+    role_arn: str | None = text()
+    alias_prefix: str = text(
+        "sparkcrypt/",
+        pattern="(?!aws/)[A-Za-z0-9/_-]{1,100}",
+        allowed="1 to 100 letters, digits, '/', '_' and '-', not beginning with aws/",
+    )
+    encryption_context: tuple[tuple[str, str], ...] = option(_read_context)
+    ca_bundle: str | None = certificates()
+    timeout_seconds: float = number(10.0, 0.1, 600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNames:
+    """AWS's names for key ids in one account and region.
+
+    A key id that is AWS's own name (a key's id, an ARN, ``alias/…``) is used unchanged; any other is the alias
+    ``alias/<prefix><encoded id>``.
+    """
+
+    prefix: str
+    region: str
+
+    def of(self, key_id: str) -> str:
+        """Return AWS's name of a key; the ARN of a multi-Region key is changed to this region's replica.
+
+        Raises:
+            ConfigError: the key id is empty or is not Unicode.
+        """
+        check_key_id(key_id)
+        own = _OWN_NAME.fullmatch(key_id)
+        if own is None:
+            return f"alias/{self.prefix}{self._rule.encode(key_id)}"
+        if own["region"] and own["multi"]:
+            return key_id.replace(f":kms:{own['region']}:", f":kms:{self.region}:", 1)
+        return key_id
+
+    def is_own(self, key_id: str) -> bool:
+        """Return whether AWS or its users gave this name, so that it has no alias with our prefix."""
+        return _OWN_NAME.fullmatch(key_id) is not None
+
+    def key_id(self, alias: str) -> str | None:
+        """Return the key id that an alias stands for, or None if it stands for none."""
+        if not alias.startswith(f"alias/{self.prefix}"):
+            return None
+        found = self._rule.decode(alias.removeprefix(f"alias/{self.prefix}"))
+        return found if found is not None and not self.is_own(found) else None
+
+    @property
+    def _rule(self) -> NameRule:
+        return NameRule("A-Za-z0-9-", "_", _LONGEST_ALIAS - len("alias/") - len(self.prefix), "AWS KMS")
+
+
+_DENIED = {
+    "AccessDenied",
+    "AccessDeniedException",
+    "DisabledException",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException",
+    "NotAuthorized",
+    "OptInRequired",
+    "RequestExpired",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
+_PASSING = {
+    "DependencyTimeoutException",
+    "KMSInternalException",
+    "KeyUnavailableException",
+    "LimitExceededException",
+    "RequestLimitExceeded",
+    "ServiceUnavailable",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
+_REASON_CHARACTERS = 200
+_SERVER_FAULT = 500
+
+
+def translate_error(error: BotoCoreError | ClientError | OSError, what: str, name: str) -> SparkcryptError:
+    """Return the error of this package for one of boto3's, or for a file of credentials that boto3 could not read.
+
+    Args:
+        error: the error that boto3 raised.
+        what: the service and the operation, for the message.
+        name: AWS's name of the key.
+    """
+    if isinstance(error, ClientError):
+        return _translate_refusal(error, what, name)
+    if isinstance(error, NoCredentialsError | PartialCredentialsError | ProfileNotFound):
+        return ConfigError(
+            f"{what}: {error}; give them as AWS's own chain has them (environment, profile, the platform's role), or "
+            "correct 'profile'"
+        )
+    if isinstance(error, OSError):  # botocore has its own errors for the network
+        return ConfigError(
+            f"{what}: a file of credentials cannot be read: {error.strerror}: {error.filename!r}; correct the variable "
+            "or profile that names it (AWS_WEB_IDENTITY_TOKEN_FILE, AWS_CONFIG_FILE)"
+        )
+    if isinstance(error, NoRegionError):
+        return ConfigError(f"{what}: no region is known; set 'region' in key_service, or AWS_REGION")
+    if isinstance(error, HTTPClientError):
+        return KeyServiceUnavailableError(
+            f"{what}: no answer ({type(error).__name__}); check region, endpoint, ca_bundle and the network"
+        )
+    return KeyServiceUnavailableError(f"{what}: {type(error).__name__}; check credentials, region and endpoint")
+
+
+def error_code(error: BaseException | None) -> str:
+    """Return AWS's code of a refusal; empty for any other error."""
+    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+
+
+def _translate_refusal(error: ClientError, what: str, name: str) -> KeyServiceError:
+    code = error_code(error)
+    reason = " ".join(str(error.response.get("Error", {}).get("Message") or "").split())[:_REASON_CHARACTERS]
+    if code == "NotFoundException" or (code == "KMSInvalidStateException" and "pending deletion" in reason):
+        return KeyNotFoundError(
+            f"{what}: it is not there under the name {name!r}, or is to be deleted ({reason}); check region "
+            f"and alias_prefix, {ABSENT_ADVICE}"
+        )
+    if code in _DENIED:
+        return KeyAccessDeniedError(f"{what}: {code}{_advice(code, reason)}")
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    if code in _PASSING or status >= _SERVER_FAULT:
+        return KeyServiceUnavailableError(f"{what}: it cannot serve now ({code or status})")
+    if code in {"InvalidCiphertextException", "IncorrectKeyException"}:
+        return KeyServiceError(
+            f"{what}: the wrapped key is not one that this key wrapped with this encryption_context ({code})"
+        )
+    return KeyServiceError(f"{what}: {code}: {reason}")
+
+
+def _advice(code: str, reason: str) -> str:
+    if (
+        code in {"RequestExpired", "RequestTimeTooSkewed"}
+        or "Signature expired" in reason
+        or "not yet current" in reason
+    ):
+        return "; the clock of this machine differs from AWS's: set it, then try again"
+    if code in {"ExpiredToken", "ExpiredTokenException"}:
+        return "; the credentials of this process have expired: renew them, or use a role, which AWS renews"
+    if code == "DisabledException":
+        return "; the key is disabled: enable it in AWS"
+    return "; allow kms:Encrypt, kms:Decrypt and kms:DescribeKey on it to this credential, by policy or grant"
+
 
 _PREFIX = "aws:v1:"
 _KEY_ID = "sparkcrypt:key_id"

@@ -2,6 +2,8 @@
 
 Azure's own client is not used: it wraps locally with the public half of a key that it may read, so a disabled version
 would still wrap, and the vault's log would not record it (docs/keys.md).
+
+Source: https://learn.microsoft.com/rest/api/keyvault/keys, version 7.4.
 """
 
 from __future__ import annotations
@@ -10,28 +12,299 @@ import base64
 import binascii
 import hashlib
 import hmac
+import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
-from sparkcrypt.keys.cloud.azure_http import AzureHttp
-from sparkcrypt.keys.cloud.azure_options import (
-    AES_WRAP,
-    KEY_TYPES,
-    RSA_WRAP,
-    AzureOptions,
-    find_key_id,
-    is_own,
-    name_key,
+from azure.core.exceptions import AzureError, ClientAuthenticationError, ServiceRequestError, ServiceResponseError
+from azure.identity import (
+    CredentialUnavailableError,
+    EnvironmentCredential,
+    ManagedIdentityCredential,
+    WorkloadIdentityCredential,
 )
-from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.provider_options import read_options
-from sparkcrypt.keys.service import KeyDeletion, KeyDescription, KeyService, read_wrapped
+
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+    SparkcryptError,
+    causes_of,
+)
+from sparkcrypt.keys.cloud.token_http import TokenHttp
+from sparkcrypt.keys.ids import NameRule, check_key_id
+from sparkcrypt.keys.provider_options import address, certificates, choice, login, number, read_options
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, KeyService, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
+
+ADDRESS = "https://acme.vault.azure.net"
+AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
+    "environment": ("method",),
+    "workload": ("method", "client_id"),
+    "managed": ("method", "client_id"),
+}
+RSA_WRAP, AES_WRAP = "RSA-OAEP-256", "A256KW"
+KEY_TYPES: dict[str, tuple[str, int]] = {
+    "RSA": (RSA_WRAP, 3072),
+    "RSA-HSM": (RSA_WRAP, 3072),
+    "oct-HSM": (AES_WRAP, 256),
+}
+"""Type of a new key -> the algorithm that wraps with it, and its bits."""
+_OWN_NAME = re.compile(r"keys/([A-Za-z0-9-]{1,127})", re.ASCII)
+_NAMES = NameRule("a-z0-9", "-", 127, "Azure Key Vault")
+_DOMAINS = (
+    *("vault.azure.net", "managedhsm.azure.net", "vault.azure.cn", "managedhsm.azure.cn"),
+    *("vault.usgovcloudapi.net", "managedhsm.usgovcloudapi.net"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AzureOptions:
+    """The checked options."""
+
+    address: str = address(ADDRESS, missing=f"allowed: the vault's, such as {ADDRESS}", has_path=False)
+    method: str = login(AUTH_OPTIONS)
+    client_id: str | None = login(
+        AUTH_OPTIONS,
+        "client_id",
+        pattern="[A-Za-z0-9-]{1,64}",
+        allowed="the client id of an identity, such as 00000000-0000-0000-0000-000000000000",
+    )
+    key_type: str = choice(*KEY_TYPES, default="RSA")
+    ca_bundle: str | None = certificates()
+    timeout_seconds: float = number(10.0, 0.1, 600.0)
+
+    @property
+    def scope(self) -> str:
+        """The scope of access tokens: the vaults or managed HSMs of the cloud that the address belongs to."""
+        host = urlsplit(self.address).hostname or ""
+        domain = next((domain for domain in _DOMAINS if host.endswith(f".{domain}")), _DOMAINS[0])
+        return f"https://{domain}/.default"
+
+
+def is_own(key_id: str) -> bool:
+    """Return whether a key id is the name of a key that users create, ``keys/<name>``."""
+    return _OWN_NAME.fullmatch(key_id) is not None
+
+
+def name_key(key_id: str) -> str:
+    """Return a key's name in the vault: the name in ``keys/<name>``, or a name that encodes any other key id.
+
+    Azure ignores case in names, so capital letters are escaped.
+
+    Raises:
+        ConfigError: the key id is empty, is not Unicode, or has a name that is too long.
+    """
+    own = _OWN_NAME.fullmatch(key_id)
+    return own[1] if own else _NAMES.encode(key_id)
+
+
+def find_key_id(name: str) -> str | None:
+    """Return the key id that a key of the vault stands for by its name, or None if it stands for none."""
+    found = _NAMES.decode(name)
+    return found if found is not None and not is_own(found) else None
+
+
+_FILES = ("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
+_REASON_CHARACTERS = 200
+_PASSING = re.compile(r"HTTP Error: (?:408|429|5[0-9][0-9])\b|temporarily_unavailable|server_error|AADSTS90033:")
+"""Texts of msal, below azure-identity, for transient failures (RFC 6749, 4.1.2.1); it does not expose the answer."""
+_NEEDS = {
+    "environment": "set AZURE_TENANT_ID, AZURE_CLIENT_ID, and AZURE_CLIENT_SECRET or AZURE_CLIENT_CERTIFICATE_PATH in "
+    "the environment of this process, or name another auth.method",
+    "workload": "AZURE_TENANT_ID, AZURE_CLIENT_ID (or auth.client_id) and AZURE_FEDERATED_TOKEN_FILE must be set, as "
+    "workload identity sets them in pods",
+    "managed": "this machine, pod or cluster must have a managed identity; with several, name one by auth.client_id",
+}
+
+
+class AzureCredentials:
+    """A source of access tokens, which renews them in time; safe for many threads.
+
+    Args:
+        options: the source, and the vault.
+    """
+
+    def __init__(self, options: AzureOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._credential: Any = None
+
+    def __repr__(self) -> str:
+        return f"AzureCredentials({self._options.method!r})"
+
+    def token(self, *, renew: bool = False) -> str:
+        """Return an access token.
+
+        Args:
+            renew: get a new token, since the cached one was refused.
+
+        Raises:
+            ConfigError: there is no credential, or it is invalid.
+            KeyAccessDeniedError: Azure gives no token for it.
+            KeyServiceUnavailableError: the token endpoint does not answer.
+        """
+        with self._lock:
+            try:
+                if renew or self._credential is None:
+                    self._credential = _make(self._options)
+                return str(self._credential.get_token(self._options.scope).token)
+            except (AzureError, ValueError) as error:
+                self._credential = None  # msal repeats a refusal for a minute
+                raise _translate_lack(error, self._options) from error
+
+    def identity(self, environ: Mapping[str, str] = os.environ) -> bytes:
+        """Return a digest of the credential's source, with the content of its files."""
+        parts = [self._options.method, self._options.client_id or ""]
+        if self._options.method != "managed":
+            parts += [f"{name}={environ[name]}" for name in sorted(environ) if name.startswith("AZURE_")]
+            for name in _FILES:
+                with suppress(OSError):
+                    parts.append(Path(environ.get(name, "")).read_bytes().hex())
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).digest()
+
+
+def _make(options: AzureOptions) -> Any:
+    arguments: dict[str, Any] = {} if options.client_id is None else {"client_id": options.client_id}
+    if options.method == "managed":
+        return ManagedIdentityCredential(**arguments)
+    # sparkcrypt.keys.steady retries transient failures of every key service, within one budget.
+    seconds = options.timeout_seconds
+    bounds: dict[str, Any] = {"retry_total": 0, "connection_timeout": seconds, "read_timeout": seconds}
+    # The token host comes from the launch's environment, so no other host is asked whether to trust it.
+    if options.method == "workload":
+        return WorkloadIdentityCredential(disable_instance_discovery=True, **arguments, **bounds)
+    return EnvironmentCredential(disable_instance_discovery=True, **bounds)
+
+
+def _is_passing(error: ClientAuthenticationError) -> bool:
+    """Return whether a failure is transient: azure-identity reports every failure as one of authentication."""
+    return any(
+        isinstance(cause, ServiceRequestError | ServiceResponseError) or _PASSING.search(str(cause))
+        for cause in causes_of(error)
+    )
+
+
+def _translate_lack(error: Exception, options: AzureOptions) -> SparkcryptError:
+    what = f"Azure Key Vault at {options.address}: no access token"
+    if isinstance(error, CredentialUnavailableError | ValueError):
+        return ConfigError(
+            f"{what}: no credential is there for auth.method {options.method!r}: {_NEEDS[options.method]}"
+        )
+    if isinstance(error, ClientAuthenticationError) and not _is_passing(error):
+        reason = " ".join(str(error.message).split())[:_REASON_CHARACTERS]
+        return KeyAccessDeniedError(
+            f"{what}: {reason}; the credential is revoked, expired or of another tenant, or this machine's clock is "
+            "wrong: give another one, or set the clock"
+        )
+    return KeyServiceUnavailableError(
+        f"{what}: what gives tokens does not answer ({type(error).__name__}); check the network and, where it is set, "
+        "AZURE_AUTHORITY_HOST"
+    )
+
+
+_API = {"api-version": "7.4"}
+_RECOVERABLE = "ObjectIsDeletedButRecoverable"
+
+
+class AzureHttp:
+    """A client that sends requests with a token; safe for many threads.
+
+    Args:
+        options: the address and the credential.
+    """
+
+    def __init__(self, options: AzureOptions) -> None:
+        self._options = options
+        self.credentials = AzureCredentials(options)
+        self._http = TokenHttp(
+            self._sign, timeout_seconds=options.timeout_seconds, ca_bundle=options.ca_bundle, place="address"
+        )
+
+    def ask(self, method: str, path: str, what: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Send a request, and return the JSON object of its answer.
+
+        Args:
+            method: the HTTP method.
+            path: the path below the address.
+            what: what is asked, for messages.
+            body: sent as JSON.
+
+        Raises:
+            ConfigError: there is no credential.
+            KeyServiceError: the service refused, or did not answer.
+        """
+        return self._fetch(method, f"{self._options.address}/{path}", what, body, _API)
+
+    def pages(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+        """Yield the entries of a list, page by page.
+
+        Raises:
+            ConfigError, KeyServiceError: as `ask`; also if the next page is on another host, which would get the token.
+        """
+        answer = self.ask("GET", path, what)
+        while True:
+            yield from answer.get("value") or ()
+            following = answer.get("nextLink")
+            if not following:
+                return
+            if not str(following).startswith(f"{self._options.address}/"):
+                raise KeyServiceError(
+                    f"Azure Key Vault at {self._options.address}: cannot {what}: its list goes on at another address, "
+                    "which is not asked; see that address names the vault as Azure does"
+                )
+            answer = self._fetch("GET", str(following), what, None, {})
+
+    def _fetch(
+        self, method: str, url: str, what: str, body: Mapping[str, Any] | None, parameters: Mapping[str, str]
+    ) -> dict[str, Any]:
+        where = f"Azure Key Vault at {self._options.address}: cannot {what}"
+        status, answer = self._http.fetch(method, url, where, body, parameters)
+        if status == 200 and answer is not None:
+            return answer
+        raise _translate_refusal(status, answer, where)
+
+    def _sign(self, _method: str, _url: str, *, renew: bool) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self.credentials.token(renew=renew)}"}
+
+
+def _translate_refusal(http: int, answer: dict[str, Any] | None, where: str) -> KeyServiceError:
+    error = (answer or {}).get("error")
+    fields = error if isinstance(error, dict) else {}
+    inner = fields.get("innererror")
+    detail = str(inner.get("code", "")) if isinstance(inner, dict) else ""
+    code, reason = str(fields.get("code", "")), " ".join(str(fields.get("message", "")).split())[:_REASON_CHARACTERS]
+    if http in {408, 429} or http >= 500:
+        return KeyServiceUnavailableError(f"{where}: it cannot serve now ({code or f'HTTP {http}'})")
+    if http in {401, 403}:
+        return KeyAccessDeniedError(
+            f"{where}: {detail or code or f'HTTP {http}'}: {reason}; allow it to this credential: keys/wrapKey, "
+            "keys/unwrapKey and keys/get on the vault or the key; a version that is disabled must be enabled"
+        )
+    if not code:
+        return KeyServiceUnavailableError(
+            f"{where}: what answers there is no Azure Key Vault (HTTP {http}); check address"
+        )
+    if http == 404:
+        return KeyNotFoundError(f"{where}: it is not there ({reason}); check address, {ABSENT_ADVICE}")
+    if detail == _RECOVERABLE:
+        return KeyNotFoundError(
+            f"{where}: it was deleted, and its name is kept while it can be recovered; recover it in Azure"
+        )
+    if http == 409:
+        return KeyServiceUnavailableError(f"{where}: it cannot serve now ({detail or code}: {reason})")
+    return KeyServiceError(f"{where}: {code}: {reason}")
+
 
 _PREFIX = "azure:v1:"
 _WRAPPED = re.compile(rf"{_PREFIX}({RSA_WRAP}|{AES_WRAP}):([0-9a-f]{{32}}):([A-Za-z0-9+/]+={{0,2}})", re.ASCII)

@@ -2,25 +2,405 @@
 
 Google's own client is not used: it loads gRPC even when it uses REST, and needs versions of gRPC and protobuf that
 Spark's processes may not have (docs/keys.md).
+
+Source: https://cloud.google.com/kms/docs/reference/rest, version 1, and ``google.rpc.Status`` for errors.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
+import os
+import re
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
-from sparkcrypt.keys.cloud.gcp_http import GcpHttp
-from sparkcrypt.keys.cloud.gcp_options import GcpOptions, KeyNames
-from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.provider_options import read_options
-from sparkcrypt.keys.service import KeyDescription, KeyService, read_wrapped
+import requests
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.auth.transport.requests import Request
+
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+    SparkcryptError,
+)
+from sparkcrypt.keys.cloud.token_http import TokenHttp
+from sparkcrypt.keys.ids import NameRule, check_key_id
+from sparkcrypt.keys.provider_options import address, certificates, choice, login, number, read_options, text
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDescription, KeyService, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
+
+ENDPOINT = "https://cloudkms.googleapis.com"
+AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
+    "file": ("method", "credentials_file"),
+    "metadata": ("method", "service_account"),
+}
+_RING = r"projects/[A-Za-z0-9][A-Za-z0-9.:_-]{0,127}/locations/[a-z0-9-]{1,63}/keyRings/[A-Za-z0-9_-]{1,63}"
+_OWN_NAME = re.compile(rf"{_RING}/cryptoKeys/[A-Za-z0-9_-]{{1,63}}", re.ASCII)
+_VERSION = re.compile(rf"{_RING}/cryptoKeys/[A-Za-z0-9_-]{{1,63}}/cryptoKeyVersions/[0-9]+", re.ASCII)
+_NAMES = NameRule("A-Za-z0-9-", "_", 63, "Google Cloud KMS")
+
+
+@dataclass(frozen=True, slots=True)
+class GcpOptions:
+    """The checked options."""
+
+    key_ring: str | None = text(pattern=f"(?:{_RING})?", allowed="projects/…/locations/…/keyRings/…", stripped="/")
+    endpoint: str = address(ENDPOINT, default=ENDPOINT)
+    method: str = login(AUTH_OPTIONS)
+    credentials_file: str | None = login(AUTH_OPTIONS, "credentials_file")
+    service_account: str | None = login(
+        AUTH_OPTIONS,
+        "service_account",
+        pattern="default|[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+",
+        allowed="an account's e-mail address",
+    )
+    protection_level: str = choice("SOFTWARE", "HSM", default="SOFTWARE")
+    ca_bundle: str | None = certificates()
+    timeout_seconds: float = number(10.0, 0.1, 600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNames:
+    """The resource names for key ids: a resource name is used unchanged, any other id is a key of the key ring.
+
+    Attributes:
+        key_ring: the key ring's resource name; None if the policy names keys only by their resource names.
+    """
+
+    key_ring: str | None
+
+    def of(self, key_id: str) -> str:
+        """Return the resource name of a key.
+
+        Raises:
+            ConfigError: the key id is empty, is not Unicode, names a version, or needs a key ring and there is none.
+        """
+        check_key_id(key_id)
+        if self.is_own(key_id):
+            return key_id
+        if _VERSION.fullmatch(key_id):
+            raise ConfigError(
+                f"key id {key_id!r} names a version; allowed: the key's own name, …/cryptoKeys/<key>, whose primary "
+                "version wraps"
+            )
+        return f"{self.ring(key_id)}/cryptoKeys/{_NAMES.encode(key_id)}"
+
+    def ring(self, key_id: str | None = None) -> str:
+        """Return the key ring's resource name.
+
+        Raises:
+            ConfigError: the policy names none.
+        """
+        if self.key_ring is None:
+            purpose = "listing keys" if key_id is None else f"key id {key_id!r}"
+            raise ConfigError(
+                f"key_service of type 'gcp': {purpose} needs key_ring, and there is none; allowed: key_ring: "
+                "projects/…/locations/…/keyRings/…, or a key's whole resource name as its key id"
+            )
+        return self.key_ring
+
+    def is_own(self, key_id: str) -> bool:
+        """Return whether a key id is a resource name, so that it has no encoded name."""
+        return _OWN_NAME.fullmatch(key_id) is not None
+
+    def key_id(self, name: str) -> str | None:
+        """Return the key id that a key of the ring stands for by its resource name, or None if it stands for none."""
+        found = _NAMES.decode(name.rpartition("/")[2])
+        return found if found is not None and not self.is_own(found) else None
+
+
+FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+_SCOPE = "https://www.googleapis.com/auth/cloudkms"
+_KINDS = ("service_account", "authorized_user", "external_account", "impersonated_service_account")
+_METADATA_HOSTS = ("169.254.169.254", "metadata.google.internal", "fd00:ec2::254")
+_REASON_CHARACTERS = 200
+
+
+@dataclass(slots=True)
+class _Found:
+    """A credential, and a digest of its source at that time."""
+
+    source: bytes
+    credential: Any = field(repr=False)
+
+
+class GcpCredentials:
+    """A source of access tokens, which renews them in time; safe for many threads.
+
+    Args:
+        options: the credential's source, and the timeout of one try.
+        session: the HTTP session that gets tokens.
+    """
+
+    def __init__(self, options: GcpOptions, session: requests.Session) -> None:
+        self._options = options
+        self._request = partial(Request(session), timeout=options.timeout_seconds)  # its own default is two minutes
+        self._lock = threading.Lock()
+        self._found: _Found | None = None
+
+    def __repr__(self) -> str:
+        return f"GcpCredentials({self._options.method!r})"
+
+    def sign(self, method: str, url: str, *, renew: bool = False) -> dict[str, str]:
+        """Return the headers that authorise a request.
+
+        Args:
+            method: the request's method.
+            url: the request's URL.
+            renew: get a new token, since the cached one was refused.
+
+        Raises:
+            ConfigError: there is no credential, or it is invalid.
+            KeyAccessDeniedError: Google gives no token for it.
+            KeyServiceUnavailableError: the token endpoint does not answer.
+        """
+        headers: dict[str, str] = {}
+        with self._lock:
+            try:
+                credential = self._load().credential
+                if renew:
+                    credential.refresh(self._request)
+                credential.before_request(self._request, method, url, headers)
+            except GoogleAuthError as error:
+                raise _translate(error, self._options) from error
+        return headers
+
+    def identity(self) -> bytes:
+        """Return a digest of the credential's source.
+
+        Raises:
+            ConfigError: there is no credential.
+        """
+        with self._lock:
+            return self._load().source
+
+    def _load(self) -> _Found:
+        if self._options.method == "metadata":
+            if self._found is None:
+                account = self._options.service_account or "default"
+                source = hashlib.sha256(f"metadata\0{account}".encode()).digest()
+                self._found = _Found(source, _of_metadata(account))
+            return self._found
+        # The file is replaced when its key is, so it is read each time, and loaded again if it differs.
+        path = credentials_path(self._options)
+        content = _read(path)
+        source = hashlib.sha256(content).digest()
+        if self._found is None or self._found.source != source:
+            self._found = _Found(source, _of_file(path, content))
+        return self._found
+
+
+def credentials_path(options: GcpOptions, environ: Mapping[str, str] = os.environ) -> str:
+    """Return where the credential's file is: the policy's, the environment's, or gcloud's own.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    named = options.credentials_file or environ.get(FILE_VARIABLE)
+    if named:
+        return named
+    folder = environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud"
+    usual = Path(folder, "application_default_credentials.json").expanduser()
+    if usual.exists():
+        return str(usual)
+    raise ConfigError(
+        f"Google Cloud KMS needs a credential and there is none; set {FILE_VARIABLE} in the environment of this "
+        "process, name a file by auth.credentials_file, log in with `gcloud auth application-default login`, or say "
+        "auth: {method: metadata}, where this machine, pod or cluster has a service account of its own"
+    )
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"the credential file {path!r} (auth.credentials_file or {FILE_VARIABLE}) cannot be read: {error.strerror}"
+        ) from error
+
+
+def _of_metadata(account: str) -> Any:
+    from google.auth import compute_engine
+
+    return compute_engine.Credentials(service_account_email=account, scopes=[_SCOPE])
+
+
+def _of_file(path: str, content: bytes) -> Any:
+    """Return the credential in a file; errors do not quote its content."""
+    where = f"the credential file {path!r} (auth.credentials_file or {FILE_VARIABLE})"
+    try:
+        document = json.loads(content)
+    except ValueError:
+        document = None
+    kind = document.get("type") if isinstance(document, dict) else None
+    if kind not in _KINDS:
+        raise ConfigError(f"{where} is no credential of Google; allowed: JSON whose type is {', '.join(_KINDS)}")
+    if kind == "external_account" and _asks_metadata(document):
+        raise ConfigError(
+            f"{where} has its token from a metadata address, which is asked for auth: {{method: metadata}} alone; "
+            "allowed: an external_account whose credential_source is a file, or a URL of another kind"
+        )
+    credential = None
+    with suppress(GoogleAuthError, ValueError, KeyError, TypeError, AttributeError):  # they would quote the content
+        credential = _make(kind, document)
+    if credential is None:
+        raise ConfigError(f"{where} is no whole credential of type {kind!r}; get it anew from Google")
+    return credential
+
+
+def _make(kind: str, document: dict[str, Any]) -> Any:
+    if kind == "service_account":
+        from google.oauth2 import service_account
+
+        return service_account.Credentials.from_service_account_info(document, scopes=[_SCOPE])
+    if kind == "authorized_user":
+        from google.oauth2 import credentials
+
+        return credentials.Credentials.from_authorized_user_info(document)
+    if kind == "external_account":
+        from google.auth import identity_pool
+
+        return identity_pool.Credentials.from_info(document, scopes=[_SCOPE])
+    from google.auth import impersonated_credentials
+
+    return impersonated_credentials.Credentials.from_impersonated_service_account_info(document, scopes=[_SCOPE])
+
+
+def _asks_metadata(document: dict[str, Any]) -> bool:
+    source = json.dumps(document.get("credential_source")).lower()
+    return '"environment_id"' in source or any(host in source for host in _METADATA_HOSTS)
+
+
+def _translate(error: GoogleAuthError, options: GcpOptions) -> SparkcryptError:
+    what = f"Google Cloud KMS at {options.endpoint}: no access token"
+    if error.retryable or isinstance(error, TransportError) or isinstance(error.__cause__, TransportError):
+        return KeyServiceUnavailableError(
+            f"{what}: what gives tokens does not answer ({type(error).__name__}); check the network and, for auth: "
+            "{method: metadata}, that this machine has a service account"
+        )
+    reason = " ".join(str(error.args[0] if error.args else "").split())[:_REASON_CHARACTERS]
+    return KeyAccessDeniedError(
+        f"{what}: {type(error).__name__}: {reason}; the credential is revoked, expired or of another project, or this "
+        "machine's clock is wrong: give another one, or set the clock"
+    )
+
+
+_PASSING = {
+    "ABORTED",
+    "CANCELLED",
+    "DEADLINE_EXCEEDED",
+    "INTERNAL",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+    "UNKNOWN",
+}
+_STATE = re.compile(r"current state is: ([A-Z_]+)")
+_GONE = {"DESTROYED", "DESTROY_SCHEDULED"}
+_WAITING = {"PENDING_GENERATION", "PENDING_IMPORT", "PENDING_EXTERNAL_DESTRUCTION"}
+
+
+class GcpHttp:
+    """A client that sends requests with a token; safe for many threads.
+
+    Args:
+        options: the address and the credential.
+    """
+
+    def __init__(self, options: GcpOptions) -> None:
+        self._options = options
+        # ca_bundle is for the endpoint only: the token endpoint has a certificate of a public CA.
+        tokens = requests.Session()
+        tokens.trust_env = False
+        self.credentials = GcpCredentials(options, tokens)
+        self._http = TokenHttp(
+            self.credentials.sign,
+            timeout_seconds=options.timeout_seconds,
+            ca_bundle=options.ca_bundle,
+            place="endpoint",
+        )
+
+    def ask(
+        self, method: str, path: str, what: str, *, body: Any = None, parameters: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Send a request, and return the JSON object of its answer.
+
+        Args:
+            method: the HTTP method.
+            path: the path below ``/v1/``: a resource name, and a custom verb after ``:``.
+            what: what is asked, for messages.
+            body: sent as JSON.
+            parameters: query parameters.
+
+        Raises:
+            ConfigError: there is no credential.
+            KeyServiceError: the service refused, or did not answer.
+        """
+        where = f"Google Cloud KMS at {self._options.endpoint}: cannot {what}"
+        status, answer = self._http.fetch(method, f"{self._options.endpoint}/v1/{path}", where, body, parameters)
+        if status == 200 and answer is not None:
+            return answer
+        raise _translate_refusal(status, answer, where)
+
+
+def _translate_refusal(http: int, answer: dict[str, Any] | None, where: str) -> KeyServiceError:
+    error = (answer or {}).get("error")
+    status = str(error.get("status", "")) if isinstance(error, dict) else ""
+    reason = " ".join(str(error.get("message", "")).split()) if isinstance(error, dict) else ""
+    reason = reason[:_REASON_CHARACTERS]
+    if http in {408, 429} or http >= 500 or status in _PASSING:
+        return KeyServiceUnavailableError(f"{where}: it cannot serve now ({status or f'HTTP {http}'})")
+    if http in {401, 403}:
+        return KeyAccessDeniedError(
+            f"{where}: {status or f'HTTP {http}'}: {reason}; allow it to this credential by IAM: cloudkms."
+            "cryptoKeyVersions.useToEncrypt, .useToDecrypt and cloudkms.cryptoKeys.get on the key or its ring"
+        )
+    if not status:
+        return KeyServiceUnavailableError(
+            f"{where}: what answers there is no Google Cloud KMS (HTTP {http}); check endpoint"
+        )
+    if status == "NOT_FOUND":
+        return KeyNotFoundError(f"{where}: it is not there ({reason}); check key_ring, {ABSENT_ADVICE}")
+    return _translate_state(reason, where) or _translate_argument(status, reason, where)
+
+
+def _translate_state(reason: str, where: str) -> KeyServiceError | None:
+    """Return the error for a version in another state than ENABLED, or None if the reason names no state."""
+    found = _STATE.search(reason)
+    if found is None:
+        return None
+    state = found[1]
+    if state in _GONE:
+        return KeyNotFoundError(
+            f"{where}: the version is destroyed, or is to be ({state}): {reason}; restore it in Google Cloud while "
+            "that can be done"
+        )
+    if state in _WAITING:
+        return KeyServiceUnavailableError(f"{where}: the version cannot serve now ({state})")
+    return KeyAccessDeniedError(f"{where}: {state}: {reason}; enable the version in Google Cloud")
+
+
+def _translate_argument(status: str, reason: str, where: str) -> KeyServiceError:
+    if "crc32c" in reason.lower() or "checksum" in reason.lower():
+        return KeyServiceUnavailableError(f"{where}: the request was damaged on its way ({reason})")
+    if reason.startswith("Decryption failed"):
+        return KeyServiceError(
+            f"{where}: the wrapped key is not one that this key wrapped under this key id ({status}: {reason})"
+        )
+    return KeyServiceError(f"{where}: {status}: {reason}")
+
 
 _PREFIX = "gcp:v1:"
 _PURPOSE = "ENCRYPT_DECRYPT"
-_GONE = {"DESTROYED", "DESTROY_SCHEDULED"}
 _PAGE = "1000"
 _POLYNOMIAL = 0x82F63B78  # reflected; RFC 3720, appendix B.4
 

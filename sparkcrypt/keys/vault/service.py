@@ -26,10 +26,15 @@ from sparkcrypt.errors import (
 from sparkcrypt.keys.access_decisions import decision_of
 from sparkcrypt.keys.material import version_of
 from sparkcrypt.keys.service import Decision, KeyDeletion, KeyDescription, KeyService, make_retired_error
-from sparkcrypt.keys.vault.login import HvacLogin
-from sparkcrypt.keys.vault.options import decode_key_name, encode_key_name, vault_options
-from sparkcrypt.keys.vault.refusals import translate_refusal, translate_silence
-from sparkcrypt.keys.vault.session import VaultSession
+from sparkcrypt.keys.vault.session import (
+    HvacLogin,
+    VaultSession,
+    decode_key_name,
+    encode_key_name,
+    translate_refusal,
+    translate_silence,
+    vault_options,
+)
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
 

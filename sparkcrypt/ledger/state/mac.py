@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.keys.former_services import needs_moving
+from sparkcrypt.keys.open_service import needs_moving
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_decoded, encode_record
 from sparkcrypt.policy.model import Policy

@@ -18,7 +18,7 @@ from sparkcrypt.keys.tombstones import tombstone_name
 from sparkcrypt.ledger.audit.key_audit import Hold, KeyFacts, Retirement, Tombstone, read_key_facts
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.policy.former_services import split_former
+from sparkcrypt.policy.key_service import split_former
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.keys_in_use import KeyUse, TableUse, find_uses_of_keys, list_key_uses, read_key_use
 from sparkcrypt.runs.rewrite.run_report import KEY_NOT_KNOWN, Report

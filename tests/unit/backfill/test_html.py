@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt import errors
-from sparkcrypt.ledger.unit import UnitOutcome
-from sparkcrypt.runs.passes.html.advice import NEXT_STEPS, UNKNOWN, next_step
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.runs.passes.html.content import NEXT_STEPS, UNKNOWN, next_step
 from sparkcrypt.runs.passes.html.page import report_html
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.rewrite.run_report import Report

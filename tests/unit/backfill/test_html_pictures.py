@@ -7,6 +7,16 @@ import random
 
 import pytest
 
+from sparkcrypt.runs.passes.html.content import (
+    change,
+    duration,
+    list_remainders,
+    make_visible,
+    moment,
+    percent,
+    shell_word,
+)
+from sparkcrypt.runs.passes.html.content import coverage as coverage_groups
 from sparkcrypt.runs.passes.html.pictures import (
     BOTTOM,
     HEIGHT,
@@ -18,9 +28,6 @@ from sparkcrypt.runs.passes.html.pictures import (
     Throughput,
     throughput,
 )
-from sparkcrypt.runs.passes.html.tables import coverage as coverage_groups
-from sparkcrypt.runs.passes.html.tables import list_remainders
-from sparkcrypt.runs.passes.html.text import change, duration, make_visible, moment, percent, shell_word
 from sparkcrypt.text import count_of, size_of
 from tests.unit.backfill.pass_reports import MEGABYTE, coverage, incomplete, points, quarantined, report, table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from sparkcrypt.cli.tables.lineage import lineage_text
-from sparkcrypt.runs.passes.html.lineage import draw_lineage
+from sparkcrypt.runs.passes.html.page import draw_lineage
 from sparkcrypt.runs.passes.lineage import DerivedColumn, Lineage, TableLineage
 
 SSN, LOW = ("d.people", "ssn"), ("d.made", "low")

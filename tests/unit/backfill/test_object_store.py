@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.cli.setup.checks import check_state
+from sparkcrypt.cli.setup.doctor import check_state
 from sparkcrypt.errors import ConfigError, RunConflictError, StorageError
 from sparkcrypt.ledger.state import object_store
 from sparkcrypt.ledger.state.lock import acquire

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.names import KEY_SERVICE, POLICY
-from sparkcrypt.policy.former_services import FORMER
-from sparkcrypt.policy.key_service import KEY_SERVICE_OPTIONS, KeyServiceConfig
+from sparkcrypt.policy.key_service import FORMER, KEY_SERVICE_OPTIONS, KeyServiceConfig
 from tests.services.installed import ROOT, java_home, spark_home
 from tests.services.quick_java import QUICK
 

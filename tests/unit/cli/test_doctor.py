@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.setup import checks
-from sparkcrypt.cli.setup import doctor as doctor_module
+from sparkcrypt.cli.setup import doctor as checks
 from sparkcrypt.cli.setup.doctor import Check, Examination
 from sparkcrypt.errors import (
     ConfigError,
@@ -101,9 +100,9 @@ def test_only_an_absent_key_is_to_be_made(policy: Path, keys: KeyService, monkey
         def check(*_: object) -> str:
             raise error
 
-        monkeypatch.setattr(doctor_module, "check_key", check)
+        monkeypatch.setattr(checks, "check_key", check)
         made = Examination(lambda _: None)
-        assert not doctor_module._examine_keys(made, load_policy(policy))
+        assert not checks._examine_keys(made, load_policy(policy))
         return {found.check: str(found.fix) for found in made.checks}
 
     assert refuse(KeyNotFoundError("absent"))["key pii"].startswith("sparkcrypt keys create pii")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.cli.frame.failed_report import Document, failed_report
+from sparkcrypt.cli.frame.command_context import Document, failed_report
 from sparkcrypt.errors import PlanError
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
-from sparkcrypt.keys.call_log import LoggingKeyService
+from sparkcrypt.keys.opened import LoggingKeyService
 from sparkcrypt.keys.service import KeyService
 
 T = TypeVar("T")

@@ -18,9 +18,9 @@ from sparkcrypt.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
 )
-from sparkcrypt.keys.cloud.aws_options import KeyNames
+from sparkcrypt.keys import steady
+from sparkcrypt.keys.cloud.aws import KeyNames
 from sparkcrypt.keys.opened import access_token
-from sparkcrypt.keys.steady import service as steady
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.runs.passes.key_status import newest_creation
 from tests.services.meddled_s3 import MeddledS3

@@ -17,12 +17,10 @@ from sparkcrypt.errors import (
     KeyServiceUnavailableError,
 )
 from sparkcrypt.keys.access_decisions import RefusalKeeper
-from sparkcrypt.keys.former_services import MovingKeyService, OpenedFormer, needs_moving
 from sparkcrypt.keys.local.service import LocalKeyService
-from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.open_service import MovingKeyService, OpenedFormer, needs_moving, open_key_service
 from sparkcrypt.keys.service import DelegatingKeyService, KeyService
-from sparkcrypt.policy.former_services import FormerService, is_form_of
-from sparkcrypt.policy.key_service import KEY_SERVICE_OPTIONS, KeyServiceConfig
+from sparkcrypt.policy.key_service import KEY_SERVICE_OPTIONS, FormerService, KeyServiceConfig, is_form_of
 from tests.unit.keys.conftest import OpenAws, OpenVault
 
 KEY = secrets.token_bytes(16)

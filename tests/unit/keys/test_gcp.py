@@ -18,9 +18,8 @@ from sparkcrypt.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
 )
-from sparkcrypt.keys.cloud.gcp import crc32c
-from sparkcrypt.keys.cloud.gcp_options import KeyNames
-from sparkcrypt.keys.steady import service as steady
+from sparkcrypt.keys import steady
+from sparkcrypt.keys.cloud.gcp import KeyNames, crc32c
 from tests.services.fake_cloud import Answer, Asked, Serve
 from tests.services.fake_gcp_kms import PROJECT, CryptoKey, FakeGcpKms
 from tests.unit.keys.conftest import OpenGcp, opened

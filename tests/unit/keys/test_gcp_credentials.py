@@ -11,8 +11,8 @@ import pytest
 from google.auth.compute_engine import _metadata
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyServiceUnavailableError
+from sparkcrypt.keys import steady
 from sparkcrypt.keys.opened import access_token
-from sparkcrypt.keys.steady import service as steady
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.services.fake_cloud import Answer, Asked, Serve
 from tests.services.fake_gcp_kms import FakeGcpKms

@@ -19,7 +19,7 @@ from sparkcrypt.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
 )
-from sparkcrypt.keys.hadoop.tokens import TOKENS_VARIABLE, read_kms_token
+from sparkcrypt.keys.hadoop import TOKENS_VARIABLE, read_kms_token
 from tests.services.hadoop_kms import HadoopKms, start_hadoop_kms
 from tests.unit.keys.conftest import OpenHadoop, opened
 from tests.unit.keys.vault_proxy import Fault, running_proxy

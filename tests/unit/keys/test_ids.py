@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sparkcrypt.errors import ConfigError, FormatError
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 from sparkcrypt.keys.local.keystore import file_name
-from sparkcrypt.keys.vault.options import decode_key_name, encode_key_name
+from sparkcrypt.keys.vault.session import decode_key_name, encode_key_name
 
 KEY_IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80)
 TRICKY = st.text("aA_.-%/25ef\u00e9 ~+", min_size=1, max_size=8)

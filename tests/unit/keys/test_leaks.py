@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import SparkcryptError
-from sparkcrypt.keys.call_log import LoggingKeyService
-from sparkcrypt.keys.cloud.gcp_credentials import _Found
+from sparkcrypt.keys.cloud.gcp import _Found
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener, WrappedKek, _Kek
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.local.keystore import KeyDirectory, KeyVersion, MasterKey
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
-from sparkcrypt.keys.vault.options import VaultAuth, VaultCredential, read_credential, vault_options
-from sparkcrypt.keys.vault.session import VaultSession
+from sparkcrypt.keys.opened import LoggingKeyService
+from sparkcrypt.keys.vault.session import VaultAuth, VaultCredential, VaultSession, read_credential, vault_options
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.services.vault_server import VaultServer
 from tests.unit.keys.conftest import OpenVault, opened

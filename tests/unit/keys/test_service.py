@@ -14,11 +14,10 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceUnavailableError
 from sparkcrypt.keys import open_service as opening
-from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.local.ephemeral import EphemeralKeyService
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.opened import access_token
+from sparkcrypt.keys.opened import LoggingKeyService, access_token
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.keys.conftest import opened
 
@@ -99,7 +98,7 @@ import sys
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.policy.key_service import KeyServiceConfig
 open_key_service(KeyServiceConfig.from_dict({{"type": "local", "path": {str(tmp_path)!r}}})).create("pii")
-import sparkcrypt.keys.datakeys, sparkcrypt.keys.material, sparkcrypt.keys.call_log, sparkcrypt.keys.opened
+import sparkcrypt.keys.datakeys, sparkcrypt.keys.material, sparkcrypt.keys.opened, sparkcrypt.keys.opened
 print([name for name in ("hvac", "requests", "yaml", "pyarrow", "click", "rich") if name in sys.modules])
 """
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

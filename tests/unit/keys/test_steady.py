@@ -8,12 +8,10 @@ from typing import Any, TypeVar
 import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceUnavailableError
+from sparkcrypt.keys import steady
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import Decision, KeyDescription, KeyService, OptionalVerb
-from sparkcrypt.keys.steady import breaker
-from sparkcrypt.keys.steady import service as steady
-from sparkcrypt.keys.steady.breaker import FAILURES, Breaker, RetryBudget
-from sparkcrypt.keys.steady.service import SteadyKeyService
+from sparkcrypt.keys.steady import FAILURES, Breaker, RetryBudget, SteadyKeyService
 from sparkcrypt.policy.key_service import Endurance, KeyServiceConfig, endurance_of, replicas_of
 
 KEY = b"k" * 16
@@ -115,7 +113,7 @@ def test_the_next_address_serves_what_reads_and_makes_no_key() -> None:
 
 def test_breaker_lets_a_service_alone_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """After ten failures in a row none is asked for a while; then one probe is, and its success opens the way."""
-    monkeypatch.setattr(breaker, "PAUSE_SECONDS", 0.3)
+    monkeypatch.setattr(steady, "PAUSE_SECONDS", 0.3)
     scripted = _Scripted(*down(FAILURES), name="vault at x")
     guarded = SteadyKeyService([scripted], Endurance(max_retries=0))
     for _ in range(FAILURES):
@@ -131,7 +129,7 @@ def test_breaker_lets_a_service_alone_that_is_down(monkeypatch: pytest.MonkeyPat
 
 def test_one_probe_at_a_time_goes_to_a_service_that_was_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many threads that want to know whether it is back, one asks; a failed probe lengthens the pause."""
-    monkeypatch.setattr(breaker, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(steady, "PAUSE_SECONDS", 0.1)
     circuit = Breaker()
     for _ in range(FAILURES):
         circuit.note_failure()

@@ -17,9 +17,9 @@ import pytest
 
 from sparkcrypt.bridge.operations import Operations
 from sparkcrypt.errors import KeyAccessDeniedError, KeyNotFoundError, KeyServiceError, KeyServiceUnavailableError
+from sparkcrypt.keys import steady
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
-from sparkcrypt.keys.steady import breaker
-from sparkcrypt.keys.vault import http as vault_http
+from sparkcrypt.keys.vault import session as vault_session
 from tests.services.vault_server import VaultServer
 from tests.unit.keys.conftest import OpenVault, opened
 from tests.unit.keys.vault_proxy import VaultProxy, running_proxy, through
@@ -39,7 +39,7 @@ print(service.wrap("pii", b"k" * 32))
 @pytest.fixture
 def proxy(vault: VaultServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[VaultProxy]:
     """A proxy before the real Vault; pauses between tries are short."""
-    monkeypatch.setattr(vault_http, "BACKOFF_SECONDS", 0.001)
+    monkeypatch.setattr(vault_session, "BACKOFF_SECONDS", 0.001)
     monkeypatch.setenv("VAULT_TOKEN", vault.root_token)
     with running_proxy(vault.address) as running:
         yield running
@@ -76,7 +76,7 @@ def test_service_that_is_down_is_let_alone_and_comes_back(
     proxy: VaultProxy, mount: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After ten failed calls Vault is not asked for a while, and then serves again."""
-    monkeypatch.setattr(breaker, "PAUSE_SECONDS", 0.3)
+    monkeypatch.setattr(steady, "PAUSE_SECONDS", 0.3)
     service = through(proxy, mount, max_retries=0)
     service.create("pii")
     wrapped = service.wrap("pii", KEY)

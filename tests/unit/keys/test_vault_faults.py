@@ -15,7 +15,7 @@ import pytest
 
 from sparkcrypt.errors import KeyAccessDeniedError, KeyServiceError, KeyServiceUnavailableError
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.keys.vault import http as vault_http
+from sparkcrypt.keys.vault import session as vault_session
 from tests.unit.keys.conftest import opened
 
 TOKEN = "hvs.CANARY" + secrets.token_hex(8)
@@ -70,7 +70,7 @@ class _Answer(BaseHTTPRequestHandler):
 @pytest.fixture
 def standin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Standin]:
     """A running stand-in; pauses between tries are short."""
-    monkeypatch.setattr(vault_http, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(vault_session, "BACKOFF_SECONDS", 0.01)
     monkeypatch.setenv("VAULT_TOKEN", TOKEN)
     server = Standin()
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()

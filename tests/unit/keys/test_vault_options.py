@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.keys.vault.options import AUTH_OPTIONS, VaultAuth, read_credential, vault_options
+from sparkcrypt.keys.vault.session import AUTH_OPTIONS, VaultAuth, read_credential, vault_options
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 ADDRESS = "https://vault.example:8200"

@@ -13,7 +13,7 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyServiceUnavailableError
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.keys.vault import http as vault_http
+from sparkcrypt.keys.vault import session as vault_session
 from tests.services.vault_server import VaultServer
 from tests.unit.keys.vault_proxy import Authority, Fault, VaultProxy, running_proxy, through, whole
 
@@ -30,7 +30,7 @@ def token(vault: VaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between tries are short."""
-    monkeypatch.setattr(vault_http, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(vault_session, "BACKOFF_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_no_password_of_netrc_is_sent(
     assert plain.asked
     assert {asked.headers.get("Authorization") for asked in plain.asked} == {None}
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
-    settings = vault_http.vault_http(None, 0).merge_environment_settings("https://vault:8200", {}, False, True, None)
+    settings = vault_session.vault_http(None, 0).merge_environment_settings("https://vault:8200", {}, False, True, None)
     assert settings["proxies"]["https"] == "http://proxy:3128"
 
 
@@ -210,11 +210,11 @@ def test_pauses_between_tries_differ(
         plain.fail("/keys/pii", fault, fault, fault)
         assert service.describe("pii").versions == 1
     assert len(pauses) == 24
-    least = (0.0, 2 * vault_http.BACKOFF_SECONDS, 4 * vault_http.BACKOFF_SECONDS)
+    least = (0.0, 2 * vault_session.BACKOFF_SECONDS, 4 * vault_session.BACKOFF_SECONDS)
     for number, start in enumerate(least):
         of_this_try = pauses[number::3]
         assert len(set(of_this_try)) == 8
-        assert all(start < pause <= start + vault_http.BACKOFF_SECONDS for pause in of_this_try)
+        assert all(start < pause <= start + vault_session.BACKOFF_SECONDS for pause in of_this_try)
 
 
 @pytest.mark.parametrize("operation", ["create", "wrap", "unwrap", "describe", "list", "login"])

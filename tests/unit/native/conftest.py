@@ -13,8 +13,8 @@ import pytest
 
 from sparkcrypt.files import rewrite as work
 from sparkcrypt.files.orders import EncryptionOrder, FileOrder, KeySettings
-from sparkcrypt.keys.call_log import KEY_LOG
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import KEY_LOG
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.keys.vault.options import AUTH_OPTIONS, vault_options
+from sparkcrypt.keys.vault.session import AUTH_OPTIONS, vault_options
 from sparkcrypt.policy import policy_from_canonical
 from sparkcrypt.policy.load import load_policy
 

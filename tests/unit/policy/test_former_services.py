@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.policy.former_services import FormerService, split_former
-from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.key_service import FormerService, KeyServiceConfig, split_former
 from sparkcrypt.policy.load import load_policy
 
 POLICY = """

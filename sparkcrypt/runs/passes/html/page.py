@@ -1,4 +1,4 @@
-"""The report of a backfill pass as one self-contained HTML page: no scripts, no external images or styles."""
+"""Pages and pictures without scripts, external images or styles: the report of a pass, and the lineage of tables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import base64
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from sparkcrypt.runs.passes.html import advice, pictures, tables, text, view
+from sparkcrypt.runs.passes.html import content, pictures
 from sparkcrypt.text import count_of, size_of
 
-_PAGE, _STYLE = "backfill.html.j2", "backfill.css"
+if TYPE_CHECKING:
+    from sparkcrypt.runs.passes.lineage import Lineage
+
+_PAGE, _STYLE, _LINEAGE = "backfill.html.j2", "backfill.css", "lineage.svg.j2"
 
 
 def report_html(report: Mapping[str, Any]) -> str:
@@ -36,30 +39,35 @@ def report_html(report: Mapping[str, Any]) -> str:
     )
 
 
+def draw_lineage(lineage: Lineage) -> str:
+    """Return the lineage of tables as a self-contained SVG."""
+    return load_template(_LINEAGE).render(**pictures.lineage_picture(lineage))
+
+
 def _sections(report: Mapping[str, Any]) -> dict[str, Any]:
-    problems = list(view.problems_of(report))
+    problems = list(content.problems_of(report))
     return {
-        "head": view.headline(report),
+        "head": content.headline(report),
         "dry": report.get("outcome") == "dry run",
         "report": report,
-        "sums": view.totals(report),
-        "problems": view.cut(problems),
+        "sums": content.totals(report),
+        "problems": content.cut(problems),
         "count": len(problems),
-        "warnings": view.cut(view.warnings_of(report)),
-        "coverage": tables.coverage(view.read_list(report, "tables")),
-        "throughput": pictures.throughput(view.read_list(report, "throughput")),
-        "remains": tables.list_remainders(report),
-        "tables": view.cut(tables.sort_tables(report)),
-        "details": view.cut(tables.sort_tables(report), tables.MOST_DETAILS),
-        "units": tables.sort_units(report, "units", "bytes_before"),
-        "planned": tables.sort_units(report, "planned", "bytes"),
-        "unchanged": view.cut(report.get("unchanged") or []),
-        "passed_over": view.cut(view.reasons_of(report, "passed_over")),
+        "warnings": content.cut(content.warnings_of(report)),
+        "coverage": content.coverage(content.read_list(report, "tables")),
+        "throughput": pictures.throughput(content.read_list(report, "throughput")),
+        "remains": content.list_remainders(report),
+        "tables": content.cut(content.sort_tables(report)),
+        "details": content.cut(content.sort_tables(report), content.MOST_DETAILS),
+        "units": content.sort_units(report, "units", "bytes_before"),
+        "planned": content.sort_units(report, "planned", "bytes"),
+        "unchanged": content.cut(report.get("unchanged") or []),
+        "passed_over": content.cut(content.reasons_of(report, "passed_over")),
     }
 
 
 def _identifiers(report: Mapping[str, Any]) -> dict[str, str]:
-    return {name: text.make_visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")}
+    return {name: content.make_visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")}
 
 
 def load_template(name: str) -> Template:
@@ -78,16 +86,15 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "amount": "{:,.0f}".format,
-        "duration": text.duration,
-        "moment": text.moment,
+        "duration": content.duration,
+        "moment": content.moment,
         "size": size_of,
-        "visible": text.make_visible,
+        "visible": content.make_visible,
     }
     environment.globals |= {
-        "advice": advice,
-        "change": text.change,
+        "change": content.change,
         "count_of": count_of,
-        "number": view.read_number,
-        "view": view,
+        "number": content.read_number,
+        "content": content,
     }
     return environment
