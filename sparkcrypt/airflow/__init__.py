@@ -9,6 +9,7 @@ from __future__ import annotations
 try:
     from sparkcrypt.airflow.operators import (
         SparkcryptBackfillOperator,
+        SparkcryptDriftSensor,
         SparkcryptIndexOperator,
         SparkcryptOperator,
         SparkcryptPlanOperator,
@@ -16,7 +17,6 @@ try:
         SparkcryptShredOperator,
     )
     from sparkcrypt.airflow.reports import read_report
-    from sparkcrypt.airflow.sensors import SparkcryptDriftSensor
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "airflow" or error.name == "airflow":
         raise

@@ -1,16 +1,18 @@
-"""Operators that submit jobs through a Spark connection, and succeed or fail by the jobs' reports."""
+"""Operators and a sensor that submit jobs through a Spark connection, and succeed or fail by the jobs' reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
+from datetime import datetime, timedelta, timezone
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from airflow.exceptions import AirflowException
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
-from sparkcrypt.airflow.reports import INDEX, KIND, SHRED, find_report, new_report, shorten_report
-from sparkcrypt.airflow.verdict import judge_report
+from sparkcrypt.airflow.reports import INDEX, KIND, SHRED, find_report, judge_report, new_report, shorten_report
 
 ONE_ATTEMPT = {"spark.yarn.maxAppAttempts": "1"}
 """YARN restarts a driver that ended with another exit code than 0, such as a plan's 2 for drift, but only Airflow
@@ -49,13 +51,11 @@ _COMMANDS = {
 }
 
 
-class SparkcryptOperator(SparkSubmitOperator):
-    """Submits a job once in each try, and succeeds or fails by its report, of which the XCom has the first entries.
+@dataclass(frozen=True, kw_only=True)
+class JobArguments:
+    """The arguments of the operators, besides those of ``SparkSubmitOperator``.
 
-    A try resumes what an earlier one left unfinished, so retries are always safe.  Further arguments are those of
-    ``SparkSubmitOperator``: connection, deploy mode, memory, environment and so on.
-
-    Args:
+    Attributes:
         command: ``backfill``, ``rotate``, ``shred`` or ``index``; the operators below set it.
         application: path or URI of the command's job: `jobs/backfill.py`, `jobs/rotate_keys.py`, `jobs/shred_keys.py`
             or `jobs/index_table.py`. (templated)
@@ -86,6 +86,53 @@ class SparkcryptOperator(SparkSubmitOperator):
         xcom_items: maximum number of entries of each list in the XCom; the report has all.
     """
 
+    command: str
+    application: str
+    policy: str
+    report_folder: str
+    table: str | Sequence[str] | None = None
+    database: str | Sequence[str] | None = None
+    path: str | None = None
+    where: str | None = None
+    changed: bool = False
+    key: str | None = None
+    columns: Sequence[str] = ()
+    apply: bool = False
+    reason: str | None = None
+    head: str | None = None
+    dry_run: bool = False
+    options: Sequence[str] = ()
+    allow_incomplete: bool = False
+    report_conn_id: str | None = None
+    xcom_items: int = 50
+
+
+def _takes_job_arguments(constructor: Any) -> Any:
+    """Give a constructor the signature by which Airflow checks arguments, also those of ``partial`` and ``expand``."""
+    own = [Parameter(known.name, Parameter.KEYWORD_ONLY, default=_default_of(known)) for known in fields(JobArguments)]
+    parameters = signature(constructor).parameters.values()
+    constructor.__signature__ = Signature(
+        [
+            *(parameter for parameter in parameters if parameter.kind is not Parameter.VAR_KEYWORD),
+            *own,
+            *(parameter for parameter in parameters if parameter.kind is Parameter.VAR_KEYWORD),
+        ]
+    )
+    return constructor
+
+
+def _default_of(known: Field[Any]) -> Any:
+    return Parameter.empty if known.default is MISSING else known.default
+
+
+class SparkcryptOperator(SparkSubmitOperator):
+    """Submits a job once in each try, and succeeds or fails by its report, of which the XCom has the first entries.
+
+    A try resumes what an earlier one left unfinished, so retries are always safe.  The arguments are those of
+    `JobArguments`, by keyword; further ones are those of ``SparkSubmitOperator``: connection, deploy mode, memory,
+    environment and so on.
+    """
+
     template_fields: Sequence[str] = (
         *(*SparkSubmitOperator.template_fields, "policy", "options", "report_folder", "table", "database", "path"),
         *("where", "key", "columns", "reason", "head"),
@@ -93,63 +140,28 @@ class SparkcryptOperator(SparkSubmitOperator):
     conf: dict[str, Any] | None
     _hook: Any
 
-    def __init__(
-        self,
-        *,
-        command: str,
-        application: str,
-        policy: str,
-        report_folder: str,
-        table: str | Sequence[str] | None = None,
-        database: str | Sequence[str] | None = None,
-        path: str | None = None,
-        where: str | None = None,
-        changed: bool = False,
-        key: str | None = None,
-        columns: Sequence[str] = (),
-        apply: bool = False,
-        reason: str | None = None,
-        head: str | None = None,
-        dry_run: bool = False,
-        options: Sequence[str] = (),
-        allow_incomplete: bool = False,
-        report_conn_id: str | None = None,
-        xcom_items: int = 50,
-        **kwargs: Any,
-    ) -> None:
-        if "application_args" in kwargs:
+    @_takes_job_arguments
+    def __init__(self, **arguments: Any) -> None:
+        names = {known.name for known in fields(JobArguments)}
+        job = JobArguments(**{name: value for name, value in arguments.items() if name in names})
+        others = {name: value for name, value in arguments.items() if name not in names}
+        if "application_args" in others:
             raise AirflowException("application_args are set by this operator; give options to add to them")
-        if command not in _COMMANDS:
-            raise AirflowException(f"there is no command {command!r}; allowed: {', '.join(_COMMANDS)}")
-        if command == "shred" and apply != (reason is not None):
+        if job.command not in _COMMANDS:
+            raise AirflowException(f"there is no command {job.command!r}; allowed: {', '.join(_COMMANDS)}")
+        if job.command == "shred" and job.apply != (job.reason is not None):
             raise AirflowException("apply and reason go together: give both to shred keys, and none to plan")
-        super().__init__(application=application, **kwargs)
-        self.command = command
-        self.policy = policy
-        self.report_folder = report_folder
-        self.table = table
-        self.database = database
-        self.path = path
-        self.where = where
-        self.changed = changed
-        self.key = key
-        self.columns = columns
-        self.apply = apply
-        self.reason = reason
-        self.head = head
-        self.dry_run = dry_run
-        self.options = options
-        self.allow_incomplete = allow_incomplete
-        self.report_conn_id = report_conn_id
-        self.xcom_items = xcom_items
-        own = _COMMANDS[command].arguments
+        super().__init__(application=job.application, **others)
+        for name, value in vars(job).items():
+            setattr(self, name, value)
+        own = _COMMANDS[job.command].arguments
         every = {name for known in _COMMANDS.values() for name in known.arguments}
-        shared = kwargs.get("default_args") or {}  # of tasks with other commands too
+        shared = others.get("default_args") or {}  # of tasks with other commands too
         foreign = sorted(
-            name for name in every - {*own} if getattr(self, name) not in (None, False, (), shared.get(name))
+            name for name in every - {*own} if getattr(job, name) not in (None, False, (), shared.get(name))
         )
         if foreign:
-            raise AirflowException(f"{command} has no {', '.join(foreign)}; allowed: {', '.join(own)}")
+            raise AirflowException(f"{job.command} has no {', '.join(foreign)}; allowed: {', '.join(own)}")
         # A retry that reconnected to an earlier try's application would wait for a report of another name.  A new
         # submission resumes what an earlier try left unfinished, by its run's journal.
         self.durable = False
@@ -299,3 +311,77 @@ class SparkcryptIndexOperator(SparkcryptOperator):
 def _list_names(names: str | Iterable[str] | None) -> list[str]:
     """Return names as a list, without empty ones, to which templates may be rendered."""
     return [name for name in ([names] if isinstance(names, str) else names or ()) if name]
+
+
+class SparkcryptDriftSensor(BaseSensorOperator, SparkcryptPlanOperator):
+    """Waits until there is drift; the XCom is the plan's report.
+
+    With ``plan_report`` a poke reads one small file, which another process keeps writing
+    (``jobs/backfill.py … --dry-run --report URI``).  Without it each poke submits a plan as `SparkcryptPlanOperator`
+    does, with its arguments and ``changed``: tables that have not changed since the last pass cost only a listing, and
+    footers that were read before come from a cache.
+
+    By default the sensor pokes every hour, and releases its worker slot between pokes (``mode="reschedule"``).
+
+    Args:
+        plan_report: path or URI of a plan's report. (templated)
+        max_age: an older report is ignored, and the sensor keeps waiting.
+        spark_submit: arguments of ``SparkSubmitOperator``, such as ``{"deploy_mode": "cluster"}``, which may also be
+            given directly.
+    """
+
+    template_fields: Sequence[str] = (*SparkcryptPlanOperator.template_fields, "plan_report")
+
+    def __init__(
+        self,
+        *,
+        plan_report: str | None = None,
+        max_age: timedelta = timedelta(days=1),
+        spark_submit: Mapping[str, Any] | None = None,
+        mode: str = "reschedule",
+        poke_interval: timedelta | float = 3600.0,
+        changed: bool = True,
+        **arguments: Any,
+    ) -> None:
+        submission = {"application", "policy", "report_folder"}
+        names = {*arguments} | (set() if plan_report else {*(arguments.get("default_args") or {})})
+        if (submission & names) != (set() if plan_report else submission):
+            raise AirflowException("give plan_report, or else application, policy and report_folder to submit plans")
+        unused = dict.fromkeys(submission, "") if plan_report else {}
+        arguments = {"name": "sparkcrypt drift", **unused, **arguments, **(spark_submit or {})}
+        super().__init__(mode=mode, poke_interval=poke_interval, changed=changed, **arguments)
+        self.plan_report = plan_report
+        self.max_age = max_age
+
+    def poke(self, context: Any) -> PokeReturnValue:
+        """Tell whether there is drift.
+
+        Raises:
+            AirflowException: the plan failed.
+        """
+        found = self._read() if self.plan_report else SparkcryptPlanOperator.execute(self, context)
+        if found is None or found["drift"]:
+            return PokeReturnValue(found is not None, found)
+        self.log.info("no file differs from its plan; report: %s", found["report"])
+        return PokeReturnValue(False)
+
+    def on_kill(self) -> None:
+        """Stop the submitted application."""
+        if not self.plan_report:
+            super().on_kill()
+
+    def _read(self) -> dict[str, Any] | None:
+        uri = str(self.plan_report)
+        report = find_report(uri, self.report_conn_id)
+        if report is None:
+            self.log.info("there is no report %s yet", uri)
+        elif "started" in report and _age(report) > self.max_age:
+            self.log.warning("report %s is older than %s, and tells nothing", uri, self.max_age)
+        else:
+            return self.judge(report, uri)
+        return None
+
+
+def _age(report: Mapping[str, Any]) -> timedelta:
+    ended = datetime.fromisoformat(str(report["started"])) + timedelta(seconds=float(report.get("seconds") or 0))
+    return datetime.now(timezone.utc) - ended.astimezone(timezone.utc)
