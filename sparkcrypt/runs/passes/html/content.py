@@ -1,4 +1,7 @@
-"""The texts, numbers and tables of the page's sections, from a pass's report, with advice for its reader; no markup."""
+"""The texts, numbers and tables of the page's sections, from a pass's report, with advice for its reader; no markup.
+
+What a section shows are namespaces, which its template reads alone.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from types import SimpleNamespace as Shown
 from typing import Any
 
 from sparkcrypt.text import count_of, size_of
@@ -109,20 +113,12 @@ REFUSED = "Nothing was changed. Remove the reason and run again, or leave the ta
 UNKNOWN = f"Do what the message asks for; {AGAIN}"
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command line, and its purpose."""
-
-    purpose: str
-    line: str
-
-
 def next_step(error: object) -> str:
     """Return the operator's next step after an error of a class."""
     return OPEN_PROBLEM if error == "OpenProblem" else NEXT_STEPS.get(str(error), UNKNOWN)
 
 
-def commands(table: Mapping[str, Any]) -> tuple[Command, ...]:
+def commands(table: Mapping[str, Any]) -> tuple[Shown, ...]:
     """Return the commands for a table's run; those for old files are omitted for a bare folder."""
     name, run = str(table.get("table") or ""), str(table.get("run_id") or "")
     if not name or not run:
@@ -130,16 +126,15 @@ def commands(table: Mapping[str, Any]) -> tuple[Command, ...]:
     of_table = f"--table {shell_word(name)} --policy policy.yaml"
     audit = table.get("audit") or {}
     head = f"{audit['number']}:{audit['digest']}" if "digest" in audit and "number" in audit else ""
-    found = [Command("Show each unit's last step", f"sparkcrypt backfill show {shell_word(run)} --policy policy.yaml")]
+    found = {"Show each unit's last step": f"sparkcrypt backfill show {shell_word(run)} --policy policy.yaml"}
     if head:
-        line = f"sparkcrypt audit verify {of_table} --head {shell_word(head)}"
-        found.append(Command("Prove the audit up to this run", line))
+        found["Prove the audit up to this run"] = f"sparkcrypt audit verify {of_table} --head {shell_word(head)}"
     if table.get("units") and not is_folder(name):
-        found += [
-            Command("Put the old files back", f"sparkcrypt backfill rollback {shell_word(run)} {of_table}"),
-            Command("Delete the old files", f"sparkcrypt backfill expire {of_table} --run {shell_word(run)}"),
-        ]
-    return tuple(found)
+        found |= {
+            "Put the old files back": f"sparkcrypt backfill rollback {shell_word(run)} {of_table}",
+            "Delete the old files": f"sparkcrypt backfill expire {of_table} --run {shell_word(run)}",
+        }
+    return tuple(Shown(purpose=purpose, line=line) for purpose, line in found.items())
 
 
 def is_folder(name: str) -> bool:
@@ -160,29 +155,6 @@ TONES = {
     "failed": "bad",
 }
 ICONS = {"done": "check", "nothing to do": "check", "dry run": "eye", "stopped at budget": "pause", "failed": "cross"}
-
-
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """The outcome of the pass: in words, with a tone and an icon."""
-
-    outcome: str
-    tone: str
-    icon: str
-    sentence: str
-    details: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem for the operator: its kind, table and unit, its cause, and the next step."""
-
-    kind: str
-    table: str
-    unit: str
-    error: str
-    message: str
-    next_step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +211,8 @@ def totals(report: Values) -> dict[str, float]:
     }
 
 
-def headline(report: Values) -> Headline:
-    """Return the headline of the page."""
+def headline(report: Values) -> Shown:
+    """Return the outcome of the pass in words, with a tone and an icon: the headline of the page."""
     outcome = outcome_of(report)
     fields = [
         ("Pass", make_visible(report.get("pass_id") or "")),
@@ -248,11 +220,12 @@ def headline(report: Values) -> Headline:
         ("took", duration(read_number(report, "seconds")) if report.get("seconds") is not None else ""),
     ]
     details = tuple(f"{name} {value}" for name, value in fields if value)
-    tone, sentence = tone_of(outcome), _sentence(report, outcome) + _describe_untagged(report)
+    tone, icon = tone_of(outcome), icon_of(outcome)
+    sentence = _sentence(report, outcome) + _describe_untagged(report)
     overdue = any(waiting.get("beyond_grace") for waiting in _list_awaiting(report))
     if tone == "good" and (overdue or count_untagged(report)):
-        return Headline(outcome, "wait", "warning", sentence + (_OVERDUE if overdue else ""), details)
-    return Headline(outcome, tone, icon_of(outcome), sentence, details)
+        tone, icon, sentence = "wait", "warning", sentence + (_OVERDUE if overdue else "")
+    return Shown(outcome=outcome, tone=tone, icon=icon, sentence=sentence, details=details)
 
 
 def _sentence(report: Values, outcome: str) -> str:
@@ -341,25 +314,25 @@ def _describe_problems(report: Values) -> str:
     )
 
 
-def problems_of(report: Values) -> Iterator[Problem]:
+def problems_of(report: Values) -> Iterator[Shown]:
     """Yield the problems for the operator, most serious first."""
     error = report.get("error")
     if isinstance(error, Mapping):
         code = f" (exit code {error['exit_code']})" if "exit_code" in error else ""
         name = str(error.get("type") or "error")
         text, whole = message(error.get("message", "")), make_visible(report.get("table") or "the whole pass")
-        yield Problem("pass failed", whole, "", make_visible(name) + code, text, next_step(name))
+        yield _problem("pass failed", whole, message=text, error=make_visible(name) + code, next_step=next_step(name))
     for failed_table in read_list(report, "failed"):
-        yield _problem("table failed", failed_table.get("table"), "", failed_table)
+        yield _problem_of("table failed", failed_table.get("table"), "", failed_table)
     for table in read_list(report, "tables"):
         for unit in read_list(table, "quarantined"):
-            yield _problem("unit quarantined", table.get("table"), unit.get("unit"), unit)
+            yield _problem_of("unit quarantined", table.get("table"), unit.get("unit"), unit)
         if read_list(table, "units") and not table.get("verified"):
             text = "Files were swapped in that were not verified."
             step = "Run `sparkcrypt verify` on the table, and keep the old files until it passes."
-            yield Problem("not verified", make_visible(table.get("table")), "", "", text, step)
+            yield _problem("not verified", make_visible(table.get("table")), message=text, next_step=step)
     for table_name, reason in reasons_of(report, "refused"):
-        yield Problem("table refused", table_name, "", "", reason, REFUSED)
+        yield _problem("table refused", table_name, message=reason, next_step=REFUSED)
 
 
 def columns_of(table: Values) -> Cut:
@@ -381,10 +354,20 @@ def warnings_of(report: Values) -> list[tuple[str, str]]:
     return found
 
 
-def _problem(kind: str, table: object, unit: object, found: Values) -> Problem:
+def _problem(kind: str, table: str, *, unit: str = "", error: str = "", message: str, next_step: str) -> Shown:
+    return Shown(kind=kind, table=table, unit=unit, error=error, message=message, next_step=next_step)
+
+
+def _problem_of(kind: str, table: object, unit: object, found: Values) -> Shown:
     name = str(found.get("error") or "")
-    text = message(found.get("message", ""))
-    return Problem(kind, make_visible(table), make_visible(unit or ""), make_visible(name), text, next_step(name))
+    return _problem(
+        kind,
+        make_visible(table),
+        unit=make_visible(unit or ""),
+        error=make_visible(name),
+        message=message(found.get("message", "")),
+        next_step=next_step(name),
+    )
 
 
 FEW_TABLES = 6
@@ -392,50 +375,15 @@ MOST_TAGS = 30
 MOST_DETAILS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class CoverageRow:
-    """A tag, with the share of its data that matched before and matches now, in percent and as text."""
-
-    tag: str
-    before: float
-    after: float
-    before_text: str
-    after_text: str
-    files: str
-    data: str
-
-
-@dataclass(frozen=True, slots=True)
-class CoverageGroup:
-    """The tags of one table, or of all tables together."""
-
-    title: str
-    rows: Cut
-
-
-@dataclass(frozen=True, slots=True)
-class Remainder:
-    """The remaining work on a table: shares of its units in percent, numbers, and their state."""
-
-    table: str
-    done: float
-    waiting: float
-    quarantined: float
-    state: str
-    units: str
-    files: str
-    data: str
-
-
-def coverage(tables: Sequence[Values]) -> tuple[CoverageGroup, ...]:
+def coverage(tables: Sequence[Values]) -> tuple[Shown, ...]:
     """Return the coverage of each tag over all tables, and for each table if they are few."""
     having = [table for table in tables if table.get("coverage")]
     title = "All tables" if len(having) > 1 else ""
     if any(table.get("untagged") for table in tables):
         title = "Tagged tables alone"
-    groups = [CoverageGroup(title, _coverage_rows(having))] if having else []
+    groups = [Shown(title=title, rows=_coverage_rows(having))] if having else []
     if 1 < len(having) <= FEW_TABLES:
-        groups += [CoverageGroup(make_visible(table["table"]), _coverage_rows([table])) for table in having]
+        groups += [Shown(title=make_visible(table["table"]), rows=_coverage_rows([table])) for table in having]
     return tuple(groups)
 
 
@@ -452,9 +400,9 @@ def _coverage_rows(tables: Iterable[Values]) -> Cut:
     return Cut([_coverage_row(tag, row) for tag, row in shown.rows], shown.more)
 
 
-def _coverage_row(tag: str, row: Mapping[str, float]) -> CoverageRow:
+def _coverage_row(tag: str, row: Mapping[str, float]) -> Shown:
     by = "bytes" if row["bytes"] else "files"
-    return CoverageRow(
+    return Shown(
         tag=make_visible(tag),
         before=_share(row[f"{by}_0"], row[by]),
         after=_share(row[f"{by}_1"], row[by]),
@@ -472,20 +420,21 @@ def list_remainders(report: Values) -> Cut:
     ]
     rows = [_remainder(table) for table in sorted(tables, key=lambda table: -read_number(table, "bytes_left"))]
     for kind, name in (("failed", "failed"), ("refused", "refused")):
+        nothing = {"done": 0, "waiting": 0, "quarantined": 0, "units": "", "files": "", "data": ""}
         rows += [
-            Remainder(make_visible(table.get("table")), 0, 0, 0, kind, "", "", "") for table in read_list(report, name)
+            Shown(table=make_visible(table.get("table")), state=kind, **nothing) for table in read_list(report, name)
         ]
     return cut(rows, MOST_NAMES)
 
 
-def _remainder(table: Values) -> Remainder:
+def _remainder(table: Values) -> Shown:
     finished, units_left = len(read_list(table, "units")), read_number(table, "units_left")
     held = len(read_list(table, "quarantined"))
     units_left = max(units_left, held)
     waiting, whole = units_left - held, finished + units_left
     parts = [f"{waiting:,.0f} waiting"] if waiting else []
     parts += [f"{held:,} quarantined"] if held else []
-    return Remainder(
+    return Shown(
         table=make_visible(table.get("table")),
         done=_share(finished, whole),
         waiting=_share(waiting, whole),

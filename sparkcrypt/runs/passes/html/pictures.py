@@ -1,4 +1,7 @@
-"""The geometry of the pictures: of the report, from its numbers, and of the lineage of tables."""
+"""The geometry of the pictures: of the report, from its numbers, and of the lineage of tables.
+
+Ticks and boxes are namespaces, which the templates read alone.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import SimpleNamespace as Shown
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.runs.passes.html.content import duration, make_visible
@@ -22,14 +26,6 @@ BOX_WIDTH, GAP, ROW, HEAD, MARGIN = 240, 120, 20, 28, 24
 _LONGEST = 32
 _SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A mark on an axis: its position, in the picture's units, and its label."""
-
-    at: float
-    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +47,8 @@ class Throughput:
     mean: str
     peak: str
     unit: str
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    x_ticks: tuple[Shown, ...]
+    y_ticks: tuple[Shown, ...]
     summary: str
 
 
@@ -83,7 +79,7 @@ def throughput(points: Sequence[Mapping[str, Any]]) -> Throughput | None:
         unit=unit,
         x_ticks=_time_ticks(seconds),
         y_ticks=tuple(
-            Tick(round(_y(step * y_step / top), 1), f"{step * y_step:,.{_decimals(y_step)}f}")
+            Shown(at=round(_y(step * y_step / top), 1), label=f"{step * y_step:,.{_decimals(y_step)}f}")
             for step in range(round(top / y_step) + 1)
         ),
         summary=f"{size_of(total)} in {duration(seconds)}: {size_of(mean)}/s on average, {size_of(peak)}/s at most.",
@@ -142,14 +138,16 @@ def _decimals(step: float) -> int:
     return next((places for places in range(6) if abs(round(step, places) - step) < step * 1e-6), 6)
 
 
-def _time_ticks(seconds: float) -> tuple[Tick, ...]:
+def _time_ticks(seconds: float) -> tuple[Shown, ...]:
     if seconds < 4:
         step = _choose_axis(seconds)[1]
     else:
         days = 86400 * math.ceil(seconds / 86400 / 8)
         step = next((candidate for candidate in _SECONDS if seconds / candidate <= 8), days)
     count = math.floor(seconds / step + 1e-9)
-    return tuple(Tick(round(_x(part * step / seconds), 1), _clock(part * step, step)) for part in range(count + 1))
+    return tuple(
+        Shown(at=round(_x(part * step / seconds), 1), label=_clock(part * step, step)) for part in range(count + 1)
+    )
 
 
 def _clock(seconds: float, step: float) -> str:
@@ -163,17 +161,6 @@ def _clock(seconds: float, step: float) -> str:
     if step >= 1:
         return f"{seconds:,.0f} s" if seconds < 60 else duration(seconds)
     return f"{seconds:.{_decimals(step)}f} s"
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A table: its upper left corner, its height, and its columns with the vertical centres of their rows."""
-
-    name: str
-    x: int
-    y: int
-    height: int
-    rows: tuple[tuple[str, int], ...]
 
 
 def lineage_picture(lineage: Lineage) -> dict[str, Any]:
@@ -232,7 +219,7 @@ def _rank_tables(lineage: Lineage, names: list[str]) -> dict[str, int]:
     return ranks
 
 
-def _place_boxes(columns: dict[str, list[str]], ranks: dict[str, int]) -> dict[str, Box]:
+def _place_boxes(columns: dict[str, list[str]], ranks: dict[str, int]) -> dict[str, Shown]:
     taken: dict[int, int] = {}
     boxes = {}
     for name in sorted(columns, key=lambda name: (ranks[name], name)):
@@ -240,11 +227,11 @@ def _place_boxes(columns: dict[str, list[str]], ranks: dict[str, int]) -> dict[s
         x, y = MARGIN + rank * (BOX_WIDTH + GAP), taken.get(rank, MARGIN)
         taken[rank] = y + height + MARGIN
         rows = tuple((_cut(column), y + HEAD + ROW * number + ROW // 2) for number, column in enumerate(columns[name]))
-        boxes[name] = Box(_cut(name), x, y, height, rows)
+        boxes[name] = Shown(name=_cut(name), x=x, y=y, height=height, rows=rows)
     return boxes
 
 
-def _curve(start: tuple[Box, int], end: tuple[Box, int]) -> str:
+def _curve(start: tuple[Shown, int], end: tuple[Shown, int]) -> str:
     (left, y0), (right, y1) = start, end
     x0, x1 = left.x + BOX_WIDTH, right.x
     return f"M{x0} {y0} C{x0 + GAP // 2} {y0} {x1 - GAP // 2} {y1} {x1} {y1}"
