@@ -15,12 +15,9 @@ if TYPE_CHECKING:
     from sparkcrypt.runs.index.table_index import index_table
     from sparkcrypt.runs.passes.run import encrypt_table
     from sparkcrypt.runs.table.verify import verify_table
-    from sparkcrypt.spark.setup.declassify import declassify
-    from sparkcrypt.spark.setup.masks import masked_columns
     from sparkcrypt.spark.setup.options import parquet_options
-    from sparkcrypt.spark.setup.read import read_table
-    from sparkcrypt.spark.setup.session import configure, session
-    from sparkcrypt.spark.setup.skipping_report import skipping_report
+    from sparkcrypt.spark.setup.read import declassify, read_table, skipping_report
+    from sparkcrypt.spark.setup.session import configure, masked_columns, session
     from sparkcrypt.spark.tables.planning import plan_table
 
 __version__ = "0.1.0"
@@ -29,16 +26,16 @@ _HOMES = {
     "EncryptionPlan": "sparkcrypt.plan",
     "Policy": "sparkcrypt.policy.model",
     "configure": "sparkcrypt.spark.setup.session",
-    "declassify": "sparkcrypt.spark.setup.declassify",
+    "declassify": "sparkcrypt.spark.setup.read",
     "encrypt_table": "sparkcrypt.runs.passes.run",
     "index_table": "sparkcrypt.runs.index.table_index",
     "load_policy": "sparkcrypt.policy.load",
-    "masked_columns": "sparkcrypt.spark.setup.masks",
+    "masked_columns": "sparkcrypt.spark.setup.session",
     "parquet_options": "sparkcrypt.spark.setup.options",
     "plan_table": "sparkcrypt.spark.tables.planning",
     "read_table": "sparkcrypt.spark.setup.read",
     "session": "sparkcrypt.spark.setup.session",
-    "skipping_report": "sparkcrypt.spark.setup.skipping_report",
+    "skipping_report": "sparkcrypt.spark.setup.read",
     "verify_table": "sparkcrypt.runs.table.verify",
 }
 

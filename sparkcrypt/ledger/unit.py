@@ -15,8 +15,8 @@ from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.files.listing import STAGING_FOLDER, Beside, refuse_formats
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
-from sparkcrypt.spark.files.listing import list_contents
-from sparkcrypt.spark.tables.table import Partition
+from sparkcrypt.spark.files.hadoop import list_contents
+from sparkcrypt.spark.tables.catalog import Partition
 
 if TYPE_CHECKING:
     from sparkcrypt.spark.files.hadoop import HadoopFiles

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -239,8 +239,9 @@ def test_what_cannot_be_asked_is_refused(policy: Policy, small: str, tmp_path: P
     for why, asked in cases:
         with pytest.raises(ConfigError, match=why):
             open_orc(small, policy, **asked)
+    asked_of_tables: Any = {"tags": {"name": ["pii"]}}
     with pytest.raises(TypeError, match=r"option 'tags' is not known; allowed: lifetime_seconds, on_denied"):
-        open_orc(small, policy, **cast("Any", {"tags": {"name": ["pii"]}}))
+        open_orc(small, policy, **asked_of_tables)
     with pytest.raises(UnsupportedFileError, match=r"java_types.orc: column un is of kind union.*leave it out"):
         open_orc(str(file("java_types")), policy)
     with pytest.raises(VerificationError, match=r"java_zlib_encrypted\.orc: .*key material"):

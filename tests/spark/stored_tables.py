@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from sparkcrypt import names, skipping_report
 from sparkcrypt.cli.main import cli
 from sparkcrypt.policy.load import load_policy
-from sparkcrypt.spark.setup.skipping_report import ScanReport
+from sparkcrypt.spark.setup.read import ScanReport
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, data_files, rows_of

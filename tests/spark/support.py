@@ -23,7 +23,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.jvm.gateway import copy_collection, java_session, jvm
 from sparkcrypt.spark.setup.options import write_options
-from sparkcrypt.spark.setup.session_policy import policy_register
+from sparkcrypt.spark.setup.session import policy_register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

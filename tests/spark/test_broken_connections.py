@@ -55,7 +55,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, lake: Lake, **breaks: int) -> None
         self._catalog = Flaky(self._catalog, lake, breaks)
 
     monkeypatch.setattr(Catalog, "__init__", init)
-    monkeypatch.setattr("sparkcrypt.spark.tables.ask_metastore.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("sparkcrypt.spark.tables.catalog.PAUSE_SECONDS", 0.0)
 
 
 def test_one_broken_connection_is_no_answer(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError, Verifi
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.options import Engine
 from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.spark.files.access_rights import Storage, storage_of
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.storage_policies import Storage, storage_of
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm

@@ -9,8 +9,7 @@ import pytest
 from sparkcrypt.files.listing import data_files as list_natively
 from sparkcrypt.names import FOLDER_LISTING_CLASS
 from sparkcrypt.paths import is_hidden
-from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.listing import list_contents
+from sparkcrypt.spark.files.hadoop import HadoopFiles, list_contents
 from sparkcrypt.spark.jvm.jar import bring_jar
 from tests.spark.support import Lake
 

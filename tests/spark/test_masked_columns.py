@@ -338,7 +338,7 @@ def test_fields_of_a_checkpoint_decide_on_no_write(by_fields: Readers) -> None:
 def test_masks_need_rules(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that was made without the rules cannot mask; the message names the line, and nothing was set."""
     monkeypatch.setattr(
-        "sparkcrypt.spark.setup.masks.has_rules", lambda _: False
+        "sparkcrypt.spark.setup.session.has_rules", lambda _: False
     )  # as of one that lived before the jar
     policy = make_policy(lake.root / "p")
     with pytest.raises(ConfigError, match=r"--conf spark\.sql\.extensions=io\.sparkcrypt\.SparkcryptExtensions"):

@@ -11,7 +11,7 @@ from sparkcrypt.names import SESSION_TOKEN
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.jvm.jar import bring_jar
-from sparkcrypt.spark.setup.session_policy import pin_session
+from sparkcrypt.spark.setup.session import pin_session
 from sparkcrypt.spark.tables.planning import plan_path
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import (

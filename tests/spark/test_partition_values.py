@@ -6,9 +6,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.runs.old_folders.rollback import rollback_run
-from sparkcrypt.spark.tables.catalog import Catalog
-from sparkcrypt.spark.tables.partitions import choose_partitions
-from sparkcrypt.spark.tables.table import NULL_VALUE
+from sparkcrypt.spark.tables.catalog import NULL_VALUE, Catalog, choose_partitions
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, rows_of
 

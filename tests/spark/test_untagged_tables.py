@@ -16,8 +16,8 @@ from sparkcrypt.runs.passes.plan import plan_target
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.planning import find_tags_without_effect
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
-from sparkcrypt.spark.tables.tags_without_effect import find_tags_without_effect
 from tests.spark.support import Lake, assert_encrypted, assert_plaintext, rows_of
 from tests.spark.tables import PARTITIONED, make_table, tagged
 

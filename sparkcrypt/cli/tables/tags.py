@@ -50,8 +50,8 @@ def show_tags(table: str | None, avro_schema: str | None, policy: str | None, as
         warnings: list[str] = []
         if table is not None:
             from sparkcrypt.spark.tables.catalog import Catalog
+            from sparkcrypt.spark.tables.planning import find_tags_without_effect
             from sparkcrypt.spark.tables.tagging import tags_of_table
-            from sparkcrypt.spark.tables.tags_without_effect import find_tags_without_effect
 
             catalog_table = Catalog(workplace.spark).table(table)
             table = catalog_table.full_name

@@ -26,10 +26,9 @@ from sparkcrypt.skipping.indexes.files import TYPES, Column, DataFolder, list_fo
 from sparkcrypt.skipping.indexes.indexed import Indexed, Source, find_table_at, list_locations
 from sparkcrypt.skipping.trusted.folder import NO_LOCATION
 from sparkcrypt.spark.setup.session import configure
-from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.spark.tables.identity import refuse_shared_identity
 from sparkcrypt.spark.tables.planning import plan_of
-from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tasks.index_rows import rows_in_tasks
 from sparkcrypt.spark.tasks.run import hadoop_settings
 

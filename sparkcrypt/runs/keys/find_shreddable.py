@@ -31,8 +31,7 @@ from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.runs.table.kinds import refuse_kinds
 from sparkcrypt.runs.table.target import CatalogTarget, catalog_target, id_of
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tables.catalog import Catalog
-from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:

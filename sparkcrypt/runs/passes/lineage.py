@@ -16,8 +16,7 @@ from sparkcrypt.runs.table.footers import FooterCache
 from sparkcrypt.runs.table.scan import scan_target
 from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.schema import join_dotted
-from sparkcrypt.spark.tables.catalog import Catalog
-from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.tags.lineage_note import ColumnLineage
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.schema import Path
 from sparkcrypt.spark.jvm.gateway import cut_lineage
-from sparkcrypt.spark.setup.session_policy import registered_policy
+from sparkcrypt.spark.setup.session import registered_policy
 from sparkcrypt.spark.tasks.digest import RowsDigest, digest_rows
 from sparkcrypt.spark.tasks.run import Told
 

@@ -18,12 +18,10 @@ from sparkcrypt.plan.orc import refuse_orc_plan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.catalog import Catalog, Table, choose_partitions, data_schema
 from sparkcrypt.spark.tables.identity import ensure_identity
-from sparkcrypt.spark.tables.partitions import choose_partitions, data_schema
 from sparkcrypt.spark.tables.planning import plan_of, plan_path
 from sparkcrypt.spark.tables.rules import put_rule, rule_change
-from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.tags.avro import tags_of_avro
 from sparkcrypt.tags.model import TaggedColumn, tag_property
 

@@ -1,24 +1,88 @@
-"""Lists, moves, reads and creates files through Hadoop's FileSystem, with the session's own credentials."""
+"""Files through Hadoop's FileSystem, with the session's own credentials: listed, looked at, moved, read and created.
+
+What is below a local folder is listed without the JVM, elsewhere in one call to it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import io
+import os
+import pwd
 import shutil
+import stat
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
-from sparkcrypt.files.source import Beside
+from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError, VerificationError
+from sparkcrypt.files.beside_data import Beside, Entry, find_beside, find_empty
+from sparkcrypt.files.listing import refused_link
+from sparkcrypt.files.small_files import Beside as SmallFiles
+from sparkcrypt.names import FOLDER_LISTING_CLASS
 from sparkcrypt.paths import hadoop_local_path, is_hidden
 from sparkcrypt.regular_files import open_regular
-from sparkcrypt.spark.files.status import Access, FileStatus, read_local_access
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, hadoop_conf, jvm, read_java_error
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """One file or folder: its URI, length in bytes, modification time in milliseconds, owner, group, octal mode."""
+
+    path: str
+    length: int
+    modified_ms: int
+    is_folder: bool
+    owner: str
+    group: str
+    mode: str
+
+    @property
+    def name(self) -> str:
+        """The last component of the path."""
+        return self.path.rstrip("/").rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Owner, group, octal mode and ACL of a file or folder; ``entries`` are Hadoop's own objects of the ACL."""
+
+    owner: str
+    group: str
+    mode: str
+    acl: str
+    entries: Any = field(default=None, compare=False, repr=False)
+
+    def differences(self, other: Access) -> Iterator[str]:
+        """Yield a text for each attribute that differs from another's."""
+        for what in ("owner", "group", "mode", "acl"):
+            was, now = getattr(self, what), getattr(other, what)
+            if was != now:
+                yield f"{what} {was or 'none'} became {now or 'none'}"
+
+
+def read_local_access(path: str) -> Access:
+    """Return the access rights of a local file or folder, given its local path."""
+    try:
+        status = Path(path).stat()
+    except OSError as error:
+        raise StorageError(f"cannot look at {path}: {error.strerror}") from error
+    try:
+        owner = pwd.getpwuid(status.st_uid).pw_name
+    except KeyError:
+        owner = str(status.st_uid)
+    try:
+        group = grp.getgrgid(status.st_gid).gr_name
+    except KeyError:
+        group = str(status.st_gid)
+    return Access(owner, group, format(stat.S_IMODE(status.st_mode) & 0o1777, "04o"), "")
+
 
 _RENAMES_AT_ONCE = frozenset({"file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss", "ofs", "o3fs"})
 """Schemes of file systems that rename a folder atomically."""
@@ -263,7 +327,7 @@ class HadoopFiles:
         length = self.status(path).length
         stream = self.call("open", path, lambda: system.open(where))
         folder, _, name = path.rpartition("/")
-        return HadoopFile(self._jvm, stream, length, Beside(name, partial(self._read_beside, folder)))
+        return HadoopFile(self._jvm, stream, length, SmallFiles(name, partial(self._read_beside, folder)))
 
     def _read_beside(self, folder: str, name: str, most_bytes: int) -> bytes | None:
         path = f"{folder}/{name}"
@@ -364,7 +428,7 @@ class HadoopFile(io.BufferedReader):
         beside: reads other files of the file's folder.
     """
 
-    def __init__(self, machine: Any, stream: Any, length: int, beside: Beside) -> None:
+    def __init__(self, machine: Any, stream: Any, length: int, beside: SmallFiles) -> None:
         super().__init__(_HadoopStream(machine, stream, length), buffer_size=1 << 16)
         self.beside = beside
 
@@ -401,3 +465,99 @@ class _HadoopStream(io.RawIOBase):
         if not self.closed:
             self._stream.close()
         super().close()
+
+
+_FOLDER = -1
+"""The length of a hidden folder in a listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that Spark reads: its URI, length in bytes, and modification time in milliseconds since the epoch."""
+
+    path: str
+    length: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is below a folder: the files that Spark reads, sorted by path, and what lies beside them."""
+
+    data: tuple[DataFile, ...]
+    beside: tuple[Beside, ...]
+
+
+def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
+    """Return the files below a folder, without names that begin with ``_`` or ``.`` unless they name a partition.
+
+    Files of 0 bytes are left out, as Spark leaves them out.
+
+    Args:
+        files: the file system.
+        folder: its URI, as Hadoop prints it.
+
+    Raises:
+        StorageError: it cannot be listed.
+        VerificationError: a file or folder below it is a symbolic link.
+    """
+    return list_contents(files, folder).data
+
+
+def list_contents(files: HadoopFiles, folder: str) -> Contents:
+    """Return what is below a folder, in one pass over it; hidden folders are named, and not looked into.
+
+    Args:
+        files: the file system.
+        folder: its URI, as Hadoop prints it.
+
+    Raises:
+        StorageError: it cannot be listed.
+        VerificationError: a data file, or a folder of them, is a symbolic link.
+    """
+    local = hadoop_local_path(folder)
+    root = folder.rstrip("/") if local is None else f"file:{local}".rstrip("/")
+    found = sorted(_list(files, root), key=lambda entry: entry.path)
+    start = len(root) + 1
+    entries = [Entry(entry.path[start:], entry.length == _FOLDER, max(entry.length, 0)) for entry in found]
+    visible = [entry for entry in found if not is_hidden(entry.path.rpartition("/")[2])]
+    return Contents(tuple(entry for entry in visible if entry.length), (*find_beside(entries), *find_empty(entries)))
+
+
+def _list(files: HadoopFiles, folder: str) -> Iterator[DataFile]:
+    """Yield each data file, and the topmost of each hidden file or folder."""
+    local = hadoop_local_path(folder)
+    if local is not None:
+        try:
+            yield from _list_local(local or "/")
+        except OSError as error:
+            raise StorageError(f"cannot list {folder}: {error.strerror}: {error.filename}") from error
+        return
+    listing = files.listed_in_jvm(folder, FOLDER_LISTING_CLASS)
+    if listing is None:  # no jar in this session
+        for status in files.walk_visible(folder):
+            yield DataFile(status.path, _FOLDER if status.is_folder else status.length, status.modified_ms)
+        return
+    fields = listing.split("\0")[:-1]
+    for path, length, time in zip(*[iter(fields)] * 3, strict=True):
+        yield DataFile(path, int(length), int(time))
+
+
+def _list_local(folder: str) -> Iterator[DataFile]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if is_hidden(entry.name):
+                with contextlib.suppress(FileNotFoundError):  # a writer's temporary file
+                    yield _describe(entry)
+            elif entry.is_symlink():
+                raise VerificationError(refused_link(entry.path))
+            elif entry.is_dir():
+                yield from _list_local(entry.path)
+            else:
+                yield _describe(entry)
+
+
+def _describe(entry: os.DirEntry[str]) -> DataFile:
+    status = entry.stat(follow_symlinks=False)
+    length = _FOLDER if entry.is_dir(follow_symlinks=False) else status.st_size
+    return DataFile(f"file:{entry.path}", length, status.st_mtime_ns // 1_000_000)

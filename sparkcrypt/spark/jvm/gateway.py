@@ -1,4 +1,4 @@
-"""Access to the JVM behind a classic session, and the error for a Spark Connect client, which has none."""
+"""Access to the JVM behind a classic session and to the jar's extension in it; the error for a Spark Connect client."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkcrypt.errors import ConfigError
+from sparkcrypt.names import EXTENSIONS_CLASS
 
 JVM_ERRORS = (Py4JJavaError, PySparkException)
 """Errors of a call into the JVM: py4j's own, or pyspark's translation of the exceptions that it recognises."""
@@ -122,3 +123,31 @@ def copy_collection(collection: Any) -> list[Any]:
 def option(scala_option: Any) -> Any:
     """Return the value of a Scala Option, or None."""
     return scala_option.get() if scala_option.isDefined() else None
+
+
+def install_extension(spark: SparkSession) -> None:
+    """Install the extension into a live classic session that has the jar, and into its later ``newSession`` ones."""
+    call_static(spark, EXTENSIONS_CLASS, "install", java_session(spark))
+
+
+def has_rules(spark: SparkSession) -> bool:
+    """Tell whether a classic session has the extension's resolution rules, which only a new session can get."""
+    return bool(call_static(spark, EXTENSIONS_CLASS, "hasRules", java_session(spark)))
+
+
+def call_static(spark: SparkSession, name: str, method: str, argument: Any) -> Any:
+    """Call a static method of a class of the jar, which py4j does not find if the jar was added to a live session.
+
+    Args:
+        spark: a classic session that has the jar.
+        name: the class's full name.
+        method: the name of a static method that takes one Object.
+        argument: an object of the JVM.
+    """
+    machine = jvm(spark)
+    loader = machine.java.lang.Thread.currentThread().getContextClassLoader()
+    kinds = machine.java.lang.reflect.Array.newInstance(machine.java.lang.Class.forName("java.lang.Class"), 1)
+    kinds[0] = machine.java.lang.Class.forName("java.lang.Object")
+    arguments = machine.java.lang.reflect.Array.newInstance(machine.java.lang.Class.forName("java.lang.Object"), 1)
+    arguments[0] = argument
+    return loader.loadClass(name).getMethod(method, kinds).invoke(None, arguments)

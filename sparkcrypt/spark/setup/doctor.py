@@ -28,8 +28,7 @@ from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
 from sparkcrypt.spark.jvm.gateway import jvm
 from sparkcrypt.spark.jvm.jar import bring_jar, jar_path
 from sparkcrypt.spark.setup.options import write_options
-from sparkcrypt.spark.setup.session import probe, probe_root
-from sparkcrypt.spark.setup.session_policy import registered_policy
+from sparkcrypt.spark.setup.session import probe, probe_root, registered_policy
 from sparkcrypt.spark.tables.catalog import Catalog
 
 _OLDEST_JAVA = 17

@@ -1,25 +1,29 @@
-"""Reads a table under its policy; the caller chooses whether denied columns are errors, nulls or left out."""
+"""What users call in a session under a policy: a table read, tags taken off a column, and a report on skipped files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from sparkcrypt import names
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.policy.model import OnDenied as PolicyMode
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.jvm.extension import install_extension
 from sparkcrypt.spark.jvm.failures import find_carried_error
-from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, call_static, install_extension, is_connect
 from sparkcrypt.spark.jvm.jar import bring_jar
-from sparkcrypt.spark.setup.masks import masked_columns
-from sparkcrypt.spark.setup.session import configure
+from sparkcrypt.spark.setup.session import configure, masked_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
 
 OnDenied = Literal["error", "mask", "drop"]
 _MODES: dict[OnDenied, PolicyMode] = {"error": "error", "mask": "mask", "drop": "mask"}
@@ -95,3 +99,87 @@ def _own_session(spark: SparkSession, policy: Policy, mode: PolicyMode) -> Spark
 
 def _list_denied_everywhere(denied: dict[str, str], frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name in denied and not denied[name].endswith(names.IN_SOME_PARTITIONS)]
+
+
+def declassify(column: Column | str, reason: str) -> Column:
+    """Return a column with the values of another one but without its tags, which no longer encrypt what is written.
+
+    The policy's ``declassify`` defines who may use this, and for which tags; each use is logged as an access event.  It
+    calls the SQL function ``declassify(column, 'reason')`` of sessions with the jar's extension.
+
+    Example: ``df.select(declassify(F.year("born"), "ticket 17: years only").alias("year"))``
+
+    Args:
+        column: a column or its name.
+        reason: the reason, for the readers of the log.
+
+    Raises:
+        PlanError: the reason is empty.
+    """
+    if not reason.strip():
+        raise PlanError(f"the reason is {show(reason)}; allowed: a text that says why the tags may go")
+    return F.call_function("declassify", F.col(column) if isinstance(column, str) else column, F.lit(reason))
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """The effect of data skipping on one scan of a table.
+
+    Attributes:
+        table: the table's name, or its folder if it is read by path.
+        listed: number of files that remain after partition pruning.
+        opened: how many of them the query opens.
+        by: index (``column kind``; several joined by ``and``) -> number of files that it leaves out.
+        unused: index -> reason why it is not used.
+        store: location of the table's store; None if no store was consulted.
+        generation: the store's generation; None if no store was consulted.
+        why: the reason why no store was consulted; None if one was.
+    """
+
+    table: str
+    listed: int
+    opened: int
+    by: Mapping[str, int]
+    unused: Mapping[str, str]
+    store: str | None
+    generation: int | None
+    why: str | None
+
+    @property
+    def skipped(self) -> int:
+        """The number of files that the query does not open."""
+        return self.listed - self.opened
+
+
+def skipping_report(frame: DataFrame) -> tuple[ScanReport, ...]:
+    """Return the effect that data skipping has on each scan of a DataFrame when it is executed; opens no data file.
+
+    Scans that no store can serve are left out: those with skipping off, and those of other tables than Parquet ones.
+    Files that Spark leaves out while a query runs (dynamic partition pruning) count as opened.
+
+    Args:
+        frame: a DataFrame of a classic session under a policy.
+
+    Raises:
+        ConfigError: the DataFrame belongs to a Spark Connect client, and its plan is on the server.
+    """
+    if is_connect(frame.sparkSession):
+        raise ConfigError(
+            "skipping_report: the plan of a DataFrame of Spark Connect is on the server; allowed: classic sessions; "
+            "EXPLAIN names SkippingFileIndex, and the server's log (INFO, io.sparkcrypt.FileSkipper) has the numbers"
+        )
+    found = call_static(frame.sparkSession, names.SKIPPING_REPORT_CLASS, "of", frame._jdf)
+    return tuple(_scan_report(entry) for entry in json.loads(str(found)))
+
+
+def _scan_report(entry: Mapping[str, object]) -> ScanReport:
+    return ScanReport(
+        table=str(entry["table"]),
+        listed=int(str(entry["listed"])),
+        opened=int(str(entry["opened"])),
+        by=entry.get("by") or {},  # type: ignore[arg-type]  # as the helper answers
+        unused=entry.get("unused") or {},  # type: ignore[arg-type]
+        store=entry.get("store"),  # type: ignore[arg-type]
+        generation=entry.get("generation"),  # type: ignore[arg-type]
+        why=entry.get("why"),  # type: ignore[arg-type]
+    )

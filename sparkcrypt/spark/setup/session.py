@@ -1,42 +1,213 @@
-"""Puts sessions under a policy: after ``configure`` every Parquet write and read of a session obeys it."""
+"""Puts sessions under a policy: after ``configure`` every Parquet write and read of a session obeys it.
+
+A policy reaches a session by a channel that SQL, options and table properties cannot use: the driver registers it under
+a random token (``PolicyRegister`` in the jar), and the session's configuration has the token beside the policy's text.
+A table or an option can repeat the text, but without the token it has no effect.  A Spark Connect client has no such
+channel: its policy is that of the server's launch.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import secrets
 import sys
 import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sparkcrypt import names
+from sparkcrypt.decide.context import parse_policy
 from sparkcrypt.errors import BridgeError, ConfigError
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.policy.model import OnDenied, Policy, TagRule
+from sparkcrypt.policy.model import ON_DENIED, OnDenied, Policy, TagRule
 from sparkcrypt.policy.template import KeyTemplate
+from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.jvm.extension import install_extension
 from sparkcrypt.spark.jvm.failures import find_carried_error, short_text
-from sparkcrypt.spark.jvm.gateway import is_connect
+from sparkcrypt.spark.jvm.gateway import has_rules, install_extension, is_connect, java_session, jvm
 from sparkcrypt.spark.jvm.jar import bring_jar, jar_path
-from sparkcrypt.spark.setup.masks import (
-    check_on_denied,
-    check_strict_projection,
-    set_on_denied,
-    set_strict_projection,
-)
+from sparkcrypt.spark.setup.command_session import allows_http
 from sparkcrypt.spark.setup.options import refuse_throw_away_keys, session_options, token_options, write_options
-from sparkcrypt.spark.setup.session_policy import (
-    check_launched_policy,
-    pin_session,
-    policy_register,
-    registered_policy,
-    set_for_application,
-    set_for_running_streams,
-    take_launch_settings,
-)
 from sparkcrypt.spark.tables.catalog import Catalog
+
+_LAUNCHED = f"spark.hadoop.{names.POLICY}"
+_HTTP_VARIABLE = "SPARKCRYPT_ALLOW_HTTP"
+
+
+def policy_register(spark: SparkSession) -> Any:
+    """Return the policy register of a classic session's application; the session must have the jar."""
+    return jvm(spark).io.sparkcrypt.PolicyRegister(spark.sparkContext._jsc.sc())
+
+
+def pin_session(spark: SparkSession, policy: Policy) -> tuple[str, str]:
+    """Put a classic session under a policy.
+
+    Returns:
+        The token for the session's configuration, and the token for sessions that no program configures.
+    """
+    register, session = policy_register(spark), java_session(spark)
+    token = register.addSession(session, policy.canonical())
+    return str(token), str(register.tokenForOthers(session))
+
+
+@contextmanager
+def registered_policy(spark: SparkSession, policy: Policy) -> Iterator[dict[str, str]]:
+    """Yield the options that put single writes and reads under another policy than their session's."""
+    register = policy_register(spark)
+    token = register.add(policy.canonical())
+    try:
+        yield {names.POLICY: policy.canonical(), **token_options(str(token))}
+    finally:
+        register.remove(token)
+
+
+def set_for_application(spark: SparkSession, options: Mapping[str, str]) -> None:
+    """Apply settings to every session of the application that is created later or reset with RESET."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in options.items():
+        if not name.startswith("spark."):
+            hadoop.set(name, value)
+    # A new session starts from the shared state's configuration; RESET goes back to the context's.
+    for conf in (java_session(spark).sharedState().conf(), spark.sparkContext._jsc.sc().conf()):
+        for name, value in options.items():
+            if name.startswith("spark."):
+                conf.set(name, value)
+
+
+def set_for_running_streams(spark: SparkSession, own: Mapping[str, str], others: Mapping[str, str]) -> None:
+    """Apply the settings to the application's running streams, from their next micro-batch on.
+
+    Args:
+        spark: the session that is being configured.
+        own: the settings of this session.
+        others: the settings of sessions that no program configures.
+    """
+    streams = jvm(spark).io.sparkcrypt.RunningStreams(spark.sparkContext._jsc.sc())
+    streams.put(java_session(spark), dict(own), dict(others))
+
+
+def take_launch_settings(spark: SparkSession) -> None:
+    """Pass the launch's setting for plain http on to this process and the Python workers of executors."""
+    if allows_http(spark):
+        os.environ[_HTTP_VARIABLE] = "true"
+        spark.sparkContext.environment[_HTTP_VARIABLE] = "true"
+
+
+def check_launched_policy(spark: SparkSession, policy: Policy) -> None:
+    """Compare a policy with the one that a Connect server was launched with.
+
+    Raises:
+        ConfigError: it was launched with none, or with another; the message names the differences.
+    """
+    text = spark.conf.get(_LAUNCHED, None)
+    if not text:
+        raise ConfigError(
+            "this Spark Connect server was launched without a policy, and a client cannot choose one; allowed: the "
+            "lines that `sparkcrypt conf --policy …` prints, in the server's spark-defaults.conf; start it again with "
+            "them"
+        )
+    launched = parse_policy(text)
+    if launched.digest() != policy.digest():
+        raise ConfigError(
+            f"this Spark Connect server was launched with policy {launched.digest()[:12]}…, and this one is "
+            f"{policy.digest()[:12]}…: they differ in {', '.join(_differences(launched, policy))}; allowed: the "
+            "server's; give the same policy here, or start the server again with the lines of `sparkcrypt conf`"
+        )
+
+
+def _differences(policy: Policy, other: Policy) -> list[str]:
+    """Return the names of the settings that differ; those of tags and tables as ``tags.NAME`` and ``tables.NAME``."""
+    first, second = policy.to_dict(), other.to_dict()
+    found = [
+        name for name in {**first, **second} if name not in ("tags", "tables") and first.get(name) != second.get(name)
+    ]
+    for section in ("tags", "tables"):
+        mine, theirs = dict(first[section]), dict(second[section])
+        found += [f"{section}.{name}" for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
+    return found or ["the order of tags"]
+
+
+_LINE = f"spark.sql.extensions={names.EXTENSIONS_CLASS}"
+_EXTENSIONS = "spark.sql.extensions"
+
+
+def masked_columns(frame: DataFrame) -> dict[str, str]:
+    """Return the columns of a frame that are null because their key is denied or missing: column path -> reason.
+
+    They are found by their metadata, so a column that was computed from a masked one is found only if Spark keeps the
+    metadata: if it was renamed, cast, or read through a view.
+    """
+    return {join_dotted(path): reason for path, reason in _find_masked(json.loads(frame.schema.json()), ())}
+
+
+def _find_masked(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if not isinstance(kind, Mapping):
+        return
+    for field in kind.get("fields", ()):
+        below = (*path, field["name"])
+        reason = (field.get("metadata") or {}).get(names.MASKED)
+        if reason is not None:
+            yield below, str(reason)
+        else:
+            yield from _find_masked(field["type"], below)
+    for name, step in (("elementType", "element"), ("keyType", "key"), ("valueType", "value")):
+        yield from _find_masked(kind.get(name), (*path, step))
+
+
+def check_on_denied(spark: SparkSession, on_denied: OnDenied | None) -> None:
+    """Check a session's setting for denied columns.
+
+    Raises:
+        ConfigError: the value is unknown, or the session has no rules that replace denied columns with nulls.
+    """
+    if on_denied is not None and on_denied not in ON_DENIED:
+        raise ConfigError(f"on_denied is {on_denied!r}; allowed: {', '.join(ON_DENIED)}")
+    if on_denied == "mask" and not _has_rules(spark):
+        raise ConfigError(
+            'on_denied="mask" needs rules that Spark takes only when a session is made: launch with '
+            f"--conf {_LINE}, or that line of `sparkcrypt conf` in spark-defaults.conf, or use the session that "
+            'sparkcrypt.session(policy, on_denied="mask") makes'
+        )
+
+
+def set_on_denied(spark: SparkSession, on_denied: OnDenied | None) -> None:
+    """Set a session's setting for denied columns, already checked; None leaves it unchanged."""
+    if on_denied is not None:
+        spark.conf.set(names.ON_DENIED, on_denied)
+
+
+def check_strict_projection(policy: Policy, strict: bool | None) -> None:
+    """Check a session's setting for queries that name masked columns.
+
+    Raises:
+        ConfigError: the value is no boolean or None, or is False although the policy requires True.
+    """
+    if strict is not None and not isinstance(strict, bool):
+        raise ConfigError(f"strict_projection is {strict!r}; allowed: True, False, None")
+    if strict is False and policy.strict_projection:
+        raise ConfigError(
+            "strict_projection=False: the policy says 'strict_projection: true', which no session takes back; leave "
+            "the argument out, or have the policy's owner change it"
+        )
+
+
+def set_strict_projection(spark: SparkSession, strict: bool | None) -> None:
+    """Set a session's setting for queries that name masked columns, already checked; None leaves it unchanged."""
+    if strict is not None:
+        spark.conf.set(names.STRICT_PROJECTION, str(strict).lower())
+
+
+def _has_rules(spark: SparkSession) -> bool:
+    if is_connect(spark):
+        return names.EXTENSIONS_CLASS in str(spark.conf.get(_EXTENSIONS, "") or "")
+    return has_rules(spark)
+
 
 _FIRST_SPARK = (3, 5)
 _IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"

@@ -1,16 +1,25 @@
-"""Reads and changes the session catalog's tables and partitions."""
+"""Tables of the session catalog and their partitions: read, changed, and chosen by a predicate over partition columns.
+
+A query of the metastore is repeated once if the connection breaks.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from sparkcrypt.errors import PlanError, StorageError
-from sparkcrypt.names import STATISTICS_GUARD_CLASS
+from sparkcrypt.errors import PlanError, PredicateError, StorageError
+from sparkcrypt.names import STATISTICS_GUARD_CLASS, TABLE_UUID, FileFormat
 from sparkcrypt.spark.jvm.gateway import (
     JVM_ERRORS,
     hadoop_conf,
@@ -22,8 +31,159 @@ from sparkcrypt.spark.jvm.gateway import (
     to_json,
     to_list,
 )
-from sparkcrypt.spark.tables.ask_metastore import ask_metastore, is_broken
-from sparkcrypt.spark.tables.table import HIVE, Partition, Table, quote_name, quote_text
+
+HIVE = "hive"
+NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""A null partition value in folder names and the metastore (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition: its values, its files' location (a full URI), and, if its table is Hive's, their SerDe."""
+
+    values: tuple[tuple[str, str], ...]
+    location: str
+    serde: str
+
+    @property
+    def sql_spec(self) -> str:
+        """The values in SQL, as between the parentheses of ``PARTITION (…)``."""
+        return ", ".join(f"{name} = {value}" for name, value in self._quote_values())
+
+    @property
+    def predicate(self) -> str:
+        """A predicate that is true of this partition alone."""
+        return " AND ".join(f"{name} <=> {value}" for name, value in self._quote_values())
+
+    def _quote_values(self) -> Iterator[tuple[str, str]]:
+        for name, value in self.values:
+            yield quote_name(name), "NULL" if value == NULL_VALUE else quote_text(value)
+
+    @property
+    def folder(self) -> str:
+        """The partition's folders as Spark names them, such as ``p=0/q=a%3Ab``."""
+        return "/".join(f"{_escape(name)}={_escape(value)}" for name, value in self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the session catalog.
+
+    ``options`` are the properties that reach a Parquet writer: TBLPROPERTIES of a Hive table, OPTIONS of a data source
+    table.  ``unused`` are those that do not: SERDEPROPERTIES of a Hive table, TBLPROPERTIES of a data source table.
+    """
+
+    database: str
+    name: str
+    kind: str
+    provider: str
+    serde: str
+    location: str
+    schema_json: str
+    partition_columns: tuple[str, ...]
+    options: Mapping[str, str]
+    properties: Mapping[str, str]
+    owner: str
+    bucket_columns: tuple[str, ...] = ()
+    created: int = 0
+    unused: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        """``database.table``."""
+        return f"{self.database}.{self.name}"
+
+    @property
+    def quoted(self) -> str:
+        """The full name, quoted for SQL."""
+        return f"{quote_name(self.database)}.{quote_name(self.name)}"
+
+    @property
+    def is_hive(self) -> bool:
+        """Whether it is a Hive table; its TBLPROPERTIES reach its writers, a data source table's OPTIONS reach its."""
+        return self.provider == HIVE
+
+    @property
+    def managed(self) -> bool:
+        """Whether DROP TABLE deletes its files."""
+        return self.kind == "MANAGED"
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether its files are Parquet."""
+        return self.provider == "parquet" or (self.is_hive and "parquet" in self.serde.lower())
+
+    @property
+    def format(self) -> FileFormat | None:
+        """The format of its files; None if it is neither Parquet nor ORC."""
+        if self.is_parquet:
+            return "parquet"
+        by_serde = self.is_hive and self.serde.rpartition(".")[2].lower().startswith("orc")
+        return "orc" if by_serde or self.provider == "orc" else None
+
+    @property
+    def uuid(self) -> str | None:
+        """The table's identity in AAD prefixes, or None if it has none yet."""
+        return self.options.get(TABLE_UUID)
+
+
+def quote_name(name: str) -> str:
+    """Quote an identifier for SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quote_text(text: str) -> str:
+    """Quote a literal for SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _escape(text: str) -> str:
+    """Escape a partition's name or value as ``ExternalCatalogUtils.escapePathName`` does."""
+    if not text:
+        return NULL_VALUE
+    special = "\"#%'*/:=?\\\x7f{[]^"
+    return "".join(f"%{ord(sign):02X}" if sign in special or ord(sign) < 0x20 else sign for sign in text)
+
+
+Answer = TypeVar("Answer")
+
+PAUSE_SECONDS = 1.0
+"""Time between a broken connection and the one repetition."""
+_BROKEN = (
+    *(
+        "TTransportException",
+        "java.net.SocketException",
+        "java.net.ConnectException",
+        "java.net.SocketTimeoutException",
+    ),
+    *("Broken pipe", "Connection reset", "Connection refused"),
+)
+
+
+def ask_metastore(question: Callable[[], Answer]) -> Answer:
+    """Return the result of a read-only query; use it for no change, which may have been made before a failure.
+
+    Raises:
+        Exception: as the query; an error of a broken connection only if the second attempt fails too.
+    """
+    try:
+        return question()
+    except JVM_ERRORS as error:
+        if not is_broken(error):
+            raise
+    time.sleep(PAUSE_SECONDS)
+    return question()
+
+
+def is_broken(error: BaseException) -> bool:
+    """Tell whether the cause of a JVM error is a metastore connection that broke or could not be opened."""
+    texts = [str(error)]
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None:
+        texts.append(str(java.toString()))
+        java = java.getCause()
+    return any(sign in text for text in texts for sign in _BROKEN)
+
 
 _SESSION_CATALOG = re.compile(r"^\s*(?:spark_catalog|`spark_catalog`)\.(?=[^.]+\.)", re.IGNORECASE)
 _AT_ONCE = 1000
@@ -290,3 +450,92 @@ class Catalog:
                 return None
         warehouse = str(self._spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
         return f"{warehouse}/{str(database).lower()}.db/{str(identifier.table()).lower()}"
+
+
+_PLACE = "#"
+_CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
+_CHAR = re.compile(r"char\((\d+)\)")
+
+
+def data_schema(table: Table) -> T.StructType:
+    """Return the schema of the columns that are in a table's files, with their metadata."""
+    partition = {name.lower() for name in table.partition_columns}
+    return T.StructType([field for field in _schema(table).fields if field.name.lower() not in partition])
+
+
+def choose_partitions(spark: SparkSession, table: Table, where: str | None) -> tuple[Partition, ...]:
+    """Return the partitions for which a predicate is true, or all partitions without one.
+
+    Args:
+        spark: a classic session.
+        table: a partitioned table.
+        where: SQL over partition columns, such as ``day >= '2026-01-01'``.
+
+    Raises:
+        PredicateError: the predicate is not SQL, or names other columns.
+    """
+    partitions = Catalog(spark).partitions(table)
+    if not where or not partitions:
+        return partitions
+    fields = {field.name.lower(): field for field in _schema(table).fields}
+    texts = T.StructType([T.StructField(name, T.StringType()) for name in (_PLACE, *table.partition_columns)])
+    rows = [
+        (str(place), *(None if value == NULL_VALUE else value for _, value in partition.values))
+        for place, partition in enumerate(partitions)
+    ]
+    try:
+        frame = spark.createDataFrame(rows, texts)
+        frame = frame.select(_PLACE, *(_cast_column(name, fields[name.lower()]) for name in table.partition_columns))
+        with _without_log():
+            kept = {int(row[_PLACE]) for row in frame.where(where).collect()}
+    except JVM_ERRORS as error:
+        types = {name: fields[name.lower()].dataType.simpleString() for name in table.partition_columns}
+        columns = ", ".join(f"{name} ({kind})" for name, kind in types.items())
+        name, value = partitions[-1].values[0]
+        raise PredicateError(
+            f"--where {where!r}: {_reason(error, [*fields])}; allowed: a condition in SQL on the partition columns of "
+            f"{table.full_name}: {columns}; such as --where \"{name} = '{value}'\""
+        ) from error
+    return tuple(partition for place, partition in enumerate(partitions) if place in kept)
+
+
+def _reason(error: BaseException, columns: list[str]) -> str:
+    """Return Spark's reason against a predicate, without its error class and its names of internal columns."""
+    text = " ".join(next((line for line in str(error).splitlines() if line.strip()), "it is no condition").split())
+    unknown = re.search(r"with name (`[^ ]+`) cannot be resolved", text)
+    if unknown is None:
+        return re.sub(r"^\[[A-Z_.]+\] ?", "", text).partition(" SQLSTATE")[0].rstrip(".;")
+    in_files = unknown[1].strip("`").lower() in columns
+    return f"{unknown[1]} is {'in the files, and no partition column' if in_files else 'no column of the table'}"
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep pyspark, in 4.0 and later, from logging an error with its whole stack of Java before it raises it."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:
+        yield
+        return
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+def _cast_column(name: str, field: T.StructField) -> Column:
+    """Return a column of texts with a field's type; values of CHAR(n) are padded, as Spark does when it reads them."""
+    column = F.col(quote_name(name))
+    char = _CHAR.fullmatch(str(field.metadata.get(_CHAR_TYPE)))
+    if char is None:
+        return column.cast(field.dataType).alias(name)
+    return F.rpad(column, int(char[1]), " ").alias(name, metadata={_CHAR_TYPE: char[0]})  # so it pads literals too
+
+
+def _schema(table: Table) -> T.StructType:
+    return T.StructType.fromJson(json.loads(table.schema_json))

@@ -12,8 +12,7 @@ from sparkcrypt.files.orc import inspect_orc, is_orc
 from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.names import TABLE_MARK, TABLE_UUID
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tables.catalog import Catalog
-from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.catalog import Catalog, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

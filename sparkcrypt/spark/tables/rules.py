@@ -16,10 +16,9 @@ from sparkcrypt.errors import PlanError
 from sparkcrypt.names import REQUIRE_ENCRYPTION, RULE_MARK
 from sparkcrypt.policy.model import Policy, TableRule, normalized_table
 from sparkcrypt.schema import join_dotted
-from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.remembered_names import remember_name
-from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tables.tagging import (
     refuse_formats_without_keys,
     resolved_paths,

@@ -18,10 +18,9 @@ from sparkcrypt.schema import Path, Schema, join_dotted, schema_from_spark, spli
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.gateway import to_dict
 from sparkcrypt.spark.jvm.jar import bring_jar
-from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.remembered_names import remember_name
-from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.tags.avro import schema_from_avro, tags_of_avro
 from sparkcrypt.tags.find_column import fold
 from sparkcrypt.tags.model import (

@@ -31,8 +31,21 @@ from sparkcrypt.ledger.journal.entries import (
     UnitVerified,
 )
 from sparkcrypt.ledger.journal.journal import KINDS
-from sparkcrypt.ledger.unit import Folder, SourceFile, Unit, UnitOutcome
-from sparkcrypt.spark.tables.table import Partition
+from sparkcrypt.ledger.journal.later_entries import (
+    RunExpired,
+    RunExpiring,
+    RunRolledBack,
+    UnitCarried,
+    UnitCarrying,
+    UnitMoved,
+    UnitRelocated,
+    UnitResolved,
+    UnitRolledBack,
+    UnitRollingBack,
+)
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
+from sparkcrypt.spark.tables.catalog import Partition
 
 FOLDERS = (Folder("", (SourceFile("file:/t/p=1/a", 3, 7),)),)
 FILES = [["", [["file:/t/p=1/a", 3, 7]]]]

@@ -8,7 +8,7 @@ import pytest
 
 from sparkcrypt.ledger.unit import former_home
 from sparkcrypt.runs.old_folders.former_homes import describe_move
-from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.catalog import Table
 
 RUN = "20260501T020000Z-31bc1c-1-1-9cf89719"
 TABLE = Table("db", "t", "EXTERNAL", "parquet", "", "s3a://lake/t", "", (), {}, {}, owner="")
