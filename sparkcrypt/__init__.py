@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from sparkcrypt.plan import EncryptionPlan
     from sparkcrypt.policy.load import load_policy
     from sparkcrypt.policy.model import Policy
-    from sparkcrypt.runs.index.table_index import index_table
     from sparkcrypt.runs.passes.run import encrypt_table
+    from sparkcrypt.runs.table.table_index import index_table
     from sparkcrypt.runs.table.verify import verify_table
     from sparkcrypt.spark.setup.options import parquet_options
     from sparkcrypt.spark.setup.read import declassify, read_table, skipping_report
@@ -28,7 +28,7 @@ _HOMES = {
     "configure": "sparkcrypt.spark.setup.session",
     "declassify": "sparkcrypt.spark.setup.read",
     "encrypt_table": "sparkcrypt.runs.passes.run",
-    "index_table": "sparkcrypt.runs.index.table_index",
+    "index_table": "sparkcrypt.runs.table.table_index",
     "load_policy": "sparkcrypt.policy.load",
     "masked_columns": "sparkcrypt.spark.setup.session",
     "parquet_options": "sparkcrypt.spark.setup.options",

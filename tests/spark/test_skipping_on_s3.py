@@ -21,7 +21,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 import sparkcrypt
 from sparkcrypt.runs.old_folders.rollback import rollback_run
-from sparkcrypt.runs.index.table_index import drop_index, open_table_index
+from sparkcrypt.runs.table.table_index import drop_index, open_table_index
 from sparkcrypt.spark.tables.tagging import set_tags
 root, jars, endpoint = Path(sys.argv[1]), *sys.argv[2:]
 conf = {

@@ -13,10 +13,10 @@ from sparkcrypt import encrypt_table, names
 from sparkcrypt.files.parquet import read_footer
 from sparkcrypt.keys.material import parse_key_material, version_of
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.index import carry_names
 from sparkcrypt.runs.keys.rotate import rotate_key
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.table import table_index
 from sparkcrypt.skipping.trusted.folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -249,7 +249,7 @@ def test_store_that_cannot_be_written_fails_no_run(lake: Lake, damage: str) -> N
 
 def _run_with_damage(lake: Lake, policy: Policy, break_store: Callable[[], object]) -> Any:
     """Run over the table; the store is broken once the units are swapped."""
-    carry = carry_names.carry_index
+    carry = table_index.carry_index
 
     def broken(*args: Any, **named: Any) -> Any:
         break_store()

@@ -32,7 +32,7 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.files.open_places import WEB_HDFS
 from sparkcrypt.files.parquet import FileSummary, summarise
 from sparkcrypt.paths import is_local, local_path, split_path
-from sparkcrypt.runs.index.open_index import open_folder_index
+from sparkcrypt.runs.table.folder_index import open_folder_index
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.merge import Store, merge_parts
@@ -386,7 +386,7 @@ def drop(options: DropOptions) -> None:
             uri, deleted = indexed.store.folder.uri, indexed.drop()
         else:
             loaded, spark = workplace.policy(options.policy), workplace.spark
-            from sparkcrypt.runs.index.table_index import drop_index
+            from sparkcrypt.runs.table.table_index import drop_index
 
             uri, deleted = drop_index(spark, loaded, uuid)
     names = {"table": options.table, "path": options.path, "uuid": uuid}
@@ -419,7 +419,7 @@ def _open(workplace: Workplace, options: IndexOptions, progress: Progress | None
     policy, path = workplace.policy(options.policy), options.path
     if options.table is not None:
         spark = workplace.spark
-        from sparkcrypt.runs.index.table_index import open_table_index
+        from sparkcrypt.runs.table.table_index import open_table_index
 
         return open_table_index(spark, options.table, policy, progress)
     if not is_local(str(path)) and split_path(str(path))[0] not in WEB_HDFS:

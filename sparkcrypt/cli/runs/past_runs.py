@@ -373,8 +373,8 @@ def rollback(run_id: str, policy: str, table: str, dry_run: bool, as_json: bool,
     """
     with Workplace(_APP, launch) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
-        from sparkcrypt.runs.index.carry_names import explain_stale
         from sparkcrypt.runs.old_folders.rollback import rollback_run
+        from sparkcrypt.runs.table.table_index import explain_stale
 
         done = rollback_run(spark, table, loaded, run_id, dry_run=dry_run, progress=progress_on_stderr())
     verb = "would be put back" if dry_run else "put back"

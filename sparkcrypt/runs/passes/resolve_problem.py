@@ -12,8 +12,9 @@ from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended, is_paus
 from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.index.carry_names import carry_index
-from sparkcrypt.runs.old_folders.compare_with_audit import resolve_listed, resolve_unread
+from sparkcrypt.runs.old_folders.compare_with_audit import resolve_unread
+from sparkcrypt.runs.old_folders.compare_with_journal import note_resolution, problems_of
+from sparkcrypt.runs.old_folders.cut_off import resolve_cut_off
 from sparkcrypt.runs.old_folders.former_homes import resolve_stray
 from sparkcrypt.runs.old_folders.late_commits import (
     find_home,
@@ -35,6 +36,7 @@ from sparkcrypt.runs.table.disposal import refuse_moving
 from sparkcrypt.runs.table.footers import DriverFooters, own_keys, sort_footers
 from sparkcrypt.runs.table.open_table import Progress, open_target
 from sparkcrypt.runs.table.scan import scan_footers
+from sparkcrypt.runs.table.table_index import carry_index
 from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.runs.table.untouchable import refuse_unit
 from sparkcrypt.spark.tables.catalog import Catalog

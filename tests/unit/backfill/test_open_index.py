@@ -10,7 +10,7 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.runs.index.open_index import StoreGeneration
+from sparkcrypt.runs.table.folder_index import StoreGeneration
 
 MASTERS = MasterKeys("audit", (), ("footer",))
 
