@@ -18,8 +18,7 @@ from sparkcrypt.paths import Place, PlaceIndex, is_partition_folder
 from sparkcrypt.policy.build import policy_from_canonical
 from sparkcrypt.policy.model import Policy, TableRule, normalized_table
 from sparkcrypt.schema import Path, Schema, schema_from_spark
-from sparkcrypt.tags.model import TaggedColumn, history_of_properties
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.tags.model import TaggedColumn, history_of_properties, unite_tags
 
 _KNOWN = (
     names.POLICY,

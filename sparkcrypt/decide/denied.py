@@ -26,7 +26,7 @@ from sparkcrypt.names import IN_SOME_PARTITIONS, STRICT_PROJECTION
 from sparkcrypt.plan import ColumnPlan, plan_columns
 from sparkcrypt.policy.model import ON_DENIED, Policy
 from sparkcrypt.schema import Path, join_dotted, schema_from_spark
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.tags.model import unite_tags
 
 _ASK = "ask whoever grants the use of keys in the key service"
 

@@ -43,8 +43,7 @@ from sparkcrypt.paths import partition_values
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.plan.orc import cover_columns, name_orc_columns, refuse_orc_plan
 from sparkcrypt.schema import Path, Schema, schema_from_spark, shown_path
-from sparkcrypt.tags.model import TaggedColumn, masked_of_schema
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.tags.model import TaggedColumn, masked_of_schema, unite_tags
 
 _DELTA_LOG = "_delta_log"
 _DELTA_ACTIONS = frozenset(

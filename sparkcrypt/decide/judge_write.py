@@ -19,10 +19,8 @@ from sparkcrypt.decide.values_in_clear import check_bucketing, check_written, re
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.plan import ColumnPlan, plan_columns
 from sparkcrypt.policy.model import Policy, TagRule
-from sparkcrypt.schema import Path, Schema, join_dotted, schema_from_spark
-from sparkcrypt.tags.find_column import ColumnIndex
-from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_properties, tags_of_schema
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.schema import ColumnIndex, Path, Schema, join_dotted, schema_from_spark
+from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_properties, tags_of_schema, unite_tags
 
 _WHAT_TO_DO = (
     "write a Parquet table, leave the column out, or have the policy's owner allow it: sinks: warn or allow, at the "

@@ -21,9 +21,8 @@ from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan, plan_columns
 from sparkcrypt.policy.model import PLAINTEXT, Policy, allowed_key_ids
-from sparkcrypt.schema import Path, Schema, schema_from_spark, shown_path
-from sparkcrypt.tags.find_column import fold
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.schema import Path, Schema, fold, schema_from_spark, shown_path
+from sparkcrypt.tags.model import unite_tags
 
 FILE_UNIQUE_BYTES = 8
 _PART = "__VARIANT_METADATA_KEY"

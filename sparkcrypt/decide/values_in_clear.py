@@ -14,7 +14,7 @@ from sparkcrypt.parquet_schema import SHREDDED
 from sparkcrypt.plan import ColumnPlan, plan_columns
 from sparkcrypt.schema import Path, join_dotted, schema_from_spark
 from sparkcrypt.tags.field_metadata import known_metadata, unknown_metadata, walk_fields
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.tags.model import unite_tags
 
 _SPATIAL = ("geometry", "geography")
 _NO_SHREDDING = {"spark.sql.variant.inferShreddingSchema": "false"}

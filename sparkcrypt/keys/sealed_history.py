@@ -21,8 +21,7 @@ from sparkcrypt.errors import KeyAccessDeniedError, KeyServiceError, KeyServiceU
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.plan import ColumnPlan
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.schema import Path
-from sparkcrypt.tags.find_column import fold
+from sparkcrypt.schema import Path, fold
 
 Unwrap: TypeAlias = Callable[[str, str], bytes]
 """``KeyService.unwrap``: a key id and a wrapped key -> the key."""

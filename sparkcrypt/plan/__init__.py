@@ -3,7 +3,6 @@
 Pure: no Spark, no JVM, no network.
 """
 
-from sparkcrypt.plan.build import build_plan, compare_tags, plan_columns
-from sparkcrypt.plan.model import Action, ColumnPlan, EncryptionPlan
+from sparkcrypt.plan.build import Action, ColumnPlan, EncryptionPlan, build_plan, compare_tags, plan_columns
 
 __all__ = ["Action", "ColumnPlan", "EncryptionPlan", "build_plan", "compare_tags", "plan_columns"]

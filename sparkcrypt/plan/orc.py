@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.plan.model import ColumnPlan, EncryptionPlan
+from sparkcrypt.plan.build import ColumnPlan, EncryptionPlan
 from sparkcrypt.schema import ELEMENT, KEY, VALUE, Node, Path, Schema, join_dotted
 
 _NAMES = {"list": {"_elem": ELEMENT}, "map": {"_key": KEY, "_value": VALUE}}

@@ -15,7 +15,6 @@ from typing import Any
 
 from sparkcrypt.errors import PlanError, show
 from sparkcrypt.schema import ELEMENT, KEY, VALUE, Node, Path, Schema, check_depth, shown_path, tags_from_metadata
-from sparkcrypt.tags.model import TaggedColumn, tags_of_schema
 
 PROPERTY = "confluent:tags"
 MAX_FIELDS = 32_767
@@ -62,11 +61,6 @@ def schema_from_avro(text: str, *, where: str = "Avro schema") -> Schema:
     except RecursionError as error:
         raise PlanError(f"{where}: nested too deeply; flatten it") from error
     return Schema(tuple(node if node.tags else replace(node, tags=tags) for node in fields))
-
-
-def tags_of_avro(schema: Schema) -> tuple[TaggedColumn, ...]:
-    """Return the tagged columns of a schema that came from Avro."""
-    return tags_of_schema(schema, "avro schema")
 
 
 class _Reader:

@@ -1,8 +1,8 @@
-"""A tagged column, and where each of its tags came from."""
+"""Tagged columns with the source of their tags, and the one place that unites tags, since any source can lose some."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -103,3 +103,37 @@ def history_of_properties(properties: Mapping[str, str]) -> dict[Path, tuple[str
 def tags_of_overlay(overlay: Mapping[str, tuple[str, ...]]) -> tuple[TaggedColumn, ...]:
     """Return the tags of a policy's overlay for a table: dotted column path -> tags."""
     return tuple(TaggedColumn(split_dotted(path), tags, "overlay") for path, tags in sorted(overlay.items()))
+
+
+def tags_of_avro(schema: Schema) -> tuple[TaggedColumn, ...]:
+    """Return the tagged columns of a schema that came from Avro."""
+    return tags_of_schema(schema, "avro schema")
+
+
+def unite_tags(
+    *,
+    schemas: Iterable[Schema] = (),
+    properties: Mapping[str, str] | None = None,
+    avro: Iterable[Schema | None] = (),
+    overlay: Iterable[tuple[str, tuple[str, ...]]] = (),
+    known: Iterable[TaggedColumn] = (),
+) -> tuple[TaggedColumn, ...]:
+    """Return the tags of all sources, each with its own source; a column may have some from several.
+
+    Args:
+        schemas: schemas whose fields carry tags.
+        properties: properties of a table, or of a writer's or reader's configuration.
+        avro: Avro schemas; None is ignored.
+        overlay: a policy's overlay for the table: dotted column path, tags.
+        known: tags that were united before.
+
+    Raises:
+        PlanError: a property is not a list of tags.
+    """
+    return (
+        *(tag for schema in schemas for tag in tags_of_schema(schema)),
+        *known,
+        *tags_of_properties(properties or {}),
+        *(tag for schema in avro if schema is not None for tag in tags_of_avro(schema)),
+        *tags_of_overlay(dict(overlay)),
+    )

@@ -33,7 +33,7 @@ from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.run_report import KEY_NOT_KNOWN, WRITTEN_IN_CLEAR, describe_missing_keys, describe_untagged
 from sparkcrypt.schema import Schema, schema_from_spark
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.tags.model import unite_tags
 from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:

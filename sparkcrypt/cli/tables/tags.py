@@ -11,8 +11,7 @@ from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import Launch, json_option, optional_policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, say, show
 from sparkcrypt.schema import join_dotted
-from sparkcrypt.tags import TaggedColumn, tags_of_overlay
-from sparkcrypt.tags.avro import tags_of_avro
+from sparkcrypt.tags.model import TaggedColumn, tags_of_avro, tags_of_overlay
 from sparkcrypt.text import count_of
 
 _APP = "sparkcrypt tags"

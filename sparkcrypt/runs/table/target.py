@@ -22,8 +22,7 @@ from sparkcrypt.spark.tables.catalog import Catalog, Table, choose_partitions, d
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.planning import plan_of, plan_path
 from sparkcrypt.spark.tables.rules import put_rule, rule_change
-from sparkcrypt.tags.avro import tags_of_avro
-from sparkcrypt.tags.model import TaggedColumn, tag_property
+from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_avro
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

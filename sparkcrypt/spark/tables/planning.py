@@ -13,12 +13,10 @@ from sparkcrypt.keys.sealed_history import SealedHistories
 from sparkcrypt.names import REQUIRE_ENCRYPTION, TAGS_PREFIX
 from sparkcrypt.plan import EncryptionPlan, build_plan, compare_tags
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.schema import Schema, join_dotted, schema_from_spark
+from sparkcrypt.schema import ColumnIndex, Schema, join_dotted, schema_from_spark
 from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.spark.tables.tagging import refuse_formats_without_keys, tags_of_table, unwrap_by
-from sparkcrypt.tags.find_column import ColumnIndex
-from sparkcrypt.tags.model import history_of_properties
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.tags.model import history_of_properties, unite_tags
 
 _OF_THEIR_OWN = ("iceberg", "delta", "hudi")
 """Formats that write Parquet files, which are encrypted as they are written."""

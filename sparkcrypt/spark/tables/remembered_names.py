@@ -23,11 +23,10 @@ from pyspark.sql import SparkSession
 from sparkcrypt.errors import PlanError, StorageError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.names import NAME_PREFIX, REQUIRE_ENCRYPTION
-from sparkcrypt.schema import Path, property_name, schema_from_spark, split_dotted
+from sparkcrypt.schema import Path, fold, property_name, schema_from_spark, split_dotted
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, java_session, jvm, option, read_java_error, to_dict
 from sparkcrypt.spark.jvm.jar import bring_jar
 from sparkcrypt.spark.tables.catalog import Catalog, Table, ask_metastore, quote_name, quote_text
-from sparkcrypt.tags.find_column import fold
 from sparkcrypt.tags.model import tags_of_properties, tags_of_schema
 
 _LOG = logging.getLogger(__name__)

@@ -14,23 +14,23 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.sealed_history import SealedHistories, Unwrap, seal_history
 from sparkcrypt.names import REQUIRE_ENCRYPTION
 from sparkcrypt.policy.model import PLAINTEXT, Policy, TagRule
-from sparkcrypt.schema import Path, Schema, join_dotted, schema_from_spark, split_dotted
+from sparkcrypt.schema import Path, Schema, fold, join_dotted, schema_from_spark, split_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.gateway import to_dict
 from sparkcrypt.spark.jvm.jar import bring_jar
 from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.remembered_names import remember_name
-from sparkcrypt.tags.avro import schema_from_avro, tags_of_avro
-from sparkcrypt.tags.find_column import fold
+from sparkcrypt.tags.avro import schema_from_avro
 from sparkcrypt.tags.model import (
     TaggedColumn,
     history_of_properties,
     history_property,
     tag_property,
+    tags_of_avro,
     tags_of_properties,
+    unite_tags,
 )
-from sparkcrypt.tags.unite import unite_tags
 
 AVRO_LITERAL, AVRO_URL = "avro.schema.literal", "avro.schema.url"
 AVRO_NONE = "none"

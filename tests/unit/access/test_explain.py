@@ -15,7 +15,7 @@ from sparkcrypt.plan import build_plan
 from sparkcrypt.policy import Policy, policy_from_document
 from sparkcrypt.policy.model import OnDenied
 from sparkcrypt.schema import schema_from_spark
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.tags.model import unite_tags
 
 MONTHS = [{"day": "2026-01-05"}, {"day": "2026-01-06"}, {"day": "2026-02-07"}, {"day": "no date"}]
 

@@ -11,7 +11,7 @@ from sparkcrypt.runs.rewrite.schedule import order_units, table_rank
 from sparkcrypt.runs.table.difference import Drift
 from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
 from sparkcrypt.schema import schema_from_spark
-from sparkcrypt.tags import TaggedColumn
+from sparkcrypt.tags.model import TaggedColumn
 
 COLUMNS = {"id": None, "email": "pii", "pay": "finance", "shop": "public"}
 

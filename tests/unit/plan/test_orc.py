@@ -13,7 +13,7 @@ from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.plan.orc import cover_columns, match_orc_columns, refuse_orc_plan
 from sparkcrypt.policy import policy_from_document
 from sparkcrypt.schema import Path, schema_from_spark, split_dotted
-from sparkcrypt.tags import TaggedColumn
+from sparkcrypt.tags.model import TaggedColumn
 
 ADDRESS = [("street", "string"), ("zip", "integer")]
 PHONES = {"type": "array", "elementType": {"type": "struct", "fields": [("num", "string"), ("kind", "string")]}}

@@ -14,7 +14,7 @@ from sparkcrypt.errors import PlanError
 from sparkcrypt.plan import EncryptionPlan, build_plan, compare_tags, plan_columns
 from sparkcrypt.policy import Policy, policy_from_document
 from sparkcrypt.schema import Schema, schema_from_spark, split_dotted
-from sparkcrypt.tags import Source, TaggedColumn, tags_of_schema
+from sparkcrypt.tags.model import Source, TaggedColumn, tags_of_schema
 
 SOURCES: list[Source] = ["schema metadata", "table property", "avro schema", "overlay"]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.schema import join_dotted, property_name, split_dotted
-from sparkcrypt.tags import history_property, tag_property, tags_of_properties
+from sparkcrypt.tags.model import history_property, tag_property, tags_of_properties
 
 NAMES = [
     "a.b",

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.schema import MAX_DEPTH, schema_from_spark
-from sparkcrypt.tags import tags_of_schema
+from sparkcrypt.tags.model import tags_of_schema
 from tests.unit.schema.strategies import JSON_VALUES, spark_schemas
 
 

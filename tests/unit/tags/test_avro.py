@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.schema import join_dotted
-from sparkcrypt.tags.avro import MAX_FIELDS, read_avro_file, schema_from_avro, tags_of_avro
+from sparkcrypt.tags.avro import MAX_FIELDS, read_avro_file, schema_from_avro
+from sparkcrypt.tags.model import tags_of_avro
 
 
 def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 
 from sparkcrypt.parquet_schema import schema_from_parquet
-from sparkcrypt.schema import schema_from_spark
-from sparkcrypt.tags.find_column import ColumnIndex
+from sparkcrypt.schema import ColumnIndex, schema_from_spark
 from tests.unit.schema.message_types import FORMS
 from tests.unit.schema.strategies import spark_schemas
 

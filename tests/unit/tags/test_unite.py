@@ -6,8 +6,7 @@ import json
 
 from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.tags.avro import schema_from_avro
-from sparkcrypt.tags.model import TaggedColumn
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.tags.model import TaggedColumn, unite_tags
 
 FIELD = {"name": "email", "type": "string", "nullable": True, "metadata": {"tags": ["pii"]}}
 SCHEMA = schema_from_spark(json.dumps({"type": "struct", "fields": [FIELD]}))
