@@ -44,6 +44,15 @@ _LATE_SECONDS = 60.0
 OPERATIONS_ON_KEYS = frozenset({"wrap", "unwrap", "open_key", "make_key", "skip_files", "judge_part"})
 """Operations on key bytes or values of queries: the text of an unexpected error in one is not sent to the caller."""
 
+_WITHOUT_KEYS = (
+    "check_orc_reader",
+    "encrypted_columns",
+    "judge_write",
+    "check_declassified",
+    "refuse_named",
+    "table_tags",
+)
+
 
 def hello() -> Answer:
     """Return this helper's ``{"version", "pid", "python"}``."""
@@ -73,13 +82,8 @@ class Operations:
             "resolve_orc_write": self._resolve_orc_write,
             "resolve_read": self._resolve_read,
             "resolve_orc_read": self._resolve_orc_read,
-            "check_orc_reader": _check_orc_reader,
             "credential_variables": lambda request: {"names": list(credential_variables(_key_service_of(request)))},
-            "encrypted_columns": _encrypted_columns,
-            "judge_write": _judge_write,
-            "check_declassified": _check_declassified,
-            "refuse_named": _refuse_named,
-            "table_tags": _table_tags,
+            **dict.fromkeys(_WITHOUT_KEYS, _decide_without_keys),
             "skip_files": self._skip_files,
             "judge_part": self._judge_part,
         }
@@ -230,42 +234,21 @@ class Operations:
         return {"recorded": len(records)}
 
 
-def _check_orc_reader(request: Request) -> Answer:
-    from sparkcrypt.decide.file import check_orc_reader
-
-    check_orc_reader(dict(request))
-    return {}
-
-
-def _encrypted_columns(request: Request) -> Answer:
-    from sparkcrypt.decide.file import encrypted_columns
-
-    return encrypted_columns(dict(request))
-
-
-def _judge_write(request: Request) -> Answer:
-    from sparkcrypt.decide.judge_write import judge_write
-
-    return judge_write(request)
-
-
-def _check_declassified(request: Request) -> Answer:
-    from sparkcrypt.decide.judge_write import check_declassified
-
-    check_declassified(request)
-    return {}
-
-
-def _refuse_named(request: Request) -> Answer:
+def _decide_without_keys(request: Request) -> Answer:
+    """Answer an operation that asks no key service."""
     from sparkcrypt.decide.denied import refuse_named
+    from sparkcrypt.decide.file import check_orc_reader, encrypted_columns
+    from sparkcrypt.decide.judge_write import check_declassified, judge_write, table_tags
 
-    refuse_named(request)
-
-
-def _table_tags(request: Request) -> Answer:
-    from sparkcrypt.decide.judge_write import table_tags
-
-    return table_tags(dict(request))
+    operations: dict[str, Callable[[Request], Answer]] = {
+        "check_declassified": check_declassified,
+        "check_orc_reader": check_orc_reader,
+        "encrypted_columns": encrypted_columns,
+        "judge_write": judge_write,
+        "refuse_named": refuse_named,
+        "table_tags": table_tags,
+    }
+    return operations[request["op"]](request)
 
 
 def _key_service_of(request: Request) -> KeyServiceConfig:

@@ -337,8 +337,8 @@ def resolve_orc_read(request: Mapping[str, Any], unwrap: Unwrap = no_unwrap) -> 
     return {"table": context.name}
 
 
-def check_orc_reader(request: Mapping[str, Any]) -> None:
-    """Refuse an ORC reader that checks no file, if the table requires encryption.
+def check_orc_reader(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse an ORC reader that checks no file, if the table requires encryption; return ``{}``.
 
     Args:
         request: ``policy``, ``path`` of the table's folder, ``properties``.
@@ -353,6 +353,7 @@ def check_orc_reader(request: Mapping[str, Any]) -> None:
             f"{context.name or path} requires encryption, and Hive's own reader of ORC would take a file in plaintext "
             "for one of the table's; allowed: spark.sql.orc.impl=native and spark.sql.hive.convertMetastoreOrc=true"
         )
+    return {}
 
 
 def check_local_key(

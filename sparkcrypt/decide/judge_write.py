@@ -288,8 +288,8 @@ def _lost_refusal(context: TableContext, column: TaggedColumn, source: str) -> s
     )
 
 
-def check_declassified(request: Mapping[str, Any]) -> None:
-    """Refuse to declassify values if the policy does not allow it.
+def check_declassified(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse to declassify values if the policy does not allow it; return ``{}``.
 
     Args:
         request: ``policy``, ``principal``, ``reason``, ``tags`` (that the value would have), ``columns`` (table, or
@@ -315,6 +315,7 @@ def check_declassified(request: Mapping[str, Any]) -> None:
             raise PlanError(
                 f"{what}: the tag {tag!r} may not be taken off; allowed: {', '.join(rule.tags)}; ask the policy's owner"
             )
+    return {}
 
 
 def list_columns(request: Mapping[str, Any]) -> list[str]:
