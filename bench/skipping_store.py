@@ -118,7 +118,7 @@ def list_rows(folder: Path, count: int) -> tuple[float, float, float, int]:
     parts = list(opened.parts_of(rows))
     if rows != list(range(count)):
         raise SystemExit("the store does not know the files, so the figures would mean nothing")
-    (folder / PART).write_text(json.dumps(asdict(parts[0].identity)))
+    (folder / PART).write_text(json.dumps(asdict(parts[0][1])))
     return round(seconds, 2), round(time.perf_counter() - begin, 2), round(megabytes, 1), len(parts)
 
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
 from sparkcrypt.decide.access.log import Record, make_record
-from sparkcrypt.decide.context import parse_policy
-from sparkcrypt.decide.request import optional_text, require_text
+from sparkcrypt.decide.context import optional_text, parse_policy, require_text
 from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError, show
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.tombstones import reason_of_absence

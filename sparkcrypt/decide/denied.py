@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
-from sparkcrypt.decide.context import TableContext, parse_policy, table_context
-from sparkcrypt.decide.request import decode_base64, optional_text, require_properties, require_text
+from sparkcrypt.decide.context import (
+    TableContext,
+    context_of_request,
+    decode_base64,
+    optional_text,
+    parse_policy,
+    require_text,
+)
 from sparkcrypt.errors import (
     BridgeError,
     ConfigError,
@@ -123,7 +129,7 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
         KeyAccessDeniedError, KeyNotFoundError: the footer key is denied, so nothing can be read.
         KeyServiceUnavailableError: the key service does not answer.
     """
-    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+    context = context_of_request(request)
     columns = _list_maskable(context, request) if context.rule.enforce else []
     fixed = [column for column in columns if column.key is not None and not column.key.columns]
     rendered = _render_keys([column for column in columns if column not in fixed], _partitions(request))

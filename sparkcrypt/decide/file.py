@@ -17,12 +17,18 @@ from sparkcrypt import names
 from sparkcrypt.decide.context import (
     RouteKeys,
     TableContext,
+    context_of_request,
+    decode_base64,
     keep_keys,
+    optional_text,
     refuse_keys_by_hand,
+    require_properties,
+    require_text,
     table_context,
     unescape_json,
 )
 from sparkcrypt.decide.identity import (
+    FileIdentity,
     check_aad_prefix,
     check_orc_identity,
     identity_of_write,
@@ -32,7 +38,6 @@ from sparkcrypt.decide.identity import (
 )
 from sparkcrypt.decide.judge_write import format_text
 from sparkcrypt.decide.read_checks import FileRead, check_columns, check_footer
-from sparkcrypt.decide.request import decode_base64, optional_text, require_properties, require_text
 from sparkcrypt.decide.values_in_clear import footer_mode_of, redact_written_schema, refuse_in_plaintext_footer
 from sparkcrypt.errors import BridgeError, ConfigError, FormatError, PlanError, VerificationError, show
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
@@ -100,12 +105,7 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
     described = optional_text(request, "schema")
     if described and footer_mode_of(context) == "plaintext":
         refuse_in_plaintext_footer(plan.columns, described)
-    identity = identity_of_write(
-        path, target=optional_text(request, "target"), table_uuid=context.uuid, partition=context.partition
-    )
-    around = partition_values(partition_of(table_location(path).split("/")))
-    keys = plan.key_ids({**around, **identity.partition})
-    routed = route_keys({key for key in keys.values() if key is not None})
+    identity, keys = _bind_file(request, context, plan, route_keys)
     return {
         "encrypt": True,
         "policy_digest": digest,
@@ -117,8 +117,7 @@ def resolve_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_keys)
         "data_key_bits": plan.data_key_bits,
         "aad_prefix": base64.b64encode(identity.to_aad_prefix()).decode(),
         "columns": [
-            {"path": list(column), "key": None if key is None else encode_key_id(routed.get(key, key))}
-            for column, key in keys.items()
+            {"path": list(column), "key": None if key is None else encode_key_id(key)} for column, key in keys.items()
         ],
     }
 
@@ -212,6 +211,20 @@ def _plan_of_file(context: TableContext, schema: Schema, written: tuple[TaggedCo
     ).require(context.require_encryption)
 
 
+def _bind_file(
+    request: Mapping[str, Any], context: TableContext, plan: EncryptionPlan, route_keys: RouteKeys
+) -> tuple[FileIdentity, dict[Path, str | None]]:
+    """Return the identity of a request's file, and column -> its key in that partition, None for the footer's."""
+    path = require_text(request, "path")
+    identity = identity_of_write(
+        path, target=optional_text(request, "target"), table_uuid=context.uuid, partition=context.partition
+    )
+    around = partition_values(partition_of(table_location(path).split("/")))
+    keys = plan.key_ids({**around, **identity.partition})
+    routed = route_keys({key for key in keys.values() if key is not None})
+    return identity, {column: routed.get(key, key) if key else key for column, key in keys.items()}
+
+
 def _refuse_untold_stream(request: Mapping[str, Any], path: str, table_format: str | None) -> None:
     """Refuse a file of a stream's sink with another commit protocol, since the table that it writes is not known here.
 
@@ -286,24 +299,13 @@ def resolve_orc_write(request: Mapping[str, Any], route_keys: RouteKeys = keep_k
     refuse_masked(schema, properties, path)
     if not context.rule.enforce:
         return {"encrypt": False}
-    plan = build_plan(
-        schema,
-        unite_tags(schemas=[schema], known=context.tagged),
-        context.policy,
-        table=context.name,
-        partition_columns=None,
-        history=context.history,
-    ).require(context.require_encryption)
+    plan = _plan_of_file(context, schema, unite_tags(schemas=[schema]))
     if not plan.encrypted:
         return {"encrypt": False}
     refuse_orc_plan(plan)
-    identity = identity_of_write(
-        path, target=optional_text(request, "target"), table_uuid=context.uuid, partition=context.partition
-    )
-    around = partition_values(partition_of(table_location(path).split("/")))
+    identity, keys = _bind_file(request, context, plan, route_keys)
     bound = base64.b64encode(identity.to_aad_prefix()).decode()
-    options = _options(plan, {**around, **identity.partition}, route_keys)
-    return {"encrypt": True, "file_identity": bound, **options}
+    return {"encrypt": True, "file_identity": bound, **_options(plan, keys)}
 
 
 def resolve_orc_read(request: Mapping[str, Any], unwrap: Unwrap = no_unwrap) -> dict[str, Any]:
@@ -346,12 +348,12 @@ def check_orc_reader(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         PlanError: the table requires encryption.
     """
-    path, properties = require_text(request, "path"), require_properties(request)
-    context = table_context(require_text(request, "policy"), path, properties)
+    context = context_of_request(request)
     if context.require_encryption:
         raise PlanError(
-            f"{context.name or path} requires encryption, and Hive's own reader of ORC would take a file in plaintext "
-            "for one of the table's; allowed: spark.sql.orc.impl=native and spark.sql.hive.convertMetastoreOrc=true"
+            f"{context.name or require_text(request, 'path')} requires encryption, and Hive's own reader of ORC would "
+            "take a file in plaintext for one of the table's; allowed: spark.sql.orc.impl=native and "
+            "spark.sql.hive.convertMetastoreOrc=true"
         )
     return {}
 
@@ -383,11 +385,9 @@ def check_local_key(
     check_orc_identity(material.file_identity, path, table_uuid=table_uuid, strict=strict)
 
 
-def _options(plan: EncryptionPlan, partition: Mapping[str, str], route_keys: RouteKeys) -> dict[str, Any]:
+def _options(plan: EncryptionPlan, keys: Mapping[Path, str | None]) -> dict[str, Any]:
     of_orc = name_orc_columns(plan.schema)
-    keys = plan.key_ids(partition)
-    routed = route_keys({key for key in keys.values() if key is not None})
-    wanted = {of_orc[path]: routed.get(key, key) if key else plan.footer_key for path, key in keys.items()}
+    wanted = {of_orc[path]: key or plan.footer_key for path, key in keys.items()}
     columns: dict[str, list[str]] = {}
     for root, key_id in sorted(cover_columns(of_orc.values(), wanted).items()):
         columns.setdefault(encode_key_id(key_id), []).append(_spell(root))

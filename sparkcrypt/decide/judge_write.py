@@ -13,8 +13,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sparkcrypt.decide.context import TableContext, parse_policy, table_context
-from sparkcrypt.decide.request import optional_text, require_mapping, require_properties, require_text, require_texts
+from sparkcrypt.decide.context import (
+    TableContext,
+    context_of_request,
+    optional_text,
+    parse_policy,
+    require_mapping,
+    require_properties,
+    require_text,
+    require_texts,
+)
 from sparkcrypt.decide.values_in_clear import check_bucketing, check_written, refuse_naming
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.plan import ColumnPlan, plan_columns
@@ -123,7 +131,7 @@ def table_tags(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError, PlanError: a property has a value that is not allowed; it is named.
     """
-    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+    context = context_of_request(request)
     schema = schema_from_spark(require_text(request, "schema"))
     index, united = ColumnIndex(schema), dict[Path, dict[str, None]]()
     for column in unite_tags(schemas=[schema], known=context.tagged):
@@ -181,7 +189,7 @@ def check_inherited(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         PlanError: the policy refuses such writes.
     """
-    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+    context = context_of_request(request)
     written = schema_from_spark(require_text(request, "schema"))
     table = schema_from_spark(require_text(request, "table_schema"))
     mode = context.policy.inherit_mode(context.rule, requires_encryption=context.require_encryption)
@@ -250,7 +258,7 @@ def check_lost(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         PlanError: the column would be encrypted, or under another key, if it had these tags.
     """
-    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+    context = context_of_request(request)
     if not context.require_encryption:
         return {}
     written, table = schema_from_spark(require_text(request, "schema")), optional_text(request, "table_schema")

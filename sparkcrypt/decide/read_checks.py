@@ -11,8 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from sparkcrypt.decide.context import TableContext, table_context
-from sparkcrypt.decide.request import decode_base64, optional_text, require_footer, require_properties, require_text
+from sparkcrypt.decide.context import (
+    TableContext,
+    decode_base64,
+    optional_text,
+    require_footer,
+    require_properties,
+    require_text,
+    table_context,
+)
 from sparkcrypt.errors import FormatError, PlanError, VerificationError, show
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material

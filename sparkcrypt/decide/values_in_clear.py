@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sparkcrypt import names
-from sparkcrypt.decide.context import TableContext, table_context
-from sparkcrypt.decide.request import require_properties, require_text, require_texts
+from sparkcrypt.decide.context import TableContext, context_of_request, require_properties, require_text, require_texts
 from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.parquet_schema import SHREDDED
 from sparkcrypt.plan import ColumnPlan, plan_columns
@@ -34,7 +33,7 @@ def check_written(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         PlanError: a field's metadata may reveal values, or a plaintext footer would; the column is named.
     """
-    context, text = _context_of(request), require_text(request, "schema")
+    context, text = context_of_request(request), require_text(request, "schema")
     columns, options = _plan(context, text), dict[str, str]()
     kept = keep_known_metadata(columns, text, require_properties(request))
     if request.get("is_parquet"):
@@ -54,7 +53,7 @@ def check_bucketing(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         PlanError: a column's tag encrypts, and the table is new or the policy denies it.
     """
-    context, warnings = _context_of(request), []
+    context, warnings = context_of_request(request), []
     columns = [*_plan(context, require_text(request, "table_schema")), *_plan(context, require_text(request, "schema"))]
     for name, tag in find_buckets(columns, require_texts(request, "columns")):
         text = bucketing_text(require_text(request, "target"), name, tag)
@@ -90,7 +89,7 @@ def refuse_naming(request: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         PlanError: the column's tag encrypts.
     """
-    for column in _find_encrypted(_plan(_context_of(request), require_text(request, "schema"))):
+    for column in _find_encrypted(_plan(context_of_request(request), require_text(request, "schema"))):
         raise PlanError(
             f"{require_text(request, 'operation')} would name columns by values that carry the tag {column.tag!r}, "
             f"which encrypts (column {column.leaf.dotted}); names of columns are in clear in the catalog, in footers "
@@ -168,10 +167,6 @@ def refuse_in_plaintext_footer(columns: Iterable[ColumnPlan], text: str) -> None
 def footer_mode_of(context: TableContext) -> str:
     """Return the mode of footers of a table."""
     return context.rule.footer_mode or context.policy.footer_mode
-
-
-def _context_of(request: Mapping[str, Any]) -> TableContext:
-    return table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
 
 
 def _plan(context: TableContext, text: str) -> tuple[ColumnPlan, ...]:

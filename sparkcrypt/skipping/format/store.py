@@ -41,14 +41,6 @@ NO_KEY = "its key is denied, or is not there"
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFile:
-    """A file of a store: its name, and a function that opens it."""
-
-    name: str
-    open: Callable[[], AbstractContextManager[BinaryIO]]
-
-
-@dataclass(frozen=True, slots=True)
 class Bounds:
     """The least and greatest value of a column in an object; both are None if all its values are null."""
 
@@ -94,7 +86,8 @@ UNKNOWN = object()
 
 
 def read_part(
-    file: StoreFile,
+    name: str,
+    opening: Callable[[], AbstractContextManager[BinaryIO]],
     *,
     retrieve_key: RetrieveKey | None = None,
     verify_aad: VerifyAad | None = None,
@@ -104,7 +97,8 @@ def read_part(
     """Read a file of a store; an index whose key is denied has no entries, and ``unused`` as the reason.
 
     Args:
-        file: the file.
+        name: the file's name.
+        opening: opens it.
         retrieve_key: returns its data keys.
         verify_aad: called with its AAD prefix before any key is requested.
         check_footer: called with its footer before anything else is read; raises an error if it must not be used.
@@ -115,19 +109,19 @@ def read_part(
         VerificationError: it does not authenticate, or its file-unique has another length than every writer's.
         KeyServiceError: the key service did not open the footer's key, or could not be reached.
     """
-    with file.open() as stream, open_source(stream) as source:
+    with opening() as stream, open_source(stream) as source:
         try:
-            ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
+            ciphers = None if retrieve_key is None else FileCiphers(name, retrieve_key)
             footer = footer_of(source, ciphers, None, verify_aad)
             check_magic_and_unique(source, footer)
             if check_footer is not None:
                 check_footer(footer)
             if footer.metadata is None:
-                return StorePart(file.name, source.size, footer)
+                return StorePart(name, source.size, footer)
             description = describe(footer.metadata)
-            return _Part(source, footer, footer.metadata, ciphers, budget or Budget()).read(file.name, description)
+            return _Part(source, footer, footer.metadata, ciphers, budget or Budget()).read(name, description)
         except (FormatError, VerificationError) as error:
-            raise _name_error(error, file.name) from error
+            raise _name_error(error, name) from error
 
 
 def _name_error(error: SparkcryptError, name: str) -> SparkcryptError:
@@ -369,13 +363,6 @@ class Row(NamedTuple):
     entries: tuple[Entry | None, ...]
 
 
-class RowSize(NamedTuple):
-    """The size of a row when a store is read: approximate decompressed bytes, and number of values."""
-
-    bytes: int
-    values: int
-
-
 def rows_of(store: Store) -> Iterator[Row]:
     """Yield the rows of a store; all its indexes must have been read."""
     partitions = [values for _, values in store.partitions]
@@ -407,8 +394,8 @@ def is_known(shape: Store, row: Row) -> bool:
     )
 
 
-def measure_row(row: Row) -> RowSize:
-    """Return the size of a row when the store is read."""
+def measure_row(row: Row) -> tuple[int, int]:
+    """Return the size of a row when the store is read: approximate decompressed bytes, and number of values."""
     size, values = size_of(row.name), 1 + len(row.partitions)
     for entry in row.entries:
         if isinstance(entry, bytes):
@@ -418,7 +405,7 @@ def measure_row(row: Row) -> RowSize:
         elif entry is not None:
             sides = [side for side in (entry.least, entry.greatest) if side is not None]
             size, values = size + sum(map(size_of, sides)), values + 2
-    return RowSize(size, values)
+    return size, values
 
 
 def size_of(value: Value) -> int:

@@ -24,9 +24,8 @@ from functools import partial
 from itertools import accumulate, islice
 from typing import Any
 
-from sparkcrypt.decide.context import TableContext, table_context
+from sparkcrypt.decide.context import TableContext, context_of_request, require_text, require_texts
 from sparkcrypt.decide.denied import plan_leaves, wrapped_keks
-from sparkcrypt.decide.request import require_properties, require_text, require_texts
 from sparkcrypt.errors import BridgeError, FormatError, PlanError, SparkcryptError
 from sparkcrypt.files.parquet import KeyRequest, RetrieveKey
 from sparkcrypt.keys.access_decisions import KeyDecisions
@@ -96,15 +95,6 @@ class OpenedStore:
     unused: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPart:
-    """A part of a store: its identity, and its range of rows in the whole store."""
-
-    identity: PartIdentity
-    first: int
-    rows: int
-
-
 class PartedStore:
     """A store that is too large to be read as a whole: a map from files to rows of its parts.
 
@@ -116,7 +106,7 @@ class PartedStore:
         self.generation = sidecar.generation
         sizes = [size.rows for size in sidecar.sizes.values()]
         firsts = [0, *accumulate(sizes)]
-        self._parts = tuple(map(StoredPart, list_parts(sidecar), firsts, sizes))
+        self._parts, self._ends = tuple(zip(firsts, list_parts(sidecar))), firsts[1:]  # noqa: B905  # one end more
         self._rows = {name: row for row, name in enumerate(islice(sidecar.objects, firsts[-1]))}
         self._lengths = array("q", [facts.length for facts in islice(sidecar.objects.values(), firsts[-1])])
 
@@ -130,10 +120,9 @@ class PartedStore:
         row = self._rows.get(object_name(file.path, file.modified_ms), -1)
         return row if row >= 0 and self._lengths[row] == file.length else -1
 
-    def parts_of(self, rows: Iterable[int]) -> Iterator[StoredPart]:
-        """Return the parts that contain any of these rows."""
-        wanted, ends = set(rows), [part.first + part.rows for part in self._parts]
-        numbers = {bisect_right(ends, row) for row in wanted if row >= 0}
+    def parts_of(self, rows: Iterable[int]) -> Iterator[tuple[int, PartIdentity]]:
+        """Return the parts that contain any of these rows, each after the number of its first row."""
+        numbers = {bisect_right(self._ends, row) for row in rows if row >= 0}
         return (self._parts[number] for number in sorted(numbers))
 
 
@@ -302,22 +291,23 @@ def skip_files(
     Raises:
         SparkcryptError: the store cannot be used, or access to a key cannot be checked.
     """
-    place, files, types = find_place(request), _listed_files(request), column_types(request)
-    if place.folder is None:
-        return _keep_all(place.why)
-    plan = plan_leaves(place.context, require_text(request, "schema"))
-    undecided, why = _find_denied(request, place.context, plan, files, service.decisions)
+    context, files, types = context_of_request(request), _listed_files(request), column_types(request)
+    folder = _find_folder(context)
+    if isinstance(folder, str):
+        return _keep_all(folder)
+    plan = plan_leaves(context, require_text(request, "schema"))
+    undecided, why = _find_denied(request, context, plan, files, service.decisions)
     if undecided or why is not None:
         return _keep_all(why, undecided)
-    credential = access_token(place.context.policy.key_service, service.service)
+    credential = access_token(context.policy.key_service, service.service)
     retrieve = partial(retrieve_key, service.opener, lifetime_seconds)
-    reader = Reader(credential, place.expect(plan), types, retrieve)
-    opened = stores.open(place.folder, reader, lifetime_seconds=lifetime_seconds)
+    reader = Reader(credential, _expect(context, plan), types, retrieve)
+    opened = stores.open(folder, reader, lifetime_seconds=lifetime_seconds)
     if opened is None:
-        return _keep_all(f"there is no index at {place.folder.uri}; make one with `sparkcrypt index create`")
+        return _keep_all(f"there is no index at {folder.uri}; make one with `sparkcrypt index create`")
     predicate = read_predicate(request.get("predicate"), types)
     found = _list_rows(opened, files) if isinstance(opened, PartedStore) else _select(opened, files, predicate)
-    return {**_keep_all(None), **found, "store": place.folder.uri, "generation": opened.generation}
+    return {**_keep_all(None), **found, "store": folder.uri, "generation": opened.generation}
 
 
 def _select(opened: OpenedStore, files: Sequence[Listed], predicate: Predicate) -> dict[str, Any]:
@@ -330,7 +320,7 @@ def _select(opened: OpenedStore, files: Sequence[Listed], predicate: Predicate) 
 def _list_rows(opened: PartedStore, files: Sequence[Listed]) -> dict[str, Any]:
     """Return the row of each file in the store, and the parts that contain these rows."""
     rows = [opened.row_of(file) for file in files]
-    parts = [{"first": part.first, "part": pack_part(part.identity)} for part in opened.parts_of(rows)]
+    parts = [{"first": first, "part": asdict(part)} for first, part in opened.parts_of(rows)]
     return {"rows": rows, "parts": parts}
 
 
@@ -403,7 +393,7 @@ def judge_part(
     """Decide which objects of one part of a store a query need not open.
 
     Args:
-        request: as for `skip_files` without ``folders`` and ``files``, and with ``part`` from `pack_part`.
+        request: as for `skip_files` without ``folders`` and ``files``, and with ``part`` from its answer.
         service: the policy's key service.
         lifetime_seconds: maximum age of opened keys that this session accepts.
 
@@ -414,14 +404,15 @@ def judge_part(
     Raises:
         SparkcryptError: the part is not the one in the store's sidecar, or cannot be read.
     """
-    place, part, types = find_place(request), _unpack_part(request.get("part")), column_types(request)
-    if place.folder is None:
-        raise BridgeError(f"a part of a store is asked for, and {place.why}")
-    expected = place.expect(plan_leaves(place.context, require_text(request, "schema")))
+    context, part, types = context_of_request(request), _unpack_part(request.get("part")), column_types(request)
+    folder = _find_folder(context)
+    if isinstance(folder, str):
+        raise BridgeError(f"a part of a store is asked for, and {folder}")
+    expected = _expect(context, plan_leaves(context, require_text(request, "schema")))
     if part.table_uuid != expected.table_uuid:
         raise BridgeError("a part of another table's store is asked for; ask for those of the table that is read")
     retrieve = partial(retrieve_key, service.opener, lifetime_seconds)
-    store = merge_parts([open_part(place.folder, part, retrieve, expected, part_budget())])
+    store = merge_parts([open_part(folder, part, retrieve, expected, part_budget())])
     if store is None:  # unreachable: a footer whose key is denied was refused above
         raise BridgeError(f"{part.name}: was read without keys")
     predicate, bitmaps = read_predicate(request.get("predicate"), types), dict[str, bytearray]()
@@ -431,11 +422,6 @@ def judge_part(
             bitmap[row >> 3] |= 1 << (row & 7)
     rows = {index: base64.b64encode(bitmap).decode() for index, bitmap in bitmaps.items()}
     return {"rows": rows, "unused": name_unused(store)}
-
-
-def pack_part(part: PartIdentity) -> dict[str, Any]:
-    """Return a part's identity as JSON values, for `judge_part`."""
-    return asdict(part)
 
 
 def _unpack_part(packed: Any) -> PartIdentity:
@@ -451,36 +437,23 @@ def _unpack_part(packed: Any) -> PartIdentity:
     return part
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The location of a table's store by the policy; if there is none, ``folder`` is None and ``why`` the reason."""
-
-    context: TableContext
-    folder: StoreFolder | None
-    why: str | None = None
-
-    def expect(self, plan: Sequence[ColumnPlan]) -> Expected:
-        """Return the expected identity and keys of the store.
-
-        A key template yields another key for each partition, so its text is no key, and such an index is not used.
-        """
-        keys = {
-            column.leaf.logical[0]: column.key.text for column in plan if column.key and len(column.leaf.logical) == 1
-        }
-        return Expected.of(self.context.policy, self.context.uuid, keys)
-
-
-def find_place(request: Mapping[str, Any]) -> Place:
-    """Return the location of the store for a request's ``policy``, ``path`` and ``properties``."""
-    context = table_context(require_text(request, "policy"), require_text(request, "path"), require_properties(request))
+def _find_folder(context: TableContext) -> StoreFolder | str:
+    """Return the folder of a table's store by the policy, or the reason why there is none."""
     location = context.policy.index_location
     if location is None:
-        return Place(context, None, NO_LOCATION)
+        return NO_LOCATION
     if context.uuid is None:
-        return Place(
-            context, None, "the table has no UUID, by which its index would be found; tag it, or run `encrypt_table`"
-        )
-    return Place(context, open_folder(f"{location.rstrip('/')}/{context.uuid}", {}))
+        return "the table has no UUID, by which its index would be found; tag it, or run `encrypt_table`"
+    return open_folder(f"{location.rstrip('/')}/{context.uuid}", {})
+
+
+def _expect(context: TableContext, plan: Sequence[ColumnPlan]) -> Expected:
+    """Return the expected identity and keys of a table's store.
+
+    A key template yields another key for each partition, so its text is no key, and such an index is not used.
+    """
+    keys = {column.leaf.logical[0]: column.key.text for column in plan if column.key and len(column.leaf.logical) == 1}
+    return Expected.of(context.policy, context.uuid, keys)
 
 
 def column_types(request: Mapping[str, Any]) -> dict[str, str]:

@@ -280,7 +280,9 @@ def label_fields(store: Store, keys: StoreKeys) -> Store:
         replace(
             index,
             index=replace(
-                index.index, field=field_name(index.index.columns, index.index.kind), key=_label(keys, index.index)
+                index.index,
+                field=field_name(index.index.columns, index.index.kind),
+                key=encode_key_id(keys.of(index.index)),
             ),
         )
         for index in store.indexes
@@ -314,7 +316,3 @@ def choose_encryption(store: Store, schema: str, keys: StoreKeys, aad_prefix: by
         aad_prefix=aad_prefix,
         key_values={SPARK_SCHEMA: schema},
     )
-
-
-def _label(keys: StoreKeys, index: Index) -> str:
-    return encode_key_id(keys.of(index))

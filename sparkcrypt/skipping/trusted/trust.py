@@ -28,7 +28,6 @@ from sparkcrypt.skipping.format.description import Index, field_name
 from sparkcrypt.skipping.format.store import (
     IndexEntries,
     Store,
-    StoreFile,
     StorePart,
     merge_parts,
     read_part,
@@ -198,7 +197,8 @@ def open_part(
     """
     name, prefix = part.name, StoreIdentity(part.table_uuid, part.generation).aad_prefix(part.name)
     found = read_part(
-        StoreFile(name, partial(_open_file, folder, name)),
+        name,
+        partial(_open_file, folder, name),
         retrieve_key=retrieve_key,
         verify_aad=partial(_check_prefix, name, prefix),
         check_footer=partial(_check_footer, name, part.unique, expected),

@@ -14,13 +14,11 @@ from functools import partial
 from typing import NamedTuple
 
 from sparkcrypt.errors import ConfigError, FormatError, RunConflictError, VerificationError
-from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, read_footer, rewrite_file
+from sparkcrypt.files.parquet import DataKey, KeyRequest, read_footer, rewrite_file
 from sparkcrypt.skipping.format.decode_chunk import PART_BYTES, PART_VALUES, part_budget
 from sparkcrypt.skipping.format.store import (
     Row,
-    RowSize,
     Store,
-    StoreFile,
     is_known,
     measure_row,
     merge_parts,
@@ -74,7 +72,7 @@ class StoreWriter:
         self._standing, self._schema = standing, schema_json(self._shape)
         self._facts: dict[str, ObjectFacts] = {}
         self._rows: list[Row] = []
-        self._held = RowSize(0, 0)
+        self._bytes = self._values = 0
         self._parts: list[_Part] = []
         self._made: dict[bytes | None, bytes] = {}
         self._is_swapping = False
@@ -96,16 +94,16 @@ class StoreWriter:
             self._folder.keep_lock()
         if not is_known(self._shape, row):
             return
-        size = measure_row(row)
-        if size.bytes > PART_BYTES // 2 or size.values > PART_VALUES // 2:
+        size, values = measure_row(row)
+        if size > PART_BYTES // 2 or values > PART_VALUES // 2:
             raise ConfigError(
-                f"{row.name}: its entries take {size.bytes:,} bytes and {size.values:,} values; allowed: "
+                f"{row.name}: its entries take {size:,} bytes and {values:,} values; allowed: "
                 f"{PART_BYTES // 2:,} and {PART_VALUES // 2:,}; index fewer columns by values or Bloom filters"
             )
         self._rows.append(row)
-        self._held = RowSize(self._held.bytes + size.bytes, self._held.values + size.values)
-        held = self._held
-        if len(self._rows) >= ROWS_PER_FILE or held.bytes >= BYTES_PER_FILE or held.values >= VALUES_PER_FILE:
+        self._bytes, self._values = self._bytes + size, self._values + values
+        is_full = self._bytes >= BYTES_PER_FILE or self._values >= VALUES_PER_FILE
+        if is_full or len(self._rows) >= ROWS_PER_FILE:
             self._flush()
 
     def carry(self, parts: Iterable[Store], objects: Mapping[str, tuple[str, ObjectFacts]]) -> None:
@@ -182,14 +180,16 @@ class StoreWriter:
 
     def _flush(self) -> None:
         self._parts.append(self._write(self._rows))
-        self._rows, self._held = [], RowSize(0, 0)
+        self._rows, self._bytes, self._values = [], 0, 0
 
     def _write(self, rows: Sequence[Row]) -> _Part:
         name = f"part-{len(self._parts):05d}-{uuid.uuid4()}.gz.parquet"
         how = choose_encryption(self._shape, self._schema, self._keys, self._identity.aad_prefix(name))
-        self._made |= {key.key_metadata: key.key for key in _data_keys(how)}
+        self._made |= {
+            key.key_metadata: key.key for key in (how.footer, *how.columns.values()) if isinstance(key, DataKey)
+        }
         sizes = [measure_row(row) for row in rows]
-        held = PartSize(len(rows), sum(size.bytes for size in sizes), sum(size.values for size in sizes))
+        held = PartSize(len(rows), sum(size for size, _ in sizes), sum(values for _, values in sizes))
         content = table_bytes(with_rows(self._shape, rows), self._schema)
         with _naming(self._folder):
             rewrite_file(content, self._folder.target(name), encryption=how)
@@ -197,8 +197,8 @@ class StoreWriter:
 
     def _read_again(self, part: _Part) -> Iterator[Row]:
         """Return the rows of a file that this writer wrote, read with the keys that were made for it."""
-        file = StoreFile(part.name, partial(self._folder.open, part.name))
-        store = merge_parts([read_part(file, retrieve_key=self._key, budget=part_budget())])
+        opening = partial(self._folder.open, part.name)
+        store = merge_parts([read_part(part.name, opening, retrieve_key=self._key, budget=part_budget())])
         return rows_of(store) if store is not None else iter(())
 
     def _key(self, request: KeyRequest) -> bytes:
@@ -241,10 +241,6 @@ def _naming(folder: StoreFolder) -> Iterator[None]:
         raise ConfigError(
             f"{folder.uri}: cannot be written ({error.strerror or error}); name a folder that is for this store"
         ) from error
-
-
-def _data_keys(how: FileEncryption) -> list[DataKey]:
-    return [how.footer, *(key for key in how.columns.values() if isinstance(key, DataKey))]
 
 
 def _list_replaced_files(folder: StoreFolder, identity: StoreIdentity) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.skipping.format.store import StoreFile, StorePart, read_part
+from sparkcrypt.skipping.format.store import StorePart, read_part
 from sparkcrypt.skipping.query.predicate import Predicate
 from sparkcrypt.skipping.query.skipper import Listed, Skipper
 
@@ -60,7 +60,7 @@ def store_bytes(
 
 def read_bytes(data: bytes, **named: Any) -> StorePart:
     """Read a file of a store."""
-    return read_part(StoreFile("part-0.parquet", lambda: io.BytesIO(data)), **named)
+    return read_part("part-0.parquet", lambda: io.BytesIO(data), **named)
 
 
 def bounds_of(pairs: Sequence[tuple[Any, Any] | None], kind: pa.DataType) -> pa.Array:

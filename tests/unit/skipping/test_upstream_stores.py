@@ -23,7 +23,7 @@ from sparkcrypt.keys.wrapping import unseal_key
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import BLOOM, MINMAX, VALUES
-from sparkcrypt.skipping.format.store import NO_KEY, Bounds, StoreFile, StorePart, merge_parts, read_part
+from sparkcrypt.skipping.format.store import NO_KEY, Bounds, StorePart, merge_parts, read_part
 from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store
 from sparkcrypt.skipping.indexes.files import DataFolder
 from sparkcrypt.skipping.query.predicate import read_predicate
@@ -100,7 +100,7 @@ def read_upstream(name: str, *denied: str) -> StorePart:
         return opener.open(parse_key_material(request.key_metadata or b""))
 
     path = FOLDER / f"{name}.parquet"
-    return read_part(StoreFile(path.name, lambda: path.open("rb")), retrieve_key=retrieve)
+    return read_part(path.name, lambda: path.open("rb"), retrieve_key=retrieve)
 
 
 def values_of(file: str, column: str) -> list[Any]:
@@ -126,7 +126,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> StorePart:
     plan = plan_store(DataFolder(str(root / "measures"), keys, lambda *_: None), wanted)
     create_store(LocalFolder(root / "store"), plan, StoreKeys(keys.keys.maker, "footer", {}))
     (path,) = (root / "store").glob("*.parquet")
-    return read_part(StoreFile(path.name, lambda: path.open("rb")), retrieve_key=keys)
+    return read_part(path.name, lambda: path.open("rb"), retrieve_key=keys)
 
 
 def entries_of(part: StorePart, kind: str) -> dict[str, list[str]]:
