@@ -17,8 +17,9 @@ from sparkcrypt.arrow.crypto_properties import (
 )
 from sparkcrypt.arrow.open import TableOptions, open_table, read_table
 from sparkcrypt.arrow.orc import GuardedOrc, open_orc
-from sparkcrypt.arrow.reader import OnDenied, ReadOptions
+from sparkcrypt.arrow.reader import ReadOptions
 from sparkcrypt.arrow.table import GuardedTable
+from sparkcrypt.policy.model import ReadMode as OnDenied
 
 __all__ = [
     "DEFAULT_LIFETIME_SECONDS",

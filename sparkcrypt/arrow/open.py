@@ -12,18 +12,16 @@ from sparkcrypt import names
 from sparkcrypt.arrow.denied import DeniedLeaves, decide_denied
 from sparkcrypt.arrow.files import DataFile, find_files, partition_columns, table_folder
 from sparkcrypt.arrow.judge import Judge
-from sparkcrypt.arrow.reader import OnDenied, Reader, ReadOptions, encode, refuse_unknown_options
+from sparkcrypt.arrow.reader import Reader, ReadOptions, encode, refuse_unknown_options
 from sparkcrypt.arrow.shape import SPARK_SCHEMA, columns_of, make_nullable, spark_json
 from sparkcrypt.arrow.table import GuardedTable, dropped_columns, read_schema
 from sparkcrypt.errors import ConfigError, show
-from sparkcrypt.policy.model import OnDenied as PolicyMode
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import READ_MODES, Policy
 from sparkcrypt.schema import property_name, split_dotted
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_MODES: dict[OnDenied | None, PolicyMode | None] = {None: None, "error": "error", "mask": "mask", "drop": "mask"}
 _NEVER = (
     names.POLICY,
     names.KEY_SERVICE,
@@ -73,8 +71,8 @@ def open_table(
     """
     refuse_unknown_options(TableOptions, options)
     on_denied, table, schema = options.get("on_denied"), options.get("table"), options.get("schema")
-    if on_denied not in _MODES:
-        raise ConfigError(f"on_denied is {show(on_denied)}; allowed: error, mask, drop")
+    if on_denied is not None and on_denied not in READ_MODES:
+        raise ConfigError(f"on_denied is {show(on_denied)}; allowed: {', '.join(READ_MODES)}")
     settings = options.get("settings") or {}
     listed = find_files(_folders(path, policy, table), settings)
     table_properties = gather_properties(table, options.get("tags") or {}, options.get("properties") or {})
@@ -100,7 +98,7 @@ def open_table(
     denied = decide_denied(
         reader,
         {"path": table_folder(listed[0]), "properties": table_properties, "schema": spark_json(file_schema)},
-        _MODES[on_denied],
+        None if on_denied is None else READ_MODES[on_denied],
         listed,
         sample=_sampler(judge),
     )

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import pyarrow.parquet.encryption as pe
 
@@ -37,7 +37,7 @@ from sparkcrypt.keys.opened import OpenedKeyService
 from sparkcrypt.keys.tombstones import reason_of_absence
 from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import Policy, ReadMode
 from sparkcrypt.schema import join_dotted
 
 ROUTE = "arrow"
@@ -202,10 +202,6 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-OnDenied = Literal["error", "mask", "drop"]
-"""What becomes of columns whose key is denied or missing."""
-
-
 class ReadOptions(TypedDict, total=False):
     """What may be said of a table or file that is opened, beside its place and policy.
 
@@ -222,7 +218,7 @@ class ReadOptions(TypedDict, total=False):
 
     table: str | None
     properties: Mapping[str, str] | None
-    on_denied: OnDenied | None
+    on_denied: ReadMode | None
     principal: str | None
     settings: Settings | None
     lifetime_seconds: float | None

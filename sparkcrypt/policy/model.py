@@ -21,6 +21,10 @@ BucketingMode = Literal["warn", "deny"]
 FOOTER_MODES: tuple[FooterMode, ...] = ("encrypted", "plaintext")
 UNTAGGED: tuple[Untagged, ...] = ("plaintext", "footer_key", "deny")
 ON_DENIED: tuple[OnDenied, ...] = ("error", "mask")
+ReadMode = Literal["error", "mask", "drop"]
+"""What a program that reads a table asks for in place of denied columns."""
+READ_MODES: dict[ReadMode, OnDenied] = {"error": "error", "mask": "mask", "drop": "mask"}
+"""The decision on each leaf that a mode needs; ``drop`` leaves out columns of which nothing remains."""
 SINK_MODES: tuple[SinkMode, ...] = ("deny", "warn", "allow")
 INHERIT_MODES: tuple[InheritMode, ...] = ("observe", "refuse", "add")
 BUCKETING_MODES: tuple[BucketingMode, ...] = ("warn", "deny")

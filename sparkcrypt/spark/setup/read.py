@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 from sparkcrypt import names
 from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.policy.model import OnDenied as PolicyMode
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import READ_MODES, OnDenied, Policy, ReadMode
 from sparkcrypt.spark.jvm.failures import find_carried_error
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, call_static, install_extension, is_connect
 from sparkcrypt.spark.jvm.jar import bring_jar
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-OnDenied = Literal["error", "mask", "drop"]
-_MODES: dict[OnDenied, PolicyMode] = {"error": "error", "mask": "mask", "drop": "mask"}
-_own_sessions: WeakKeyDictionary[SparkSession, dict[tuple[str, PolicyMode], SparkSession]] = WeakKeyDictionary()
+_own_sessions: WeakKeyDictionary[SparkSession, dict[tuple[str, OnDenied], SparkSession]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class ReadReport(JsonObject):
     """The result of denied keys when a table is read: the ``denied`` columns are null, or left out."""
 
     table: str
-    on_denied: OnDenied
+    on_denied: ReadMode
     denied: tuple[str, ...]
 
 
@@ -44,7 +41,7 @@ def read_table(
     name: str,
     policy: Policy,
     *,
-    on_denied: OnDenied = "error",
+    on_denied: ReadMode = "error",
     report: Callable[[ReadReport], None] | None = None,
 ) -> DataFrame:
     """Read a table under a policy.
@@ -67,9 +64,9 @@ def read_table(
         KeyAccessDeniedError, KeyNotFoundError: the footer key is denied or missing, so nothing can be read.
         KeyServiceUnavailableError: the key service cannot be asked which keys are denied.
     """
-    if on_denied not in _MODES:
-        raise ConfigError(f"on_denied is {on_denied!r}; allowed: {', '.join(_MODES)}")
-    session = _own_session(spark, policy, _MODES[on_denied])
+    if on_denied not in READ_MODES:
+        raise ConfigError(f"on_denied is {on_denied!r}; allowed: {', '.join(READ_MODES)}")
+    session = _own_session(spark, policy, READ_MODES[on_denied])
     try:
         frame = session.table(name)
     except JVM_ERRORS as error:
@@ -83,7 +80,7 @@ def read_table(
     return frame.drop(*_list_denied_everywhere(denied, frame)) if on_denied == "drop" else frame
 
 
-def _own_session(spark: SparkSession, policy: Policy, mode: PolicyMode) -> SparkSession:
+def _own_session(spark: SparkSession, policy: Policy, mode: OnDenied) -> SparkSession:
     """Return this session's other session for a policy and a mode, with the same current database."""
     beside = _own_sessions.setdefault(spark, {})
     session = beside.get((policy.canonical(), mode))
