@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from sparkcrypt.ledger.unit import Folder, SourceFile, Unit, by_place, list_folders
+from sparkcrypt.ledger.unit import Folder, Unit, list_folders
+from sparkcrypt.ledger.unit_record import by_place
 from sparkcrypt.paths import comparable_path
-
-if TYPE_CHECKING:
-    from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 
 
 class Whereabouts(Enum):

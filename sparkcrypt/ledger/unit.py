@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.files.listing import STAGING_FOLDER, Beside, refuse_formats
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
-from sparkcrypt.spark.files.hadoop import list_contents
+from sparkcrypt.spark.files.hadoop import SourceFile, list_contents
 from sparkcrypt.spark.tables.catalog import Partition
 
 if TYPE_CHECKING:
@@ -25,19 +25,6 @@ if TYPE_CHECKING:
 _STAGED = re.compile(rf"^(?P<parent>.*)/{re.escape(STAGING_FOLDER)}/(?P<name>[^/]+)/(?P<run>[^/]+)(?P<rest>/.*)?$")
 _RUN = re.compile(r"(?:old-)?(?P<run>\d{8}T\d+Z-[0-9a-z]+)(?:-.*)?")
 _LISTING_PAUSES_SECONDS = (0.1, 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """One listed data file: URI, length in bytes, modification time in milliseconds."""
-
-    path: str
-    length: int
-    modified_ms: int
-
-    def to_list(self) -> list[Any]:
-        """Return the file as JSON values for a journal."""
-        return [self.path, self.length, self.modified_ms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +182,7 @@ def list_location(files: HadoopFiles, location: str) -> tuple[tuple[Folder, ...]
     by_folder: dict[str, list[SourceFile]] = {}
     for file in contents.data:
         relative = file.path[len(root) + 1 :].rpartition("/")[0]
-        by_folder.setdefault(relative, []).append(SourceFile(file.path, file.length, file.modified_ms))
+        by_folder.setdefault(relative, []).append(file)
     folders = tuple(Folder(name, tuple(found)) for name, found in sorted(by_folder.items()))
     return folders, tuple(entry for entry in contents.beside if entry.kind != "written")
 

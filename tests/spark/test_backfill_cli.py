@@ -21,11 +21,11 @@ from sparkcrypt.cli.frame.progress import BarProgress
 from sparkcrypt.cli.main import cli
 from sparkcrypt.cli.runs import past_runs
 from sparkcrypt.files.footers import Found
-from sparkcrypt.ledger.unit import SourceFile
-from sparkcrypt.runs.passes import units as run_survey
+from sparkcrypt.runs.passes import survey as run_survey
 from sparkcrypt.runs.table.footers import DriverFooters
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.unit_survey import UnitSurvey, survey_unit
+from sparkcrypt.spark.files.hadoop import SourceFile
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.tags.model import tag_property

@@ -15,12 +15,11 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.parquet import FileSummary
-from sparkcrypt.ledger.unit import SourceFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table import footers
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters
-from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, encrypted_columns
 from tests.spark.support import footers as footers_of

@@ -92,7 +92,7 @@ def show_index(table: str | None, folder: str | None, policy: str | None, as_jso
                 f"{folder}: no index is there; `sparkcrypt index create` makes one, and --path takes its folder"
             ) from error
         budget = Budget()
-        parts = [read_part(StoreFile(file.path, file.open), retrieve_key=retrieve, budget=budget) for file in listed]
+        parts = [read_part(file.path, file.open, retrieve_key=retrieve, budget=budget) for file in listed]
     store = merge_parts(parts)
     document, text = _document_of_store(str(folder), parts, store), _describe_store(str(folder), parts, store)
     if table is not None:

@@ -25,12 +25,13 @@ from sparkcrypt.errors import FormatError
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.unit import Folder, SourceFile
+from sparkcrypt.ledger.proof import Proof
+from sparkcrypt.ledger.unit import Folder
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.key_service import canonical_json
 from sparkcrypt.schema import Path, join_dotted
-from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 from sparkcrypt.spark.tasks.digest import RowsDigest
 
 

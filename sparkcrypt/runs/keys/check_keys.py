@@ -15,15 +15,15 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
-from sparkcrypt.ledger.unit import SourceFile, list_unit
-from sparkcrypt.policy.key_service import split_former
+from sparkcrypt.ledger.unit import list_unit
+from sparkcrypt.policy.former_services import split_former
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
 from sparkcrypt.runs.passes.report import TableFailures
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.runs.table.scan import FILES_AT_ONCE
 from sparkcrypt.runs.table.target import CatalogTarget, catalog_target
-from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,7 @@ from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.journal.unit_status import UnitStatus
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import SourceFile, list_folders
+from sparkcrypt.ledger.unit import list_folders
 from sparkcrypt.ledger.unit_record import by_place
 from sparkcrypt.paths import is_hidden, is_within
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
@@ -49,7 +49,7 @@ from sparkcrypt.skipping.trusted.folder import NO_LOCATION
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
 from sparkcrypt.skipping.trusted.trust import TrustedStore
 from sparkcrypt.skipping.trusted.write import standing_generation
-from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog, Table

@@ -472,23 +472,27 @@ _FOLDER = -1
 
 
 @dataclass(frozen=True, slots=True)
-class DataFile:
+class SourceFile:
     """A file that Spark reads: its URI, length in bytes, and modification time in milliseconds since the epoch."""
 
     path: str
     length: int
     modified_ms: int
 
+    def to_list(self) -> list[Any]:
+        """Return the file as JSON values for a journal."""
+        return [self.path, self.length, self.modified_ms]
+
 
 @dataclass(frozen=True, slots=True)
 class Contents:
     """What is below a folder: the files that Spark reads, sorted by path, and what lies beside them."""
 
-    data: tuple[DataFile, ...]
+    data: tuple[SourceFile, ...]
     beside: tuple[Beside, ...]
 
 
-def data_files(files: HadoopFiles, folder: str) -> tuple[DataFile, ...]:
+def data_files(files: HadoopFiles, folder: str) -> tuple[SourceFile, ...]:
     """Return the files below a folder, without names that begin with ``_`` or ``.`` unless they name a partition.
 
     Files of 0 bytes are left out, as Spark leaves them out.
@@ -524,7 +528,7 @@ def list_contents(files: HadoopFiles, folder: str) -> Contents:
     return Contents(tuple(entry for entry in visible if entry.length), (*find_beside(entries), *find_empty(entries)))
 
 
-def _list(files: HadoopFiles, folder: str) -> Iterator[DataFile]:
+def _list(files: HadoopFiles, folder: str) -> Iterator[SourceFile]:
     """Yield each data file, and the topmost of each hidden file or folder."""
     local = hadoop_local_path(folder)
     if local is not None:
@@ -536,14 +540,14 @@ def _list(files: HadoopFiles, folder: str) -> Iterator[DataFile]:
     listing = files.listed_in_jvm(folder, FOLDER_LISTING_CLASS)
     if listing is None:  # no jar in this session
         for status in files.walk_visible(folder):
-            yield DataFile(status.path, _FOLDER if status.is_folder else status.length, status.modified_ms)
+            yield SourceFile(status.path, _FOLDER if status.is_folder else status.length, status.modified_ms)
         return
     fields = listing.split("\0")[:-1]
     for path, length, time in zip(*[iter(fields)] * 3, strict=True):
-        yield DataFile(path, int(length), int(time))
+        yield SourceFile(path, int(length), int(time))
 
 
-def _list_local(folder: str) -> Iterator[DataFile]:
+def _list_local(folder: str) -> Iterator[SourceFile]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if is_hidden(entry.name):
@@ -557,7 +561,7 @@ def _list_local(folder: str) -> Iterator[DataFile]:
                 yield _describe(entry)
 
 
-def _describe(entry: os.DirEntry[str]) -> DataFile:
+def _describe(entry: os.DirEntry[str]) -> SourceFile:
     status = entry.stat(follow_symlinks=False)
     length = _FOLDER if entry.is_dir(follow_symlinks=False) else status.st_size
-    return DataFile(f"file:{entry.path}", length, status.st_mtime_ns // 1_000_000)
+    return SourceFile(f"file:{entry.path}", length, status.st_mtime_ns // 1_000_000)

@@ -12,23 +12,15 @@ from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.footers import FooterFacts, pack, unpack
 from sparkcrypt.files.parquet import ColumnSummary, FileSummary
-from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
-from sparkcrypt.runs.table.columns import ColumnMatcher, find_inherited, match_columns, sum_up_inherited
-from sparkcrypt.runs.table.difference import (
-    Drift,
-    drift_in_short,
-    drift_of_file,
-    drift_of_unknown,
-    find_dark,
-    find_dark_drift,
-    refuse_dark,
-    tell_none,
-)
+from sparkcrypt.ledger.unit import Folder, Unit
+from sparkcrypt.runs.table.dark import find_dark, find_dark_drift, refuse_dark, tell_none
+from sparkcrypt.runs.table.difference import Drift, drift_in_short, drift_of_file, drift_of_unknown
 from sparkcrypt.runs.table.footers import Footers
 from sparkcrypt.runs.table.scan import scan_footers
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import action_of, survey_unit
 from sparkcrypt.runs.table.untouchable import refuse_unknown_columns, refuse_unreadable
+from sparkcrypt.spark.files.hadoop import SourceFile
 from sparkcrypt.tags.lineage_note import ColumnLineage
 from tests.unit.backfill.plans import planned
 from tests.unit.schema.message_types import fields_of, leaf

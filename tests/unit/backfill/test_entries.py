@@ -44,7 +44,8 @@ from sparkcrypt.ledger.journal.later_entries import (
     UnitRollingBack,
 )
 from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
+from sparkcrypt.ledger.unit import Folder, Unit
+from sparkcrypt.spark.files.hadoop import SourceFile
 from sparkcrypt.spark.tables.catalog import Partition
 
 FOLDERS = (Folder("", (SourceFile("file:/t/p=1/a", 3, 7),)),)

@@ -9,8 +9,8 @@ from sparkcrypt.files.footers import FooterFacts, pack, unpack
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.state.store import LocalStateStore
-from sparkcrypt.ledger.unit import SourceFile
-from sparkcrypt.runs.table.footers import FooterCache
+from sparkcrypt.runs.table.cache import FooterCache
+from sparkcrypt.spark.files.hadoop import SourceFile
 
 INSIDE = FileSummary(
     *("a", "encrypted", "AES_GCM_V1", "footer", None, False, None, 1, 1, {}), wrappings=(Wrapping("footer", 1, "f"),)

@@ -16,10 +16,10 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.key_audit import key_audit
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import LocalStateStore
-from sparkcrypt.ledger.unit import SourceFile
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.runs.rewrite.keks import TableKeks
-from sparkcrypt.runs.table.footers import FooterCache
+from sparkcrypt.runs.table.cache import FooterCache
+from sparkcrypt.spark.files.hadoop import SourceFile
 
 from .conftest import run
 
