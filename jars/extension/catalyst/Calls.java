@@ -8,9 +8,9 @@ import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.function.BiConsumer;
 import java.util.stream.Collectors;
 import scala.Option;
 import scala.Tuple2;
@@ -64,14 +64,14 @@ final class Calls {
     }
   }
 
-  /** Sets an object's private field. */
-  static void setField(Object target, String name, Object value) {
+  /** Sets an object's private field, which a class declares that it is of. */
+  static void setField(Class<?> owner, Object target, String name, Object value) {
     try {
-      Field field = target.getClass().getDeclaredField(name);
+      Field field = owner.getDeclaredField(name);
       field.setAccessible(true);
       field.set(target, value);
     } catch (ReflectiveOperationException | RuntimeException e) {
-      throw new IllegalStateException(target.getClass().getName() + " has no field " + name + " that takes this", e);
+      throw new IllegalStateException(owner.getName() + " has no field " + name + " that takes this", e);
     }
   }
 
@@ -163,11 +163,11 @@ final class Calls {
     throw new IllegalStateException(type.getName() + " has no constructor that fits");
   }
 
-  /** Calls a function with each key and value of a Scala map. */
-  static void forEach(Object scalaMap, BiConsumer<Object, Object> body) {
-    for (Object pair : list(scalaMap)) {
-      body.accept(((Tuple2<?, ?>) pair)._1(), ((Tuple2<?, ?>) pair)._2());
-    }
+  /** Returns a copy of a Scala map, whose types the caller knows. */
+  static <K, V> Map<K, V> map(Object scalaMap) {
+    Map<K, V> copied = new LinkedHashMap<>();
+    Calls.<Tuple2<K, V>>list(scalaMap).forEach(entry -> copied.put(entry._1(), entry._2()));
+    return copied;
   }
 
   private static List<Method> methods(Object target, String name) {

@@ -21,7 +21,7 @@ public class BridgeKmsClient implements KmsClient {
   @Override
   public void initialize(Configuration conf, String kmsInstanceId, String kmsInstanceUrl, String accessToken) {
     // The instance URL may come from the footer of a file, which anyone may have written: it is not used.
-    keyService = PinnedPolicy.of(conf).keyService;
+    keyService = PinnedPolicy.of(conf).keyService();
     if (keyService == null) {
       throw Refusal.of(
           "ConfigError",

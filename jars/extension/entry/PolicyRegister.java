@@ -88,7 +88,7 @@ public final class PolicyRegister {
   public void guardStatistics() {
     synchronized (PolicyRegister.class) {
       if (watched != context) {
-        context.addSparkListener(new StatisticsWatch());
+        context.addSparkListener(new StatisticsGuard.Watch());
         watched = context;
       }
     }

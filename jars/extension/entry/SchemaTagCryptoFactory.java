@@ -3,6 +3,9 @@ package io.sparkcrypt;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.crypto.FileDecryptionProperties;
@@ -34,17 +37,17 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
         session
             .request("resolve_write", tempFilePath)
             .put("target", Targets.of(tempFilePath))
-            .put("untold_stream", UntoldStreamCheck.isUntold(conf))
+            .put("untold_stream", conf.get(Names.STREAM) == null && Reader.isOfStream())
             .put("format", TableFormats.ofCaller())
             .put("schema", context.getExtraMetaData().get(Names.SPARK_SCHEMA));
     SchemaJson.addFields(request.putArray("message_type"), context.getSchema());
     JsonNode answer = Helper.ask(request);
-    FooterNote.add(context, Names.POLICY_DIGEST, Wire.requireField(answer, "policy_digest").asText());
+    addNote(context, Names.POLICY_DIGEST, Wire.requireField(answer, "policy_digest").asText());
     if (!Wire.requireField(answer, "encrypt").asBoolean(true)) {
       return null;
     }
     if (answer.path("schema").isTextual()) {
-      FooterNote.add(context, Names.SPARK_SCHEMA, answer.path("schema").asText());
+      addNote(context, Names.SPARK_SCHEMA, answer.path("schema").asText());
     }
     WriteKeys keys = new WriteKeys(answer);
     return keys.rebuild(super.getFileEncryptionProperties(keys.properties(conf), tempFilePath, context));
@@ -65,7 +68,26 @@ public class SchemaTagCryptoFactory extends PropertiesDrivenCryptoFactory {
     try {
       return new ReadCheck(session, keys).check(conf, filePath);
     } catch (IOException e) {
-      throw Sneaky.<RuntimeException>of(e); // Spark handles a missing file, or a failing file system, by the exception's class
+      throw Refusal.<RuntimeException>raise(e); // Spark handles a missing file, or a failing file system, by the exception's class
+    }
+  }
+
+  /**
+   * Adds an entry to the key-value metadata that a writer will put into its footer.
+   *
+   * <p>ParquetOutputFormat reads WriteContext's metadata after the crypto factory has returned, and neither class has a method to
+   * add to it; so the private field is replaced. If parquet-mr changes it, the write fails here rather than without its note.
+   */
+  private static void addNote(WriteContext context, String key, String value) {
+    Map<String, String> entries = new HashMap<>(context.getExtraMetaData());
+    entries.put(key, value);
+    try {
+      Calls.setField(WriteContext.class, context, "extraMetaData", Collections.unmodifiableMap(entries));
+    } catch (IllegalStateException e) {
+      throw Refusal.of("BridgeError", "this version of parquet-mr does not let the policy's digest into the footer", e);
+    }
+    if (!value.equals(context.getExtraMetaData().get(key))) {
+      throw Refusal.of("BridgeError", "this version of parquet-mr keeps the policy's digest out of the footer");
     }
   }
 }

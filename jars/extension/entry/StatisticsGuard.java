@@ -1,9 +1,12 @@
 package io.sparkcrypt;
 
 import java.util.Collection;
-import java.util.HashSet;
 import java.util.Set;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.internal.SessionState;
@@ -26,7 +29,7 @@ public class StatisticsGuard implements QueryExecutionListener {
     Object command = analyzeColumnCommand(execution);
     if (command != null) {
       try {
-        drop(execution, Calls.call(command, "tableIdent"));
+        drop(execution, (TableIdentifier) Calls.call(command, "tableIdent"));
       } catch (RuntimeException | LinkageError e) {
         LOG.error("column statistics of {} could not be checked for encrypted columns", Calls.call(command, "tableIdent"), e);
       }
@@ -44,24 +47,18 @@ public class StatisticsGuard implements QueryExecutionListener {
     return AnalyzedColumns.isAnalyze(plan) ? plan : null;
   }
 
-  private static void drop(QueryExecution execution, Object identifier) {
+  private static void drop(QueryExecution execution, TableIdentifier identifier) {
     SessionState state = ((SparkSession) Calls.call(execution, "sparkSession")).sessionState();
     CatalogTable table = (CatalogTable) Calls.call(state.catalog(), "getTableMetadata", identifier);
-    Object held = Calls.orNull(table.stats());
+    CatalogStatistics held = Calls.orNull(table.stats());
     if (held == null) {
       return;
     }
     Set<String> encrypted = AnalyzedColumns.findEncrypted(state, table);
-    Set<Object> dropped = new HashSet<>();
-    Calls.forEach(
-        Calls.call(held, "colStats"),
-        (column, unused) -> {
-          if (encrypted == null || encrypted.stream().anyMatch(name -> name.equalsIgnoreCase((String) column))) {
-            dropped.add(column);
-          }
-        });
+    Set<String> dropped = Calls.<String, Object>map(held.colStats()).keySet();
+    dropped.removeIf(column -> encrypted != null && encrypted.stream().noneMatch(name -> name.equalsIgnoreCase(column)));
     if (!dropped.isEmpty()) {
-      Calls.call(state.catalog(), "alterTableStats", identifier, Option.apply(without(held, dropped)));
+      state.catalog().alterTableStats(identifier, Option.apply((CatalogStatistics) without(held, dropped)));
       LOG.info("dropped the column statistics of encrypted columns {} of {}", dropped, identifier);
     }
   }
@@ -73,5 +70,25 @@ public class StatisticsGuard implements QueryExecutionListener {
       kept = Calls.call(kept, "$minus", column);
     }
     return Calls.call(statistics, "copy", Calls.call(statistics, "sizeInBytes"), Calls.call(statistics, "rowCount"), kept);
+  }
+
+  /**
+   * A listener that applies the guard to every session of an application: a QueryExecutionListener is called for one session, and
+   * the event that it is called for reaches listeners of the whole application.
+   */
+  static final class Watch extends SparkListener {
+    private static final String END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd";
+    private final StatisticsGuard guard = new StatisticsGuard();
+
+    @Override
+    public void onOtherEvent(SparkListenerEvent event) {
+      if (event.getClass().getName().equals(END)) {
+        Object failure = Calls.call(event, "executionFailure");
+        Object execution = Calls.call(event, "qe");
+        if (execution instanceof QueryExecution && !(failure != null && (Boolean) Calls.call(failure, "isDefined"))) {
+          guard.onSuccess("command", (QueryExecution) execution, 0);
+        }
+      }
+    }
   }
 }

@@ -50,15 +50,14 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
       new WriteRequest(policy, null, Map.of(), new StructType()).addPartitions(columns, folder).ask();
     }
     if (known != null) {
-      Object catalog = session.sessionState().catalog();
-      describe((CatalogTable) Calls.call(catalog, "getTableMetadata", known.identifier()), job.getConfiguration());
+      describe((CatalogTable) Calls.call(session.sessionState().catalog(), "getTableMetadata", known.identifier()), job.getConfiguration());
     }
     if (policy != null) {
       tellTables(new KnownTables(session, policy), query, known, job.getConfiguration());
     }
     Object format = Calls.field(Calls.call(query, "sink"), "fileFormat");
     if (policy != null && policy.encryptsOrc() && OrcWrite.isOrc(format)) {
-      String schema = OrcWrite.schemaOf(partitionNames(query), writtenQuery(query)).json();
+      String schema = FieldTags.without(writtenQuery(query).schema(), partitionNames(query)).json();
       if (!OrcWrite.isSparksOrc(format)) {
         OrcWrite.refuseClear(new SessionConf(job.getConfiguration()).request("resolve_orc_write", new Path(folder)), schema, Map.of());
       }
@@ -72,13 +71,13 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
 
   /** Sets what the tables require in whose folder the stream writes: that of its own table, and others that it is in. */
   private void tellTables(KnownTables tables, Object query, CatalogTable known, Configuration conf) {
-    List<String> columns = Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames")).stream().map(String.class::cast).toList();
+    List<String> columns = Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames"));
     tables.checkPartitions(folder, columns, known == null ? null : TableEntry.name(known));
     if (known == null) {
       new FormerHomes(tables).refuseWrite(folder, null, false);
     }
     Map<String, String> told =
-        known == null ? tables.writerPropertiesByFolder(folder) : tables.writerProperties(tables.fresh(Calls.call(known, "identifier")));
+        known == null ? tables.writerPropertiesByFolder(folder, null) : tables.writerProperties(tables.fresh(known.identifier()));
     told.forEach(conf::set);
   }
 
@@ -110,8 +109,8 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
   }
 
   /** Returns the query that the micro-batch writes, with the tags of its columns. */
-  private static Object writtenQuery(Object query) {
-    return Calls.call(Calls.call(Calls.call(query, "lastExecution"), "analyzed"), "query");
+  private static LogicalPlan writtenQuery(Object query) {
+    return (LogicalPlan) Calls.call(Calls.call(Calls.call(query, "lastExecution"), "analyzed"), "query");
   }
 
   /** Returns the sink's partition columns, from partitionBy, in lower case. */
@@ -128,12 +127,10 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
   private static void describe(CatalogTable table, Configuration conf) {
     conf.set(Names.TABLE, TableEntry.name(table));
     conf.set(Names.TABLE_SCHEMA, table.schema().json());
-    Calls.forEach(
-        table.storage().properties(),
-        (name, value) -> {
-          if (((String) name).startsWith(Names.PREFIX)) {
-            conf.set((String) name, (String) value);
-          }
-        });
+    Calls.<String, String>map(table.storage().properties()).forEach((name, value) -> {
+      if (name.startsWith(Names.PREFIX)) {
+        conf.set(name, value);
+      }
+    });
   }
 }

@@ -1,14 +1,13 @@
 package io.sparkcrypt;
 
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.security.SecureRandom;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeSet;
 import org.slf4j.Logger;
 
 /**
@@ -19,10 +18,12 @@ import org.slf4j.Logger;
  * counted as lost, and the count is written once the log can be.
  */
 final class AccessEvents {
-  static final String ACCESS = "access";
-  static final String QUERY = "query";
+  private static final String ACCESS = "access";
+  private static final String QUERY = "query";
   private static final Logger LOG = CleanLog.of(AccessEvents.class);
   private static final Map<String, String> REFUSALS = Map.of("KeyAccessDeniedError", "denied", "KeyNotFoundError", "shredded");
+  private static final int MOST_COLUMNS = 256;
+  private static final int MOST_CHARACTERS = 1_000;
   private static final int MOST_PENDING = 10_000;
   private static final int SOON_PENDING = 1_000;
   private static final int MOST_AT_ONCE = 100;
@@ -33,17 +34,26 @@ final class AccessEvents {
 
   private static final Object WAKE = new Object();
   private static final Object SENDING = new Object();
-  private static Map<AccessEvent.Same, AccessEvent> pending = new LinkedHashMap<>(); // guarded by WAKE
+  private static Map<Same, AccessEvent> pending = new LinkedHashMap<>(); // guarded by WAKE
   private static final Map<AccessLogPlace, Long> lost = new HashMap<>(); // guarded by WAKE
   private static boolean started; // guarded by WAKE
   private static boolean isWarned; // guarded by SENDING
-  private static final Map<AccessLogPlace, Batch> unsent = new LinkedHashMap<>(); // guarded by SENDING
-  private static final Map<Object, Boolean> written = Collections.synchronizedMap(new Newest<>(MOST_WRITTEN)); // only if the log is required
+  private static final Map<AccessLogPlace, List<ObjectNode>> unsent = new LinkedHashMap<>(); // guarded by SENDING
+  private static final Map<Object, Boolean> written = Newest.shared(MOST_WRITTEN); // only if the log is required
   private static long number; // guarded by SENDING
 
-  private record Batch(List<ObjectNode> events) {}
+  /**
+   * The values by which two events are counted as one.
+   *
+   * @param kind access or query
+   * @param table null for a query
+   * @param key null for a query
+   * @param outcome opened, refused, masked, failed or declassified; for a query the digest of its text, or null
+   * @param why null if a key was opened
+   */
+  private record Same(AccessLogPlace place, String kind, Reader reader, String table, String key, String outcome, String why) {}
 
-  private record Written(AccessEvent.Same same, String column) {}
+  private record Written(Same same, String column) {}
 
   private AccessEvents() {}
 
@@ -54,7 +64,7 @@ final class AccessEvents {
    * @throws RuntimeException the log is required, and the event could not be written
    */
   static void noteOpened(AccessLogPlace place, Reader reader, String table, String key, String column) {
-    note(new AccessEvent.Same(place, ACCESS, reader, table, key, "opened", null), column);
+    note(new Same(place, ACCESS, reader, table, key, "opened", null), column);
   }
 
   /**
@@ -64,7 +74,7 @@ final class AccessEvents {
    */
   static void noteRefused(AccessLogPlace place, Reader reader, String table, String key, String column, String type) {
     String why = REFUSALS.getOrDefault(type, type);
-    count(new AccessEvent.Same(place, ACCESS, reader, table, key, REFUSALS.containsKey(type) ? "refused" : "failed", why), column);
+    count(new Same(place, ACCESS, reader, table, key, REFUSALS.containsKey(type) ? "refused" : "failed", why), column);
   }
 
   /**
@@ -73,7 +83,7 @@ final class AccessEvents {
    * @throws RuntimeException the log is required, and the event could not be written
    */
   static void noteMasked(AccessLogPlace place, Reader reader, String table, String key, String column, String why) {
-    note(new AccessEvent.Same(place, ACCESS, reader, table, key, "masked", why), column);
+    note(new Same(place, ACCESS, reader, table, key, "masked", why), column);
   }
 
   /**
@@ -82,9 +92,9 @@ final class AccessEvents {
    * @throws RuntimeException it could not be written
    */
   static void writeDeclassified(AccessLogPlace place, Reader reader, String table, List<String> columns, List<String> tags, String reason) {
-    AccessEvent event = new AccessEvent(new AccessEvent.Same(place, ACCESS, reader, table, null, "declassified", reason));
+    AccessEvent event = new AccessEvent(new Same(place, ACCESS, reader, table, null, "declassified", reason));
     columns.forEach(event::add);
-    event.setTags(tags);
+    event.tags = tags;
     synchronized (SENDING) {
       send(place, List.of(event.toJson(number++)));
     }
@@ -92,10 +102,10 @@ final class AccessEvents {
 
   /** Notes an execution's query, of which only the driver has the digest. */
   static void noteQuery(AccessLogPlace place, Reader reader, String digest) {
-    count(new AccessEvent.Same(place, QUERY, reader, null, null, digest, null), null);
+    count(new Same(place, QUERY, reader, null, null, digest, null), null);
   }
 
-  private static void note(AccessEvent.Same same, String column) {
+  private static void note(Same same, String column) {
     if (!same.place().isRequired || !writeFirst(same, column)) {
       count(same, column);
     }
@@ -104,7 +114,7 @@ final class AccessEvents {
   /**
    * Writes an event at once unless the same one was written; threads wait for each other, so none continues before it is written.
    */
-  private static boolean writeFirst(AccessEvent.Same same, String column) {
+  private static boolean writeFirst(Same same, String column) {
     Written entry = new Written(same, column);
     if (written.containsKey(entry)) {
       return false;
@@ -121,7 +131,7 @@ final class AccessEvents {
     }
   }
 
-  private static void count(AccessEvent.Same same, String column) {
+  private static void count(Same same, String column) {
     synchronized (WAKE) {
       AccessEvent event = pending.get(same);
       if (event == null && pending.size() >= MOST_PENDING) {
@@ -188,7 +198,7 @@ final class AccessEvents {
       take();
       for (AccessLogPlace place : List.copyOf(unsent.keySet())) {
         try {
-          sendAll(place, unsent.get(place).events());
+          sendAll(place, unsent.get(place));
           unsent.remove(place);
           isWarned = false;
         } catch (RuntimeException | Error e) {
@@ -200,24 +210,20 @@ final class AccessEvents {
 
   /** Makes batches of the counted events, except for logs whose last batch is still unsent. */
   private static void take() {
-    Map<AccessEvent.Same, AccessEvent> counted = new LinkedHashMap<>();
+    Map<Same, AccessEvent> counted = new LinkedHashMap<>();
     Map<AccessLogPlace, Long> missed = new HashMap<>();
     synchronized (WAKE) {
-      Map<AccessEvent.Same, AccessEvent> kept = new LinkedHashMap<>();
+      Map<Same, AccessEvent> kept = new LinkedHashMap<>();
       pending.forEach((same, event) -> (unsent.containsKey(same.place()) ? kept : counted).put(same, event));
       pending = kept;
       lost.forEach((place, events) -> missed.merge(place, unsent.containsKey(place) ? 0L : events, Long::sum));
       missed.values().removeIf(events -> events == 0);
       lost.keySet().removeAll(missed.keySet());
     }
-    Map<AccessLogPlace, Batch> made = new LinkedHashMap<>();
-    counted.forEach((same, event) -> batch(made, same.place()).add(event.toJson(number++)));
-    missed.forEach((place, events) -> batch(made, place).add(lostEvent(events)));
+    Map<AccessLogPlace, List<ObjectNode>> made = new LinkedHashMap<>();
+    counted.forEach((same, event) -> made.computeIfAbsent(same.place(), unused -> new ArrayList<>()).add(event.toJson(number++)));
+    missed.forEach((place, events) -> made.computeIfAbsent(place, unused -> new ArrayList<>()).add(lostEvent(events)));
     unsent.putAll(made);
-  }
-
-  private static List<ObjectNode> batch(Map<AccessLogPlace, Batch> made, AccessLogPlace place) {
-    return made.computeIfAbsent(place, unused -> new Batch(new ArrayList<>())).events();
   }
 
   private static ObjectNode lostEvent(long events) {
@@ -239,8 +245,7 @@ final class AccessEvents {
   private static void send(AccessLogPlace place, List<ObjectNode> events) {
     ObjectNode request = Wire.request("access_events").put("policy", place.policy).put("process", PROCESS);
     request.put("application", Launch.conf("spark.app.id"));
-    ArrayNode listed = request.putArray("events");
-    events.forEach(listed::add);
+    events.forEach(request.putArray("events")::add);
     Helper.ask(request);
   }
 
@@ -252,6 +257,50 @@ final class AccessEvents {
               + "counted as lost",
           e.getMessage(),
           MOST_PENDING);
+    }
+  }
+
+  /** One event of a log: how often the same reader asked for the same key with the same outcome, and for which columns. */
+  private static final class AccessEvent {
+    private final Same same;
+    private final long firstMillis = System.currentTimeMillis();
+    private final TreeSet<String> columns = new TreeSet<>();
+    List<String> tags = List.of();
+    private long lastMillis = firstMillis;
+    private boolean isOfFooter;
+    private long count;
+
+    AccessEvent(Same same) {
+      this.same = same;
+    }
+
+    /** Counts one more request; a null column is the footer. */
+    void add(String column) {
+      count++;
+      lastMillis = System.currentTimeMillis();
+      if (column == null) {
+        isOfFooter = true;
+      } else if (columns.size() < MOST_COLUMNS) {
+        columns.add(column.length() > MOST_CHARACTERS ? column.substring(0, MOST_CHARACTERS) : column);
+      }
+    }
+
+    ObjectNode toJson(long number) {
+      Reader reader = same.reader();
+      ObjectNode json = Wire.object().put("kind", same.kind()).put("number", number).put("count", count);
+      json.put("first_ms", firstMillis).put("last_ms", lastMillis);
+      json.put("principal", reader.principal()).put("session_user", reader.sessionUser()).put("route", reader.route());
+      json.put("application", reader.application()).put("execution", reader.execution());
+      if (same.kind().equals(QUERY)) {
+        return json.put("query_digest", same.outcome());
+      }
+      json.put("table", same.table()).put("key", same.key()).put("outcome", same.outcome()).put("why", same.why());
+      json.put("footer", isOfFooter);
+      columns.forEach(json.putArray("columns")::add);
+      if (!tags.isEmpty()) {
+        tags.forEach(json.putArray("tags")::add);
+      }
+      return json;
     }
   }
 }

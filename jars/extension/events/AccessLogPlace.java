@@ -1,9 +1,6 @@
 package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
-import java.util.Collections;
 import java.util.Map;
 
 /**
@@ -14,13 +11,14 @@ import java.util.Map;
  */
 final class AccessLogPlace {
   private static final int MOST = 256;
-  private static final Map<String, AccessLogPlace> BY_POLICY = Collections.synchronizedMap(new Newest<>(MOST));
+  private static final Map<String, AccessLogPlace> BY_POLICY = Newest.shared(MOST);
 
   final String policy;
   final boolean isRequired;
   private final boolean isKept;
 
-  private AccessLogPlace(String policy, JsonNode said) {
+  private AccessLogPlace(String policy) {
+    JsonNode said = Wire.parse(policy).path("access_log"); // the helper refuses what is no policy in each write and read
     this.policy = policy;
     this.isKept = !said.isMissingNode();
     this.isRequired = said.path("required").asBoolean(false);
@@ -31,7 +29,7 @@ final class AccessLogPlace {
     if (policy == null) {
       return null;
     }
-    AccessLogPlace place = BY_POLICY.computeIfAbsent(policy, AccessLogPlace::parse);
+    AccessLogPlace place = BY_POLICY.computeIfAbsent(policy, AccessLogPlace::new);
     return place.isKept ? place : null;
   }
 
@@ -43,14 +41,5 @@ final class AccessLogPlace {
   @Override
   public int hashCode() {
     return policy.hashCode();
-  }
-
-  private static AccessLogPlace parse(String policy) {
-    try {
-      JsonNode document = Wire.parse(policy.getBytes(StandardCharsets.UTF_8));
-      return new AccessLogPlace(policy, document == null ? Wire.object().path("none") : document.path("access_log"));
-    } catch (IOException e) {
-      return new AccessLogPlace(policy, Wire.object().path("none")); // the helper refuses such a policy in each write and read
-    }
   }
 }

@@ -61,6 +61,15 @@ record Reader(String principal, String application, String execution, String rou
     return null;
   }
 
+  /** Returns whether this thread's task is of a streaming query. */
+  static boolean isOfStream() {
+    try {
+      return Launch.isSpark() && SparkSide.isStream();
+    } catch (LinkageError e) {
+      return false; // parquet-mr without Spark
+    }
+  }
+
   /** Makes Spark refuse a SET of what says for whom a job is. */
   static void protectNames() {
     for (String name : List.of(EXECUTION_ID, JOB_TAGS, JOB_GROUP)) {
@@ -79,6 +88,11 @@ record Reader(String principal, String application, String execution, String rou
       Reader found = of(task::getLocalProperty, task.getLocalProperty(EXECUTION_ID) == null ? "rdd" : "sql");
       String execution = found.execution() == null ? "stage " + task.stageId() : found.execution();
       return new Reader(found.principal(), found.application(), execution, found.route(), found.sessionUser());
+    }
+
+    static boolean isStream() {
+      TaskContext task = TaskContext.get();
+      return task != null && task.getLocalProperty(STREAM_QUERY_ID) != null;
     }
 
     static Reader of(UnaryOperator<String> properties, String usual) {

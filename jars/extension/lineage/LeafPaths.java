@@ -5,11 +5,9 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
-import java.util.stream.Collectors;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -49,17 +47,14 @@ final class LeafPaths {
   private void add(DataType type, List<String> path, List<String> logical, boolean above) {
     boolean tagged = above || known.contains(logical);
     missing.remove(logical);
-    if (type instanceof StructType struct && struct.length() > 0) {
-      for (StructField field : struct.fields()) {
-        List<String> below = FieldTags.longer(logical, field.name().toLowerCase(Locale.ROOT));
-        add(field.dataType(), FieldTags.longer(path, field.name()), below, tagged || !FieldTags.of(field.metadata()).isEmpty());
-      }
-    } else if (type instanceof ArrayType array) {
-      add(array.elementType(), FieldTags.longer(path, ELEMENT), FieldTags.longer(logical, "element"), tagged);
-    } else if (type instanceof MapType map) {
-      add(map.keyType(), FieldTags.longer(path, KEY), FieldTags.longer(logical, "key"), tagged);
-      add(map.valueType(), FieldTags.longer(path, VALUE), FieldTags.longer(logical, "value"), tagged);
-    } else if (tagged) {
+    List<StructField> parts = FieldTags.parts(type);
+    for (StructField part : parts) {
+      List<String> inFiles =
+          type instanceof StructType ? List.of(part.name()) : List.of(type instanceof ArrayType ? "list" : "key_value", part.name());
+      List<String> below = FieldTags.longer(logical, part.name().toLowerCase(Locale.ROOT));
+      add(part.dataType(), FieldTags.longer(path, inFiles), below, tagged || !FieldTags.of(part.metadata()).isEmpty());
+    }
+    if (parts.isEmpty() && tagged) {
       found.add(path);
     }
   }
@@ -67,10 +62,5 @@ final class LeafPaths {
   /** Returns whether values of two types have the same parts at the same paths. */
   static boolean areSame(DataType first, DataType other) {
     return !FieldTags.isNested(first) || first.catalogString().equals(other.catalogString());
-  }
-
-  /** Returns a path as text. */
-  static String toText(List<String> path) {
-    return path.stream().map(name -> name.replace("%", "%25").replace(".", "%2E")).collect(Collectors.joining("."));
   }
 }

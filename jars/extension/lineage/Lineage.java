@@ -41,7 +41,7 @@ final class Lineage {
     Map<String, Set<Carried.Origin>> parts = new TreeMap<>();
     for (Carried.Placed each : values.placedOrigins()) {
       boolean isWhole = many || each.at().isEmpty();
-      (isWhole ? whole : parts.computeIfAbsent(LeafPaths.toText(each.at()), unused -> new LinkedHashSet<>())).add(each.origin());
+      (isWhole ? whole : parts.computeIfAbsent(FileKeys.textOf(each.at()), unused -> new LinkedHashSet<>())).add(each.origin());
     }
     putColumns(lineage, "from", whole);
     if (!parts.isEmpty()) {

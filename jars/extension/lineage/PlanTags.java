@@ -213,7 +213,7 @@ final class PlanTags {
 
   private static void addOrigins(Carried tags, String source, Attribute column, Set<List<String>> known) {
     for (List<String> path : LeafPaths.listTagged(column, known)) {
-      String text = LeafPaths.toText(FieldTags.longer(List.of(column.name()), path));
+      String text = FileKeys.textOf(FieldTags.longer(List.of(column.name()), path));
       tags.add(new Carried.Placed(new Carried.Origin(source, text), path));
     }
   }

@@ -1,7 +1,6 @@
 package io.sparkcrypt;
 
 import java.util.Collection;
-import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -13,7 +12,7 @@ final class SeenTags {
   private static final int MOST_NAMES = 10_000;
   private static final int MOST_TABLES = 1_000;
   private static final int MOST_POLICIES = 100;
-  private static final Map<String, SeenTags> BY_POLICY = Collections.synchronizedMap(new Newest<>(MOST_POLICIES));
+  private static final Map<String, SeenTags> BY_POLICY = Newest.shared(MOST_POLICIES);
 
   private final Newest<String, Map<String, Set<String>>> byName = new Newest<>(MOST_NAMES);
 

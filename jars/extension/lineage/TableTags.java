@@ -2,8 +2,6 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.ArrayList;
-import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -27,7 +25,7 @@ import org.apache.spark.sql.types.StructType;
  */
 final class TableTags {
   private static final int MOST = 1_000;
-  private static final Map<Asked, JsonNode> ANSWERS = Collections.synchronizedMap(new Newest<>(MOST));
+  private static final Map<Asked, JsonNode> ANSWERS = Newest.shared(MOST);
   private static final String FILES = "org.apache.spark.sql.execution.datasources.HadoopFsRelation";
 
   private final SessionPolicy policy;
@@ -140,7 +138,7 @@ final class TableTags {
     Map<String, String> told = new TreeMap<>();
     for (Object path : Calls.list(Calls.call(Calls.call(relation, "location"), "rootPaths"))) {
       told.put("", path.toString());
-      told.putAll(tables.writerPropertiesByFolder(path.toString()));
+      told.putAll(tables.writerPropertiesByFolder(path.toString(), null));
     }
     return told;
   }
@@ -172,13 +170,11 @@ final class TableTags {
       String name = entry.path("path").path(0).asText().toLowerCase(Locale.ROOT);
       for (int i = 0; i < columns.size(); i++) {
         if (columns.get(i).name().toLowerCase(Locale.ROOT).equals(name)) {
-          Set<String> tags = new LinkedHashSet<>();
-          entry.path("tags").forEach(tag -> tags.add(tag.asText()));
+          Set<String> tags = new LinkedHashSet<>(Wire.texts(entry.path("tags")));
           tags.removeAll(inside(columns.get(i).dataType(), entry.path("path")));
           found.computeIfAbsent(i, unused -> new LinkedHashSet<>()).addAll(tags);
-          List<String> below = new ArrayList<>();
-          entry.path("path").forEach(step -> below.add(step.asText().toLowerCase(Locale.ROOT)));
-          paths.computeIfAbsent(i, unused -> new LinkedHashSet<>()).add(below.subList(1, below.size()));
+          List<String> below = Wire.texts(entry.path("path")).stream().skip(1).map(step -> step.toLowerCase(Locale.ROOT)).toList();
+          paths.computeIfAbsent(i, unused -> new LinkedHashSet<>()).add(below);
         }
       }
     }
@@ -190,24 +186,12 @@ final class TableTags {
     Set<String> tags = Set.of();
     DataType at = type;
     for (int i = 1; i < path.size(); i++) {
-      String name = path.path(i).asText();
-      DataType inner = FieldTags.inner(at, name);
-      if (inner != null) {
-        tags = Set.of(); // elements, keys and values have no metadata
-        at = inner;
-        continue;
-      }
-      StructField below = null;
-      if (at instanceof StructType) {
-        for (StructField field : ((StructType) at).fields()) {
-          below = field.name().equals(name) ? field : below;
-        }
-      }
-      if (below == null) {
+      StructField part = FieldTags.part(at, path.path(i).asText());
+      if (part == null) {
         return Set.of();
       }
-      tags = FieldTags.of(below.metadata());
-      at = below.dataType();
+      tags = FieldTags.of(part.metadata()); // elements, keys and values have none
+      at = part.dataType();
     }
     return tags;
   }

@@ -23,6 +23,7 @@ import org.apache.spark.sql.types.StructType;
  */
 final class DeniedLeaves {
   private static final String ELEMENT = "element";
+  private static final String KEY = "key";
   private static final String VALUE = "value";
 
   private final Map<String, DeniedLeaves> below = new LinkedHashMap<>();
@@ -47,25 +48,15 @@ final class DeniedLeaves {
     if (why != null) {
       return null;
     }
-    if (type instanceof StructType struct) {
-      List<StructField> fields = new ArrayList<>();
-      for (StructField field : struct.fields()) {
-        DataType left = readableType(field.name(), field.dataType());
-        if (left != null) {
-          fields.add(new StructField(field.name(), left, field.nullable(), field.metadata()));
-        }
+    List<StructField> left = new ArrayList<>();
+    for (StructField part : FieldTags.parts(type)) {
+      DataType readable = readableType(part.name(), part.dataType());
+      if (readable != null) {
+        left.add(new StructField(part.name(), readable, part.nullable(), part.metadata()));
       }
-      return fields.isEmpty() ? null : new StructType(fields.toArray(new StructField[0]));
     }
-    if (type instanceof ArrayType array) {
-      DataType left = readableType(ELEMENT, array.elementType());
-      return left == null ? null : new ArrayType(left, array.containsNull());
-    }
-    if (type instanceof MapType map) {
-      DataType left = below.containsKey("key") ? null : readableType(VALUE, map.valueType());
-      return left == null ? null : new MapType(map.keyType(), left, map.valueContainsNull());
-    }
-    return null;
+    boolean isWhole = type instanceof StructType || left.size() == FieldTags.parts(type).size() && !below.containsKey(KEY);
+    return isWhole && !left.isEmpty() ? FieldTags.withParts(type, left) : null;
   }
 
   private DataType readableType(String name, DataType type) {
@@ -110,7 +101,7 @@ final class DeniedLeaves {
       Expression value;
       if (denied != null && denied.readableType(field.dataType()) == null) {
         value = new Literal(null, field.dataType());
-        metadata = MaskMark.on(metadata, denied.why());
+        metadata = MaskedColumn.mark(metadata, denied.why());
       } else {
         int ordinal = found.fieldIndex(field.name());
         value = Catalyst.field(read, ordinal, field.name());

@@ -1,15 +1,17 @@
 package io.sparkcrypt;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeSet;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 
@@ -20,33 +22,39 @@ final class DeniedPlaces {
   /** Partitions in which the same leaves are denied, including those denied everywhere. */
   record Group(Map<String, DeniedLeaves> leaves, List<Map<String, String>> partitions) {}
 
-  static final DeniedPlaces NONE = new DeniedPlaces(new ReaderDecision.Denied(List.of(), List.of()));
+  static final DeniedPlaces NONE = new DeniedPlaces(Wire.array(), List.of());
 
   final Map<String, DeniedLeaves> everywhere;
   final List<Group> groups = new ArrayList<>();
 
-  DeniedPlaces(ReaderDecision.Denied denied) {
-    List<ReaderDecision.Leaf> always = denied.leaves().stream().filter(leaf -> leaf.partitions() == null).toList();
+  /**
+   * Creates an object from the helper's answer.
+   *
+   * @param leaves the masked leaves; those that are masked only in some partitions have the numbers of these
+   * @param partitions the values of the columns that key templates need
+   */
+  DeniedPlaces(JsonNode leaves, List<Map<String, String>> partitions) {
+    List<JsonNode> always = new ArrayList<>();
+    leaves.forEach(always::add);
+    always.removeIf(leaf -> leaf.path("partitions").isArray());
     everywhere = byColumn(always);
-    Map<TreeSet<Integer>, List<Map<String, String>>> bySet = new LinkedHashMap<>();
-    for (int place = 0; place < denied.partitions().size(); place++) {
-      TreeSet<Integer> here = new TreeSet<>();
-      for (int i = 0; i < denied.leaves().size(); i++) {
-        List<Integer> places = denied.leaves().get(i).partitions();
-        if (places != null && places.contains(place)) {
-          here.add(i);
+    Map<Set<JsonNode>, List<Map<String, String>>> bySet = new LinkedHashMap<>();
+    for (int place = 0; place < partitions.size(); place++) {
+      Set<JsonNode> here = new LinkedHashSet<>();
+      for (JsonNode leaf : leaves) {
+        if (Wire.texts(leaf.path("partitions")).contains(String.valueOf(place))) {
+          here.add(leaf);
         }
       }
       if (!here.isEmpty()) {
-        bySet.computeIfAbsent(here, unused -> new ArrayList<>()).add(denied.partitions().get(place));
+        bySet.computeIfAbsent(here, unused -> new ArrayList<>()).add(partitions.get(place));
       }
     }
-    bySet.forEach(
-        (here, partitions) -> {
-          List<ReaderDecision.Leaf> leaves = new ArrayList<>(always);
-          here.forEach(i -> leaves.add(denied.leaves().get(i)));
-          groups.add(new Group(byColumn(leaves), partitions));
-        });
+    bySet.forEach((here, in) -> {
+      List<JsonNode> all = new ArrayList<>(always);
+      all.addAll(here);
+      groups.add(new Group(byColumn(all), in));
+    });
   }
 
   boolean isNone() {
@@ -65,11 +73,7 @@ final class DeniedPlaces {
 
   /** Returns the condition that a row of this table's node is in one of these partitions. */
   static Expression isIn(List<Map<String, String>> partitions, LogicalPlan node) {
-    List<Expression> conditions = new ArrayList<>();
-    for (Map<String, String> values : partitions) {
-      conditions.add(is(values, node));
-    }
-    return either(conditions);
+    return either(partitions.stream().map(values -> is(values, node)).toList());
   }
 
   private static Expression is(Map<String, String> values, LogicalPlan node) {
@@ -85,12 +89,11 @@ final class DeniedPlaces {
   }
 
   private static Attribute column(String name, LogicalPlan node) {
-    for (Object column : Calls.list(Calls.call(node, "output"))) {
-      if (((Attribute) column).name().equalsIgnoreCase(name)) {
-        return (Attribute) column;
-      }
-    }
-    throw Refusal.of("PlanError", "a key template names partition column " + name + ", which the table does not have");
+    return Trees.output(node).stream()
+        .filter(column -> column.name().equalsIgnoreCase(name))
+        .findFirst()
+        .orElseThrow(
+            () -> Refusal.of("PlanError", "a key template names partition column " + name + ", which the table does not have"));
   }
 
   /** Returns one OR of all, as deep as the logarithm of their number, since Spark traverses expressions by recursion. */
@@ -101,11 +104,12 @@ final class DeniedPlaces {
         : new Or(either(conditions.subList(0, half)), either(conditions.subList(half, conditions.size())));
   }
 
-  private static Map<String, DeniedLeaves> byColumn(List<ReaderDecision.Leaf> leaves) {
+  private static Map<String, DeniedLeaves> byColumn(List<JsonNode> leaves) {
     Map<String, DeniedLeaves> found = new LinkedHashMap<>();
-    for (ReaderDecision.Leaf leaf : leaves) {
-      List<String> path = leaf.path();
-      found.computeIfAbsent(path.get(0), unused -> new DeniedLeaves()).add(path.subList(1, path.size()), leaf.why());
+    for (JsonNode leaf : leaves) {
+      List<String> path = Wire.texts(leaf.path("path"));
+      String why = "key " + leaf.path("key").asText() + " of tag " + leaf.path("tag").asText() + " is " + leaf.path("why").asText();
+      found.computeIfAbsent(path.get(0), unused -> new DeniedLeaves()).add(path.subList(1, path.size()), why);
     }
     return found;
   }

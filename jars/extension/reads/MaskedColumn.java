@@ -1,12 +1,16 @@
 package io.sparkcrypt;
 
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -19,14 +23,35 @@ import org.apache.spark.sql.types.StructType;
  * @param type its type; the metadata of null fields contain the reason
  */
 record MaskedColumn(String name, String table, String reason, DataType type) {
+  /** A tag that no policy defines, so that no write stores the nulls as data. */
+  private static final String TAG = "!masked";
+  /** The name of the reason in metadata. */
+  private static final String REASON = "sparkcrypt.masked";
+
+  /** Returns metadata with the mark of a masked column: the tag, and the reason. */
+  static Metadata mark(Metadata metadata, String reason) {
+    Set<String> tags = new LinkedHashSet<>(FieldTags.of(metadata));
+    tags.add(TAG);
+    return new MetadataBuilder().withMetadata(FieldTags.with(metadata, tags)).putString(REASON, reason).build();
+  }
+
+  private static String reasonIn(Metadata metadata) {
+    return metadata.contains(REASON) ? metadata.getString(REASON) : null;
+  }
+
   /** Returns a column by its own metadata. */
   static MaskedColumn of(NamedExpression column, LogicalPlan table) {
     String owner = table == null ? null : ReadTable.nameOf(table);
-    return new MaskedColumn(column.name(), owner, MaskMark.reasonIn(column.metadata().json()), ((Expression) column).dataType());
+    return new MaskedColumn(column.name(), owner, reasonIn(column.metadata()), ((Expression) column).dataType());
   }
 
   static boolean isMasked(NamedExpression column) {
-    return column.metadata().contains(MaskMark.REASON) || ((Expression) column).dataType().json().contains(MaskMark.REASON);
+    return isNull(column) || ((Expression) column).dataType().json().contains(REASON);
+  }
+
+  /** Returns whether a column is null as a whole, by its metadata. */
+  static boolean isNull(NamedExpression column) {
+    return column.metadata().contains(REASON);
   }
 
   /** Returns why the value at the end of these steps is null, or null if it is not; a struct with null fields is not. */
@@ -38,7 +63,7 @@ record MaskedColumn(String name, String table, String reason, DataType type) {
         return found;
       }
       StructField field = fieldAt(at, step);
-      found = field == null ? null : MaskMark.reasonIn(field.metadata().json());
+      found = field == null ? null : reasonIn(field.metadata());
       at = step.isField() ? (field == null ? null : field.dataType()) : elementOf(at);
     }
     return found;
@@ -54,7 +79,7 @@ record MaskedColumn(String name, String table, String reason, DataType type) {
       }
       at = step.isField() ? field.dataType() : elementOf(at);
     }
-    return at.json().contains(MaskMark.REASON);
+    return at.json().contains(REASON);
   }
 
   private static StructField fieldAt(DataType type, ColumnPath.Step step) {

@@ -1,5 +1,6 @@
 package io.sparkcrypt;
 
+import java.lang.reflect.Field;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.Locale;
@@ -7,6 +8,7 @@ import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.catalyst.analysis.AnalysisContext;
+import org.apache.spark.sql.catalyst.analysis.Analyzer;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -121,5 +123,49 @@ final class NameRule extends Rule<LogicalPlan> {
         || expression instanceof GetStructField
         || expression instanceof GetArrayStructFields
         || expression instanceof Attribute column && column.resolved() && column.metadata().contains(OF_FRAME);
+  }
+
+  /**
+   * The rule in an analyzer of Spark 3.5, which takes an extension's rules only after names are resolved.
+   *
+   * <p>It replaces a rule of Spark's first batch, and passes each plan on to that rule. The analyzer has that rule in a field,
+   * which is read again for each query.
+   */
+  private static final class EarlyNameRule extends Analyzer.WindowsSubstitution$ {
+    private static final String FIELD = "WindowsSubstitution$module";
+
+    private final NameRule names;
+    private final Rule<LogicalPlan> replaced;
+
+    private EarlyNameRule(Analyzer analyzer, NameRule names) {
+      analyzer.super();
+      this.names = names;
+      this.replaced = analyzer.WindowsSubstitution();
+    }
+
+    @Override
+    public LogicalPlan apply(LogicalPlan plan) {
+      return replaced.apply(names.apply(plan)); // not super.apply: Spark identifies its own rules by their classes
+    }
+
+    /** Returns whether the analyzer of a session has the rule. */
+    static boolean isIn(SparkSession session) {
+      return analyzer(session).WindowsSubstitution() instanceof EarlyNameRule;
+    }
+
+    /** Puts the rule into the analyzer of a session; if that fails, strict projection is refused later. */
+    static void install(SparkSession session, NameRule names) {
+      try {
+        Field field = Analyzer.class.getDeclaredField(FIELD);
+        field.setAccessible(true);
+        field.set(analyzer(session), new EarlyNameRule(analyzer(session), names));
+      } catch (ReflectiveOperationException | RuntimeException e) {
+        CleanLog.of(EarlyNameRule.class).debug("the analyzer takes no rule before names are resolved", e);
+      }
+    }
+
+    private static Analyzer analyzer(SparkSession session) {
+      return session.sessionState().analyzer();
+    }
   }
 }

@@ -214,11 +214,8 @@ final class PlaceGuard {
         found.add(text);
       }
     } else if (value instanceof scala.collection.Map<?, ?> || value instanceof java.util.Map<?, ?>) {
-      if (value instanceof java.util.Map<?, ?> options) {
-        options.forEach((key, entry) -> found.addAll(paths(entry, "options", depth + 1)));
-      } else {
-        Calls.forEach(value, (key, entry) -> found.addAll(paths(entry, "options", depth + 1)));
-      }
+      java.util.Map<?, ?> options = value instanceof java.util.Map<?, ?> own ? own : Calls.map(value);
+      options.values().forEach(entry -> found.addAll(paths(entry, "options", depth + 1)));
     } else if (value instanceof scala.Option<?> option) {
       found.addAll(paths(Calls.orNull(option), name, depth + 1));
     } else if (value instanceof scala.collection.Iterable<?>) {

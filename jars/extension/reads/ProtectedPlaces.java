@@ -1,9 +1,6 @@
 package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
-import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -36,7 +33,7 @@ final class ProtectedPlaces {
           "HADOOP_TOKEN_FILE_LOCATION");
 
   private static final int MOST = 64;
-  private static final Map<Asked, ProtectedPlaces> KNOWN = Collections.synchronizedMap(new Newest<>(MOST));
+  private static final Map<Asked, ProtectedPlaces> KNOWN = Newest.shared(MOST);
 
   private record Asked(List<String> policies, boolean isOfUser) {}
 
@@ -53,21 +50,13 @@ final class ProtectedPlaces {
 
   private static ProtectedPlaces find(Asked asked) {
     ProtectedPlaces places = new ProtectedPlaces();
-    asked.policies().forEach(text -> places.addPolicy(parse(text), asked.isOfUser()));
+    asked.policies().forEach(text -> places.addPolicy(Wire.parse(text), asked.isOfUser()));
     VARIABLES.forEach(name -> places.add(System.getenv(name), "a credential"));
     places.add(Launch.conf(Interpreter.ENVIRONMENT_CONF), "the helper's environment");
     if (asked.isOfUser()) {
       places.add(Launch.conf("spark.eventLog.dir"), "the event log");
     }
     return places;
-  }
-
-  private static JsonNode parse(String text) {
-    try {
-      return text.isBlank() ? Wire.object() : Wire.parse(text.getBytes(StandardCharsets.UTF_8));
-    } catch (IOException e) {
-      return Wire.object(); // the helper refuses such a policy in each write and read
-    }
   }
 
   private void addPolicy(JsonNode policy, boolean isOfUser) {
@@ -83,14 +72,11 @@ final class ProtectedPlaces {
     if (options.has("type")) {
       USUAL.getOrDefault(options.path("type").asText(), List.of()).forEach(file -> add(file, "credentials of the key service"));
     }
-    options
-        .fieldNames()
-        .forEachRemaining(
-            name -> {
-              if (options.get(name).isTextual() && NAMES_FILE.matcher(name).matches()) {
-                add(options.get(name).asText(), "the key service's " + name);
-              }
-            });
+    for (Map.Entry<String, JsonNode> option : options.properties()) {
+      if (option.getValue().isTextual() && NAMES_FILE.matcher(option.getKey()).matches()) {
+        add(option.getValue().asText(), "the key service's " + option.getKey());
+      }
+    }
     options.forEach(this::addFiles);
   }
 

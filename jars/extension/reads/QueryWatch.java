@@ -96,7 +96,7 @@ final class QueryWatch extends SparkListener {
     if (!ReaderPlan.isConcerned((LogicalPlan) Calls.call(query, "analyzed"))) {
       return;
     }
-    AccessLogPlace place = AccessLogPlace.of(PinnedPolicy.of(policy.hadoopConf()).policy);
+    AccessLogPlace place = AccessLogPlace.of(PinnedPolicy.of(policy.hadoopConf()).policy());
     if (place != null) {
       Statement statement = statements.get(job.getProperty(Reader.JOB_GROUP, ""));
       String text = statement == null ? sqlText((LogicalPlan) Calls.call(query, "logical")) : statement.text();

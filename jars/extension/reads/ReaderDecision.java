@@ -4,9 +4,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
-import java.util.ArrayList;
-import java.util.HashSet;
-import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
@@ -23,12 +20,6 @@ final class ReaderDecision {
   private final SessionPolicy policy;
   private final String onDenied;
 
-  /** A masked leaf; partitions is null if it is masked everywhere. */
-  record Leaf(List<String> path, String column, String why, List<Integer> partitions) {}
-
-  /** The masked leaves, and the partitions that their numbers refer to: the values of the columns that key templates need. */
-  record Denied(List<Leaf> leaves, List<Map<String, String>> partitions) {}
-
   ReaderDecision(SessionPolicy policy, String onDenied) {
     this.policy = policy;
     this.onDenied = onDenied;
@@ -39,7 +30,7 @@ final class ReaderDecision {
     return "mask".equals(onDenied) || !"error".equals(onDenied) && policy.masksBySomeTag();
   }
 
-  Denied of(ReadTable table) {
+  DeniedPlaces of(ReadTable table) {
     ObjectNode request = policy.request("decide", table.folder());
     ObjectNode properties = (ObjectNode) request.get("properties");
     table.readerProperties().forEach(properties::put);
@@ -52,15 +43,12 @@ final class ReaderDecision {
     }
   }
 
-  private Denied decide(ReadTable table, ObjectNode request) {
+  private DeniedPlaces decide(ReadTable table, ObjectNode request) {
     JsonNode answer = Helper.ask(request);
     List<Map<String, String>> partitions = partitions(table, answer.path("partition_columns"));
     if (!partitions.isEmpty()) {
       ArrayNode listed = request.putArray("partitions");
-      for (Map<String, String> values : partitions) {
-        ObjectNode partition = listed.addObject();
-        values.forEach(partition::put);
-      }
+      partitions.forEach(values -> values.forEach(listed.addObject()::put));
       answer = Helper.ask(request);
     }
     if (!answer.path("undecided").isEmpty()) {
@@ -70,7 +58,7 @@ final class ReaderDecision {
       answer = Helper.ask(request);
     }
     note(table, request, answer);
-    return new Denied(leaves(answer), partitions);
+    return new DeniedPlaces(Wire.requireField(answer, "columns"), partitions);
   }
 
   /** Notes an access event for the footer, without whose key nothing can be decided. */
@@ -99,16 +87,9 @@ final class ReaderDecision {
     if (needed.isEmpty()) {
       return List.of();
     }
-    Set<String> names = new HashSet<>();
-    needed.forEach(name -> names.add(name.asText()));
-    Set<Map<String, String>> found = new LinkedHashSet<>();
-    for (Map<String, String> values : table.partitions()) {
-      values.keySet().retainAll(names);
-      if (!values.isEmpty()) {
-        found.add(values);
-      }
-    }
-    return new ArrayList<>(found);
+    List<Map<String, String>> found = table.partitions();
+    found.forEach(values -> values.keySet().retainAll(Wire.texts(needed)));
+    return found.stream().filter(values -> !values.isEmpty()).distinct().toList();
   }
 
   /**
@@ -117,7 +98,7 @@ final class ReaderDecision {
    * @param orc the columns of ORC files; null for Parquet files
    */
   static List<String> sample(Configuration conf, List<Path> files, StructType orc) {
-    Map<String, Boolean> found = new LinkedHashMap<>();
+    Set<String> found = new LinkedHashSet<>();
     SessionConf session = new SessionConf(conf);
     int step = Math.max(1, files.size() / MOST_SAMPLES);
     for (int i = 0; i < files.size() && i / step < MOST_SAMPLES; i += step) {
@@ -128,26 +109,13 @@ final class ReaderDecision {
             orc == null ? FooterFacts.read(new Tail(conf, path), keys).toJson() : OrcFacts.read(conf, path, orc, keys).toJson();
         for (JsonNode column : facts.path("columns")) {
           if (column.path("key_metadata").isTextual()) {
-            found.put(column.path("key_metadata").asText(), true);
+            found.add(column.path("key_metadata").asText());
           }
         }
       } catch (IOException e) {
         throw Refusal.of("StorageError", path + ": its footer cannot be read: " + e.getMessage(), e);
       }
     }
-    return new ArrayList<>(found.keySet());
-  }
-
-  private static List<Leaf> leaves(JsonNode answer) {
-    List<Leaf> found = new ArrayList<>();
-    for (JsonNode column : Wire.requireField(answer, "columns")) {
-      List<String> path = new ArrayList<>();
-      column.path("path").forEach(name -> path.add(name.asText()));
-      List<Integer> partitions = column.path("partitions").isArray() ? new ArrayList<>() : null;
-      column.path("partitions").forEach(number -> partitions.add(number.asInt()));
-      String why = "key " + column.path("key").asText() + " of tag " + column.path("tag").asText() + " is " + column.path("why").asText();
-      found.add(new Leaf(path, column.path("column").asText(), why, partitions));
-    }
-    return found;
+    return List.copyOf(found);
   }
 }

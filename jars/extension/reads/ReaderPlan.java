@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
@@ -74,7 +75,7 @@ final class ReaderPlan {
     if (isDone) {
       return plan;
     }
-    PartialFunction steps = new PlanSteps<Tuple2<LogicalPlan, Object>>(ReadTable::is, this::replaceTable);
+    PartialFunction steps = new PlanSteps<LogicalPlan, Tuple2<LogicalPlan, Object>>(ReadTable::is, this::replaceTable);
     return plan.transformUpWithNewOutput(steps, (Function1) test(mark::isOn), (Function1) test(LogicalPlan::resolved));
   }
 
@@ -82,9 +83,7 @@ final class ReaderPlan {
    * Refuses rows that another reader has already computed, and plans with another's nulls: the original values are not known.
    */
   private void refuseOfOthers(LogicalPlan plan) {
-    boolean isOthers =
-        plan.find(test(node -> isRows(node) && isOfAnother(node) || isMaskedForOther(node))).isDefined();
-    if (isOthers) {
+    if (plan.find(test(node -> isRows(node) && isOfAnother(node) || isMaskedForOther(node))).isDefined()) {
       throw Refusal.of(
           "KeyAccessDeniedError",
           "this query goes over rows, or nulls in place of denied columns, of a session that reads with other keys (a global "
@@ -115,7 +114,7 @@ final class ReaderPlan {
     return node instanceof Project project
         && (mark.isOther(project.child()) || project.child() instanceof Filter part && mark.isOther(part.child()))
         && Trees.expressions(project, "projectList").stream()
-            .anyMatch(column -> ((NamedExpression) column).metadata().json().contains(MaskMark.REASON));
+            .anyMatch(column -> MaskedColumn.isNull((NamedExpression) column));
   }
 
   /** Returns the node that replaces a table, and the attributes that replace the table's. */
@@ -131,7 +130,7 @@ final class ReaderPlan {
   private LogicalPlan maskDenied(LogicalPlan node, List<Object> renamed) {
     ReadTable table = new ReadTable(node, new KnownTables(session, policy));
     boolean isLeft = table.hasOwnPolicy() || table.isOrc() && !policy.encryptsOrc();
-    DeniedPlaces denied = isLeft ? DeniedPlaces.NONE : new DeniedPlaces(decision.of(table));
+    DeniedPlaces denied = isLeft ? DeniedPlaces.NONE : decision.of(table);
     if (denied.isNone()) {
       return mark.on(node);
     }
@@ -160,18 +159,16 @@ final class ReaderPlan {
       Map<String, String> reasons,
       List<Object> renamed) {
     LogicalPlan read = table.isNarrowable() ? narrow(node, denied) : node;
-    List<Object> found = Calls.list(Calls.call(read, "output"));
     List<Object> columns = new ArrayList<>();
-    for (Object column : Calls.list(Calls.call(node, "output"))) {
-      Attribute old = (Attribute) column;
-      Attribute now = (Attribute) found.get(columns.size());
+    for (Attribute old : Trees.output(node)) {
+      Attribute now = Trees.output(read).get(columns.size());
       if (!reasons.containsKey(old.name())) {
         columns.add(now);
         continue;
       }
       DeniedLeaves leaves = denied.get(old.name());
       boolean isWhole = leaves == null || leaves.readableType(old.dataType()) == null;
-      Metadata metadata = isWhole ? MaskMark.on(old.metadata(), reasons.get(old.name())) : old.metadata();
+      Metadata metadata = isWhole ? MaskedColumn.mark(old.metadata(), reasons.get(old.name())) : old.metadata();
       Expression value = leaves == null ? now : leaves.mask(now, old.dataType(), now.dataType());
       Alias alias = Catalyst.alias(value, old.name(), metadata, Calls.call(old, "qualifier"));
       renamed.add(new Tuple2<>(old, alias.toAttribute()));
@@ -183,20 +180,18 @@ final class ReaderPlan {
 
   /** Returns the node without the denied leaves of nested columns in its schema; Spark itself only narrows structs. */
   private static LogicalPlan narrow(LogicalPlan node, Map<String, DeniedLeaves> denied) {
-    Object relation = Calls.call(node, "relation");
-    StructType schema = (StructType) Calls.call(relation, "dataSchema");
-    List<StructField> fields = new ArrayList<>();
+    HadoopFsRelation relation = ReadTable.relationOf(node);
+    StructType schema = relation.dataSchema();
+    StructType narrow = new StructType();
     for (StructField field : schema.fields()) {
-      fields.add(new StructField(field.name(), readableType(denied, field.name(), field.dataType()), field.nullable(), field.metadata()));
+      narrow = narrow.add(field.name(), readableType(denied, field.name(), field.dataType()), field.nullable(), field.metadata());
     }
-    StructType narrow = new StructType(fields.toArray(new StructField[0]));
     if (narrow.equals(schema)) {
       return node;
     }
     Object output = Calls.call(node, "output");
     List<Object> attributes = new ArrayList<>();
-    for (Object column : Calls.list(output)) {
-      Attribute old = (Attribute) column;
+    for (Attribute old : Trees.output(node)) {
       DataType type = readableType(denied, old.name(), old.dataType());
       attributes.add(type.equals(old.dataType()) ? old : old.withDataType(type));
     }

@@ -2,7 +2,11 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.BooleanNode;
+import com.fasterxml.jackson.databind.node.LongNode;
+import com.fasterxml.jackson.databind.node.NullNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.fasterxml.jackson.databind.node.TextNode;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -30,7 +34,9 @@ import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Filters of a scan in the form that the helper evaluates (sparkcrypt/skipping/query/predicate.py).
@@ -195,7 +201,7 @@ final class FilterForms {
     ArrayNode form = leaf("in", column);
     ArrayNode literals = form.addArray();
     for (Object value : values) {
-      JsonNode literal = LiteralForms.of(value);
+      JsonNode literal = literal(value);
       if (literal == null) {
         return unknown();
       }
@@ -220,7 +226,7 @@ final class FilterForms {
 
   private static JsonNode literal(Expression expression, Attribute column) {
     boolean fits = expression instanceof Literal literal && literal.dataType().equals(column.dataType());
-    return fits ? LiteralForms.of(((Literal) expression).value()) : null;
+    return fits ? literal(((Literal) expression).value()) : null;
   }
 
   private static ArrayNode leaf(String word, Attribute column) {
@@ -243,5 +249,29 @@ final class FilterForms {
 
   private static boolean isUnknown(ArrayNode form) {
     return form.get(0).asText().equals("unknown");
+  }
+
+  /** Returns a value of Catalyst in JSON without loss: null for one that has no such form, JSON's null for SQL's NULL. */
+  private static JsonNode literal(Object value) {
+    if (value == null) {
+      return NullNode.getInstance();
+    }
+    if (value instanceof Boolean flag) {
+      return BooleanNode.valueOf(flag);
+    }
+    if (value instanceof Byte || value instanceof Short || value instanceof Integer || value instanceof Long) {
+      return LongNode.valueOf(((Number) value).longValue()); // also days and microseconds
+    }
+    if (value instanceof Float || value instanceof Double) {
+      return TextNode.valueOf(Double.toString(((Number) value).doubleValue()));
+    }
+    if (value instanceof Decimal decimal) {
+      return TextNode.valueOf(decimal.toJavaBigDecimal().toPlainString());
+    }
+    if (value instanceof UTF8String text) {
+      String plain = text.toString();
+      return UTF8String.fromString(plain).equals(text) ? TextNode.valueOf(plain) : null; // bytes that are not UTF-8 have no text
+    }
+    return value instanceof byte[] bytes ? TextNode.valueOf(Wire.base64(bytes)) : null;
   }
 }

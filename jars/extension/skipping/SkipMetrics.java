@@ -48,7 +48,7 @@ final class SkipMetrics extends ColumnarRule {
       List<Expression> filters = Trees.elements(Expression.class, Calls.call(plan, "dataFilters"));
       Map<String, SQLMetric> metrics = index.skipper().metrics((SparkContext) Calls.call(plan, "sparkContext"), filters);
       for (String part : List.of(SENT, SHOWN)) {
-        Calls.setField(plan, part, Calls.with(Calls.call(plan, part), metrics));
+        Calls.setField(plan.getClass(), plan, part, Calls.with(Calls.call(plan, part), metrics));
       }
     }
     Trees.children(plan).forEach(SkipMetrics::addTo);

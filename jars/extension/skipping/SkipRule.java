@@ -48,7 +48,7 @@ final class SkipRule extends Rule<LogicalPlan> {
     addRead(plan, read);
     KnownTables tables = new KnownTables(session, policy);
     return plan.transformUp(
-        new PlanSteps<LogicalPlan>(
+        new PlanSteps<LogicalPlan, LogicalPlan>(
             node -> read.containsKey(node) && isServed(node, isAsked),
             node -> skipping(new ReadTable(node, tables), policy, session, read.get(node))));
   }

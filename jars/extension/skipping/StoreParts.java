@@ -3,8 +3,6 @@ package io.sparkcrypt;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.Collections;
@@ -14,7 +12,6 @@ import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.SparkContext;
 import org.apache.spark.api.java.JavaSparkContext;
-import org.apache.spark.api.java.function.Function;
 import org.slf4j.Logger;
 
 /**
@@ -51,21 +48,16 @@ final class StoreParts {
     SENT.forEach(name -> asked.set(name, request.get(name)));
     List<String> identities = new ArrayList<>();
     parts.forEach(part -> identities.add(part.path("part").toString()));
-    List<JsonNode> judgements = parts.size() <= FEW ? here(asked, identities) : inTasks(context, table, asked, identities);
+    List<JsonNode> judgements =
+        parts.size() <= FEW
+            ? identities.stream().map(identity -> ask(asked, identity)).toList()
+            : inTasks(context, table, asked, identities);
     return merge((ObjectNode) answer, parts, judgements);
-  }
-
-  private static List<JsonNode> here(ObjectNode asked, List<String> identities) {
-    List<JsonNode> found = new ArrayList<>();
-    for (String identity : identities) {
-      found.add(ask(asked, identity));
-    }
-    return found;
   }
 
   private static JsonNode ask(ObjectNode asked, String identity) {
     ObjectNode request = asked.deepCopy();
-    request.set("part", parse(identity));
+    request.set("part", Wire.parse(identity));
     return Helper.ask(request);
   }
 
@@ -73,7 +65,7 @@ final class StoreParts {
     List<JsonNode> found = new ArrayList<>();
     int failed = 0;
     for (String judgement : run(context, table, asked.toString(), identities)) {
-      JsonNode judged = parse(judgement);
+      JsonNode judged = Wire.parse(judgement);
       if (judged.has("error")) {
         String why = judged.path("error").asText();
         if (++failed > MOST_HERE) {
@@ -93,11 +85,11 @@ final class StoreParts {
     context.setLocalProperty(DESCRIPTION, "sparkcrypt: judges " + identities.size() + " parts of the store of " + table);
     try {
       JavaSparkContext spark = JavaSparkContext.fromSparkContext(context);
-      return spark.parallelize(identities, identities.size()).map(new Judge(asked)).collect();
+      return spark.parallelize(identities, identities.size()).map(identity -> judge(asked, identity)).collect();
     } catch (Exception e) { // Spark's exceptions are checked, and Scala declares none
       String why = String.valueOf(e.getMessage());
       if (e instanceof InterruptedException || why.contains(CANCELLED)) {
-        throw Sneaky.<RuntimeException>of(e); // the query was cancelled
+        throw Refusal.<RuntimeException>raise(e); // the query was cancelled
       }
       return Collections.nCopies(identities.size(), failure("its tasks failed: " + why.lines().findFirst().orElse("")));
     } finally {
@@ -105,16 +97,17 @@ final class StoreParts {
     }
   }
 
-  private static String failure(String why) {
-    return Wire.object().put("error", why).toString();
+  /** Asks the helper of the executor's JVM. A failure is a result too, so that Spark does not retry the task. */
+  private static String judge(String asked, String identity) {
+    try {
+      return ask((ObjectNode) Wire.parse(asked), identity).toString();
+    } catch (RuntimeException | RefusedError | LinkageError e) {
+      return failure(String.valueOf(e.getMessage()));
+    }
   }
 
-  private static JsonNode parse(String text) {
-    try {
-      return Wire.parse(text.getBytes(StandardCharsets.UTF_8));
-    } catch (IOException e) {
-      throw Refusal.of("BridgeError", "a judgement is no JSON; jars of driver and executors do not belong together", e);
-    }
+  private static String failure(String why) {
+    return Wire.object().put("error", why).toString();
   }
 
   private static ObjectNode merge(ObjectNode answer, JsonNode parts, List<JsonNode> judgements) {
@@ -156,25 +149,5 @@ final class StoreParts {
       }
     }
     return null;
-  }
-
-  /** A call of the helper of the executor's JVM. A failure is a result too, so that Spark does not retry the task. */
-  private static final class Judge implements Function<String, String> {
-    private static final long serialVersionUID = 1L;
-
-    private final String asked;
-
-    Judge(String asked) {
-      this.asked = asked;
-    }
-
-    @Override
-    public String call(String identity) {
-      try {
-        return ask((ObjectNode) parse(asked), identity).toString();
-      } catch (RuntimeException | RefusedError | LinkageError e) {
-        return failure(String.valueOf(e.getMessage()));
-      }
-    }
   }
 }

@@ -15,6 +15,9 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogTablePartition;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalog;
+import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
+import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.slf4j.Logger;
 import scala.Option;
@@ -37,7 +40,7 @@ final class CatalogPlaces {
 
   private final SparkSession session;
   private final SessionPolicy policy;
-  private final Object catalog;
+  private final SessionCatalog catalog;
   private final RealPlaces real;
 
   /** What the catalog was asked for, by which application and under which policy. */
@@ -64,9 +67,9 @@ final class CatalogPlaces {
     Set<String> databases = new HashSet<>();
     for (Object part : Calls.values(command, null, null)) {
       Object named = part == null ? null : part instanceof TableIdentifier ? part : Calls.callIfPresent(part, "identifier");
-      if (named instanceof TableIdentifier) {
-        Object database = Calls.orNull(Calls.call(named, "database"));
-        databases.add(database == null ? null : ((String) database).toLowerCase(Locale.ROOT));
+      if (named instanceof TableIdentifier identifier) {
+        String database = TableEntry.database(identifier, null);
+        databases.add(database == null ? null : database.toLowerCase(Locale.ROOT));
       }
     }
     if (databases.isEmpty() || databases.contains(null)) {
@@ -82,7 +85,7 @@ final class CatalogPlaces {
 
   /** Returns the folders of tables that have a rule by their name. */
   PlaceIndex<TablePlace> ofRules() {
-    return lookUp(RULED, () -> {
+    return answer(RULED, () -> {
       Map<String, Map<String, String>> byDatabase = new TreeMap<>();
       for (String name : policy.ruledTables()) {
         addName(byDatabase, name);
@@ -90,34 +93,30 @@ final class CatalogPlaces {
       PlaceIndex<TablePlace> found = new PlaceIndex<>();
       byDatabase.forEach((database, names) -> addRuled(found, database, names));
       return now(found);
-    });
-  }
-
-  private Object parse(String name) {
-    return Calls.call(session.sessionState().sqlParser(), "parseTableIdentifier", name);
+    }).places;
   }
 
   private void addName(Map<String, Map<String, String>> byDatabase, String name) {
     try {
-      Object identifier = parse(name);
-      Object database = Calls.orNull(Calls.call(identifier, "database"));
+      TableIdentifier identifier = session.sessionState().sqlParser().parseTableIdentifier(name);
+      String database = TableEntry.database(identifier, null);
       if (database != null) {
-        String table = ((String) Calls.call(identifier, "table")).toLowerCase(Locale.ROOT);
-        byDatabase.computeIfAbsent(((String) database).toLowerCase(Locale.ROOT), unused -> new TreeMap<>()).put(table, name);
+        String table = identifier.table().toLowerCase(Locale.ROOT);
+        byDatabase.computeIfAbsent(database.toLowerCase(Locale.ROOT), unused -> new TreeMap<>()).put(table, name);
       }
-    } catch (IllegalStateException e) {
+    } catch (ParseException e) {
       LOG.debug("{} is the policy's own name for a location", name);
     }
   }
 
   /** Adds the places of the tables of one database that have a rule; of a table that is not there yet, its default folder. */
   private void addRuled(PlaceIndex<TablePlace> found, String database, Map<String, String> names) {
-    Object external = Calls.call(catalog, "externalCatalog");
-    if (!(Boolean) Calls.call(external, "databaseExists", database)) {
+    ExternalCatalog external = catalog.externalCatalog();
+    if (!external.databaseExists(database)) {
       return;
     }
     Map<String, String> missing = new TreeMap<>(names);
-    for (CatalogTable table : Calls.<CatalogTable>list(Calls.call(external, "getTablesByName", database, Calls.scalaList(List.copyOf(names.keySet()))))) {
+    for (CatalogTable table : tablesNamed(external, database, List.copyOf(names.keySet()))) {
       String name = missing.remove(table.identifier().table().toLowerCase(Locale.ROOT));
       if (name != null) {
         addFolders(found, name, table, true);
@@ -125,22 +124,36 @@ final class CatalogPlaces {
       }
     }
     if (!missing.isEmpty()) {
-      String root = Place.textOf(Calls.call(Calls.call(external, "getDatabase", database), "locationUri"));
+      String root = Place.textOf(external.getDatabase(database).locationUri());
       missing.forEach((table, name) -> {
-        String folder = new Path(root, table).toString();
-        add(found, new TablePlace(folder, real.of(folder), name, null, true));
+        add(found, new Path(root, table).toString(), name, null, true);
       });
     }
   }
 
+  /** Returns the tables of a database that have one of some names. */
+  static List<CatalogTable> tablesNamed(ExternalCatalog external, String database, List<?> names) {
+    return Calls.list(Calls.call(external, "getTablesByName", database, Calls.scalaList(names)));
+  }
+
+  /** Returns all tables of a database. */
+  static List<CatalogTable> tablesIn(ExternalCatalog external, String database) {
+    return tablesNamed(external, database, Calls.list(Calls.call(external, "listTables", database)));
+  }
+
+  /** Returns the names of all databases. */
+  static List<String> databasesOf(ExternalCatalog external) {
+    return Calls.list(Calls.call(external, "listDatabases"));
+  }
+
   /** Returns the partitions of a table in the catalog, by a Scala option of some of their values. */
-  static List<CatalogTablePartition> listPartitions(Object catalog, CatalogTable table, Object values) {
+  static List<CatalogTablePartition> listPartitions(SessionCatalog catalog, CatalogTable table, Object values) {
     return Calls.list(Calls.call(catalog, "listPartitions", table.identifier(), values));
   }
 
   private void addPartitionsElsewhere(PlaceIndex<TablePlace> found, String name, CatalogTable table) {
     String root = TableEntry.folder(table);
-    if (root == null || Calls.list(Calls.call(table, "partitionColumnNames")).isEmpty()) {
+    if (root == null || TableEntry.partitionColumns(table).isEmpty()) {
       return;
     }
     Set<String> elsewhere = new LinkedHashSet<>();
@@ -153,7 +166,7 @@ final class CatalogPlaces {
         elsewhere.add(folder);
       }
     }
-    elsewhere.forEach(folder -> add(found, new TablePlace(folder, real.of(folder), name, table, true)));
+    elsewhere.forEach(folder -> add(found, folder, name, table, true));
   }
 
   /**
@@ -161,23 +174,21 @@ final class CatalogPlaces {
    * old as its oldest part.
    */
   PlaceIndex<TablePlace> ofTags() {
-    return lookUp(ALL_TAGGED, () -> {
+    return answer(ALL_TAGGED, () -> {
       PlaceIndex<TablePlace> found = new PlaceIndex<>();
       long oldest = System.nanoTime();
-      for (Object database : Calls.list(Calls.call(Calls.call(catalog, "externalCatalog"), "listDatabases"))) {
-        Answer part = answer(TAGGED_IN + ((String) database).toLowerCase(Locale.ROOT), () -> now(taggedIn((String) database)));
-        part.places.values().forEach(place -> add(found, place));
+      for (String database : databasesOf(catalog.externalCatalog())) {
+        Answer part = answer(TAGGED_IN + database.toLowerCase(Locale.ROOT), () -> now(taggedIn(database)));
+        part.places.values().forEach(place -> found.add(place.place(), place));
         oldest = Math.min(oldest, part.atNanos);
       }
       return new Answer(oldest, found);
-    });
+    }).places;
   }
 
   private PlaceIndex<TablePlace> taggedIn(String database) {
     PlaceIndex<TablePlace> found = new PlaceIndex<>();
-    Object external = Calls.call(catalog, "externalCatalog");
-    Object names = Calls.call(external, "listTables", database);
-    for (CatalogTable table : Calls.<CatalogTable>list(Calls.call(external, "getTablesByName", database, names))) {
+    for (CatalogTable table : tablesIn(catalog.externalCatalog(), database)) {
       if (TableEntry.isTagged(table) || TableEntry.properties(table).containsKey(Names.TABLE_UUID)) {
         addFolders(found, TableEntry.name(table), table, false);
       }
@@ -188,22 +199,18 @@ final class CatalogPlaces {
   private void addFolders(PlaceIndex<TablePlace> found, String name, CatalogTable table, boolean isRuled) {
     String root = TableEntry.folder(table);
     if (root != null) {
-      add(found, new TablePlace(root, real.of(root), name, table, isRuled));
-      String ofRuns = Place.ofRuns(root);
-      add(found, new TablePlace(ofRuns, real.of(ofRuns), name, table, isRuled));
+      add(found, root, name, table, isRuled);
+      add(found, Place.ofRuns(root), name, table, isRuled);
     }
   }
 
-  private static void add(PlaceIndex<TablePlace> found, TablePlace place) {
-    found.add(place.place(), place);
+  private void add(PlaceIndex<TablePlace> found, String folder, String name, CatalogTable table, boolean isRuled) {
+    Place place = real.of(folder);
+    found.add(place, new TablePlace(folder, place, name, table, isRuled));
   }
 
   private static Answer now(PlaceIndex<TablePlace> places) {
     return new Answer(System.nanoTime(), places);
-  }
-
-  private PlaceIndex<TablePlace> lookUp(String kind, Supplier<Answer> look) {
-    return answer(kind, look).places;
   }
 
   private Answer answer(String kind, Supplier<Answer> look) {

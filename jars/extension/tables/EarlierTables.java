@@ -1,15 +1,25 @@
 package io.sparkcrypt;
 
-import java.util.Collections;
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CreateTableEvent;
+import org.apache.spark.sql.catalyst.catalog.DropDatabasePreEvent;
+import org.apache.spark.sql.catalyst.catalog.DropTablePreEvent;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalog;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEvent;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEventListener;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalogWithListener;
+import org.apache.spark.sql.catalyst.catalog.RenameTablePreEvent;
+import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
 
 /**
  * What those tables required whose names this application frees: by DROP, RENAME, DROP DATABASE or an overwrite that makes a
@@ -22,11 +32,11 @@ final class EarlierTables implements ExternalCatalogEventListener {
   private static final int MOST = 100_000;
   private static final Map<String, EarlierTables> BY_APPLICATION = new ConcurrentHashMap<>();
 
-  private final Map<String, TableRequirements> byName = Collections.synchronizedMap(new Newest<>(MOST));
-  private final Map<String, String> copied = Collections.synchronizedMap(new Newest<>(MOST));
-  private final Object catalog;
+  private final Map<String, TableRequirements> byName = Newest.shared(MOST);
+  private final Map<String, String> copied = Newest.shared(MOST);
+  private final ExternalCatalog catalog;
 
-  private EarlierTables(Object catalog) {
+  private EarlierTables(ExternalCatalog catalog) {
     this.catalog = catalog;
   }
 
@@ -35,9 +45,9 @@ final class EarlierTables implements ExternalCatalogEventListener {
     return BY_APPLICATION.computeIfAbsent(
         session.sparkContext().applicationId(),
         unused -> {
-          Object catalog = Calls.call(session.sharedState(), "externalCatalog");
+          ExternalCatalogWithListener catalog = session.sharedState().externalCatalog();
           EarlierTables made = new EarlierTables(catalog);
-          Calls.call(catalog, "addListener", made);
+          catalog.addListener(made);
           return made;
         });
   }
@@ -45,6 +55,38 @@ final class EarlierTables implements ExternalCatalogEventListener {
   /** Returns what the last table of a name required; null if it required nothing, or there was none. */
   TableRequirements find(String database, String table) {
     return byName.get(key(database, table));
+  }
+
+  /**
+   * Returns what people's tags require of a name, in properties of its database (spark/tables/remembered_names.py); null if it is
+   * nothing, or there is no such database.
+   */
+  static TableRequirements findRemembered(SessionCatalog catalog, String database, String table) {
+    if (!catalog.databaseExists(database)) {
+      return null;
+    }
+    Map<String, String> properties = Calls.map(catalog.getDatabaseMetadata(database).properties());
+    String name = Names.NAME_PREFIX + table.toLowerCase(Locale.ROOT);
+    StringBuilder text = new StringBuilder(properties.getOrDefault(name, ""));
+    for (int number = 1; !text.isEmpty() && !properties.getOrDefault(name + "#" + number, "").isEmpty(); number++) {
+      text.append(properties.get(name + "#" + number));
+    }
+    return text.isEmpty() ? null : parse(text.toString(), database + "." + table, name);
+  }
+
+  private static TableRequirements parse(String text, String table, String property) {
+    try {
+      JsonNode record = Wire.parse(text);
+      Map<List<String>, Set<String>> tags = new LinkedHashMap<>();
+      record.required("tags").properties().forEach(of -> tags.put(TableEntry.decode(of.getKey()), new LinkedHashSet<>(Wire.texts(of.getValue()))));
+      return new TableRequirements(record.path("uuid").textValue(), tags, record.required("require_encryption").asBoolean(), null);
+    } catch (IllegalArgumentException e) {
+      throw Refusal.of(
+          "PlanError",
+          table + ": database property " + property + " is not what sparkcrypt wrote there, so what a table of this name requires is "
+              + "not known; set the tags of the table again, or remove it: `sparkcrypt tags forget " + table + "`",
+          e);
+    }
   }
 
   /** Forgets what the last table of a name required. */
@@ -59,32 +101,29 @@ final class EarlierTables implements ExternalCatalogEventListener {
 
   @Override
   public void onEvent(ExternalCatalogEvent event) {
-    switch (event.getClass().getSimpleName()) {
-      case "DropTablePreEvent", "RenameTablePreEvent" ->
-          note((String) Calls.call(event, "database"), List.of(Calls.call(event, "name")));
-      case "DropDatabasePreEvent" -> {
-        String database = (String) Calls.call(event, "database");
-        if ((Boolean) Calls.call(catalog, "databaseExists", database)) {
-          note(database, Calls.list(Calls.call(catalog, "listTables", database)));
-        }
-      }
-      case "CreateTableEvent" -> renewCopy((String) Calls.call(event, "database"), (String) Calls.call(event, "name"));
-      default -> {}
+    if (event instanceof DropTablePreEvent drop) {
+      note(CatalogPlaces.tablesNamed(catalog, drop.database(), List.of(drop.name())));
+    } else if (event instanceof RenameTablePreEvent rename) {
+      note(CatalogPlaces.tablesNamed(catalog, rename.database(), List.of(rename.name())));
+    } else if (event instanceof DropDatabasePreEvent drop && catalog.databaseExists(drop.database())) {
+      note(CatalogPlaces.tablesIn(catalog, drop.database()));
+    } else if (event instanceof CreateTableEvent create) {
+      renewCopy(create.database(), create.name());
     }
   }
 
   private void renewCopy(String database, String name) {
     String uuid = copied.remove(key(database, name));
-    CatalogTable table = uuid == null ? null : (CatalogTable) Calls.call(catalog, "getTable", database, name);
+    CatalogTable table = uuid == null ? null : catalog.getTable(database, name);
     if (table != null && uuid.equals(TableEntry.properties(table).get(Names.TABLE_UUID))) {
-      Calls.call(catalog, "alterTable", TableEntry.with(table, Map.of(Names.TABLE_UUID, UUID.randomUUID().toString())));
+      catalog.alterTable(TableEntry.with(table, Map.of(Names.TABLE_UUID, UUID.randomUUID().toString())));
     }
   }
 
-  private void note(String database, List<Object> names) {
-    for (CatalogTable table : Calls.<CatalogTable>list(Calls.call(catalog, "getTablesByName", database, Calls.scalaList(names)))) {
+  private void note(List<CatalogTable> tables) {
+    for (CatalogTable table : tables) {
       if (TableEntry.folder(table) != null) {
-        String key = key(database, table.identifier().table());
+        String key = key(table.database(), table.identifier().table());
         TableRequirements now = TableRequirements.of(table).withAbsent(byName.remove(key), table.schema());
         if (!now.isEmpty()) {
           byName.put(key, now);

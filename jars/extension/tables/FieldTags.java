@@ -1,12 +1,12 @@
 package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.types.ArrayType;
@@ -22,7 +22,7 @@ import org.apache.spark.sql.types.UserDefinedType;
 final class FieldTags {
   private static final String KEY = "tags";
   private static final int MOST = 1_000;
-  private static final Map<Metadata, Set<String>> KNOWN = Collections.synchronizedMap(new Newest<>(MOST));
+  private static final Map<Metadata, Set<String>> KNOWN = Newest.shared(MOST);
 
   private FieldTags() {}
 
@@ -37,22 +37,15 @@ final class FieldTags {
   }
 
   private static Set<String> parse(Metadata metadata) {
+    JsonNode value = Wire.parse(metadata.json()).path(KEY);
     Set<String> found = new LinkedHashSet<>();
-    JsonNode value;
-    try {
-      value = Wire.parse(metadata.json().getBytes(StandardCharsets.UTF_8)).path(KEY);
-    } catch (IOException e) {
-      throw new IllegalStateException(e);
-    }
     if (value.isTextual()) {
-      for (String tag : value.asText().split(",")) {
-        found.add(tag.strip());
+      Arrays.stream(value.asText().split(",")).map(String::strip).forEach(found::add);
+    } else {
+      found.addAll(Wire.texts(value));
+      if (!value.isArray()) {
+        found.add(value.toString());
       }
-      return Collections.unmodifiableSet(found);
-    }
-    value.forEach(tag -> found.add(tag.asText()));
-    if (!value.isArray()) {
-      found.add(value.toString());
     }
     return Collections.unmodifiableSet(found);
   }
@@ -73,25 +66,52 @@ final class FieldTags {
   }
 
   private static DataType with(DataType type, List<String> path, Map<List<String>, Set<String>> tags) {
-    if (type instanceof ArrayType array) {
-      return new ArrayType(with(array.elementType(), longer(path, "element"), tags), array.containsNull());
-    }
-    if (type instanceof MapType map) {
-      DataType key = with(map.keyType(), longer(path, "key"), tags);
-      return new MapType(key, with(map.valueType(), longer(path, "value"), tags), map.valueContainsNull());
-    }
-    if (!(type instanceof StructType struct)) {
-      return type;
-    }
-    StructField[] fields = struct.fields().clone();
-    for (int i = 0; i < fields.length; i++) {
-      List<String> below = longer(path, fields[i].name());
-      Set<String> all = new LinkedHashSet<>(of(fields[i].metadata()));
+    List<StructField> changed = new ArrayList<>();
+    for (StructField part : parts(type)) {
+      List<String> below = longer(path, part.name());
+      Set<String> all = new LinkedHashSet<>(of(part.metadata()));
       all.addAll(tags.getOrDefault(below, Set.of()));
-      DataType inside = with(fields[i].dataType(), below, tags);
-      fields[i] = new StructField(fields[i].name(), inside, fields[i].nullable(), with(fields[i].metadata(), all));
+      changed.add(new StructField(part.name(), with(part.dataType(), below, tags), part.nullable(), with(part.metadata(), all)));
     }
-    return new StructType(fields);
+    return withParts(type, changed);
+  }
+
+  /** Returns a struct's fields, or an array's elements, or a map's keys and values, which have no metadata; none of another type. */
+  static List<StructField> parts(DataType type) {
+    if (type instanceof StructType struct) {
+      return List.of(struct.fields());
+    }
+    if (type instanceof ArrayType array) {
+      return List.of(new StructField("element", array.elementType(), array.containsNull(), Metadata.empty()));
+    }
+    return type instanceof MapType map
+        ? List.of(
+            new StructField("key", map.keyType(), false, Metadata.empty()),
+            new StructField("value", map.valueType(), map.valueContainsNull(), Metadata.empty()))
+        : List.of();
+  }
+
+  /** Returns the part of this name; null if there is none. */
+  static StructField part(DataType type, String name) {
+    return parts(type).stream().filter(part -> part.name().equals(name)).findFirst().orElse(null);
+  }
+
+  /** Returns a type of the same kind of other parts. */
+  static DataType withParts(DataType type, List<StructField> parts) {
+    if (type instanceof ArrayType) {
+      return new ArrayType(parts.get(0).dataType(), parts.get(0).nullable());
+    }
+    if (type instanceof MapType) {
+      return new MapType(parts.get(0).dataType(), parts.get(1).dataType(), parts.get(1).nullable());
+    }
+    return type instanceof StructType ? new StructType(parts.toArray(StructField[]::new)) : type;
+  }
+
+  /** Returns a schema without some columns, named in lower case. */
+  static StructType without(StructType schema, Set<String> names) {
+    List<StructField> kept = new ArrayList<>(parts(schema));
+    kept.removeIf(field -> names.contains(field.name().toLowerCase(Locale.ROOT)));
+    return (StructType) withParts(schema, kept);
   }
 
   /** Returns a path with one more name. */
@@ -108,52 +128,17 @@ final class FieldTags {
 
   /** Returns whether a type, or anything below it, has metadata; without metadata there is no tag. */
   static boolean hasMetadata(DataType type) {
-    if (type instanceof StructType struct) {
-      for (StructField field : struct.fields()) {
-        if (!field.metadata().equals(Metadata.empty()) || hasMetadata(field.dataType())) {
-          return true;
-        }
-      }
-      return false;
-    }
-    return type instanceof ArrayType array
-        ? hasMetadata(array.elementType())
-        : type instanceof MapType map
-            ? hasMetadata(map.keyType()) || hasMetadata(map.valueType())
-            : type instanceof UserDefinedType; // which may be stored as a struct
+    return type instanceof UserDefinedType // which may be stored as a struct
+        || parts(type).stream().anyMatch(part -> !part.metadata().equals(Metadata.empty()) || hasMetadata(part.dataType()));
   }
 
   static List<Nested> nestedTags(DataType type) {
     List<Nested> found = new ArrayList<>();
-    addNested(found, type);
+    for (StructField part : parts(type)) {
+      of(part.metadata()).forEach(tag -> found.add(new Nested(part.name(), tag)));
+      found.addAll(nestedTags(part.dataType()));
+    }
     return found;
-  }
-
-  private static void addNested(List<Nested> found, DataType type) {
-    if (type instanceof StructType) {
-      for (StructField field : ((StructType) type).fields()) {
-        for (String tag : of(field.metadata())) {
-          found.add(new Nested(field.name(), tag));
-        }
-        addNested(found, field.dataType());
-      }
-    } else if (type instanceof ArrayType) {
-      addNested(found, ((ArrayType) type).elementType());
-    } else if (type instanceof MapType) {
-      addNested(found, ((MapType) type).keyType());
-      addNested(found, ((MapType) type).valueType());
-    }
-  }
-
-  /** Returns the type of an array's elements, or a map's keys or values; null for any other step of a path. */
-  static DataType inner(DataType type, String name) {
-    if (type instanceof ArrayType) {
-      return name.equals("element") ? ((ArrayType) type).elementType() : null;
-    }
-    if (type instanceof MapType) {
-      return name.equals("key") ? ((MapType) type).keyType() : name.equals("value") ? ((MapType) type).valueType() : null;
-    }
-    return null;
   }
 
   static boolean isNested(DataType type) {
@@ -162,20 +147,17 @@ final class FieldTags {
 
   /** Adds the tags of the fields inside a type. */
   static void addBelow(Set<String> tags, DataType type) {
-    if (isNested(type)) {
-      nestedTags(type).forEach(inner -> tags.add(inner.tag));
-    }
+    nestedTags(type).forEach(inner -> tags.add(inner.tag));
   }
 
   /** Adds the tags inside a type that the corresponding fields of another type do not carry. */
   static void addLost(Set<String> tags, DataType from, DataType to) {
-    if (from instanceof StructType && to instanceof StructType) {
-      addLostOfFields(tags, (StructType) from, (StructType) to);
-    } else if (from instanceof ArrayType && to instanceof ArrayType) {
-      addLost(tags, ((ArrayType) from).elementType(), ((ArrayType) to).elementType());
-    } else if (from instanceof MapType && to instanceof MapType) {
-      addLost(tags, ((MapType) from).keyType(), ((MapType) to).keyType());
-      addLost(tags, ((MapType) from).valueType(), ((MapType) to).valueType());
+    if (from instanceof StructType fields && to instanceof StructType others) {
+      addLostOfFields(tags, fields, others);
+    } else if (isNested(from) && from.getClass() == to.getClass()) {
+      for (int i = 0; i < parts(from).size(); i++) {
+        addLost(tags, parts(from).get(i).dataType(), parts(to).get(i).dataType());
+      }
     } else if (isNested(from)) {
       addLostAnywhere(tags, from, to);
     }

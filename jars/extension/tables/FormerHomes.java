@@ -2,7 +2,6 @@ package io.sparkcrypt;
 
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -12,6 +11,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogTablePartition;
@@ -29,9 +29,10 @@ import scala.Option;
 final class FormerHomes {
   private static final Logger LOG = CleanLog.of(FormerHomes.class);
   private static final String OR_NEW = ", or name the folder of a new partition itself, and add it to the table";
+  private static final String OLD = "old-"; // old_folder in sparkcrypt/ledger/unit.py
   private static final int MOST_TOLD = 1_000;
   private static final int MOST_NAMED = 100;
-  private static final Map<String, Boolean> TOLD = Collections.synchronizedMap(new Newest<>(MOST_TOLD));
+  private static final Map<String, Boolean> TOLD = Newest.shared(MOST_TOLD);
 
   private final KnownTables tables;
 
@@ -128,14 +129,12 @@ final class FormerHomes {
     Object source = Calls.call(plan, "dataSource");
     CatalogTable table = Calls.orNull(Calls.call(source, "catalogTable"));
     if (table == null) {
-      Calls.forEach(
-          Calls.call(source, "options"),
-          (name, value) -> {
-            if (((String) name).equalsIgnoreCase("path")) {
-              refuseStreamFrom((String) value, conf);
-            }
-          });
-    } else if (!Calls.list(Calls.call(table, "partitionColumnNames")).isEmpty()) {
+      Calls.<String, String>map(Calls.call(source, "options")).forEach((name, value) -> {
+        if (name.equalsIgnoreCase("path")) {
+          refuseStreamFrom(value, conf);
+        }
+      });
+    } else if (!TableEntry.partitionColumns(table).isEmpty()) {
       refuseStreamOf(table);
     }
   }
@@ -253,7 +252,7 @@ final class FormerHomes {
   /** Adds the partitions of the table whose folder, or folder of runs, is nearest. */
   private void addPartitions(List<Left> found, String folder, CatalogTable table, boolean isOfRun) {
     String root = TableEntry.folder(table);
-    List<Object> columns = Calls.list(Calls.call(table, "partitionColumnNames"));
+    List<String> columns = TableEntry.partitionColumns(table);
     boolean isInRuns = root != null && isWithin(folder, Place.ofRuns(root));
     boolean concerns = isInRuns ? !isOfRun : root != null && isWithin(folder, root);
     if (columns.isEmpty() || !concerns || !tables.exists(table.identifier())) {
@@ -300,10 +299,52 @@ final class FormerHomes {
   }
 
   /** Returns the values of partition columns that a path names, as an option of a Scala map; none if it names none. */
-  private static Object valuesIn(String path, Set<Object> columns, CatalogTable table) {
+  private static Object valuesIn(String path, Set<String> columns, CatalogTable table) {
     Map<String, String> values = new TreeMap<>(ReadTable.valuesIn(path));
     values.entrySet().removeIf(value -> !columns.contains(value.getKey()) || value.getValue().isEmpty());
     Object none = Calls.call(table.properties(), "empty");
     return values.isEmpty() ? Option.empty() : Option.apply(Calls.with(none, values));
+  }
+
+  /**
+   * Refuses a table whose folder is missing while a run keeps its old files: the moment between the two renames by which runs swap
+   * a managed table without partitions.
+   *
+   * <p>Spark takes a missing folder for an empty one: queries would see no rows, and an INSERT would make the folder anew, so that
+   * nobody could tell whether its rows replace the others. If a run was killed there, this lasts until the next one.
+   */
+  static void refuseCutOff(CatalogTable table, Configuration conf) {
+    String folder = TableEntry.folder(table);
+    boolean isRenamed =
+        folder != null
+            && table.tableType().name().equals("MANAGED")
+            && TableEntry.partitionColumns(table).isEmpty()
+            && TableEntry.properties(table).containsKey(Names.TABLE_UUID);
+    String old = isRenamed ? oldFolder(new Path(folder), conf) : null;
+    if (old != null) {
+      throw Refusal.of(
+          "SourceChangedError",
+          TableEntry.name(table) + ": its folder " + folder + " is missing, and its files are in " + old + ": a run is swapping it, "
+              + "or was cut off between two renames; try again, and if that does not help run `sparkcrypt backfill`, which puts it "
+              + "back");
+    }
+  }
+
+  private static String oldFolder(Path folder, Configuration conf) {
+    try {
+      FileSystem files = folder.getFileSystem(conf);
+      Path ofRuns = new Path(Place.ofRuns(folder.toString()));
+      if (files.exists(folder) || !files.exists(ofRuns)) {
+        return null;
+      }
+      for (FileStatus child : files.listStatus(ofRuns)) {
+        if (child.getPath().getName().startsWith(OLD)) {
+          return child.getPath().toString();
+        }
+      }
+      return null;
+    } catch (IOException e) {
+      throw Refusal.of("StorageError", "cannot look for " + folder + ": " + e.getMessage(), e);
+    }
   }
 }

@@ -3,14 +3,19 @@ package io.sparkcrypt;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.Comparator;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Predicate;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogTablePartition;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalog;
+import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
 import org.slf4j.Logger;
 
 /**
@@ -21,20 +26,21 @@ final class KnownTables {
   private static final int MOST_ANNOUNCED = 10_000;
   private static final int MOST_NAMED = 100;
   private static final Logger LOG = CleanLog.of(KnownTables.class);
+  /** Properties whose values are lists. */
+  private static final Set<String> LISTS = Set.of(Names.TAGS_PREFIX, Names.PREFIX + "history.");
+
   private static final Map<String, Made> ANNOUNCED = new ConcurrentHashMap<>();
   private static final Set<Made> SEEN = ConcurrentHashMap.newKeySet();
 
-  private final SparkSession session;
   private final SessionPolicy policy;
-  private final Object catalog;
+  private final SessionCatalog catalog;
   private final RealPlaces real;
   private final CatalogPlaces folders;
 
-  /** A table that is being created: its name quoted for SQL, and the UUID that its command gives it, or null. */
-  private record Made(String name, String uuid) {}
+  /** A table that is being created, and the UUID that its command gives it, or null. */
+  private record Made(TableIdentifier name, String uuid) {}
 
   KnownTables(SparkSession session, SessionPolicy policy) {
-    this.session = session;
     this.policy = policy;
     this.catalog = session.sessionState().catalog();
     this.real = new RealPlaces(policy);
@@ -46,7 +52,7 @@ final class KnownTables {
   }
 
   /** Notes that a table of this name is about to be created in this folder, and with which UUID. */
-  static void announce(String folder, String name, String uuid) {
+  static void announce(String folder, TableIdentifier name, String uuid) {
     if (ANNOUNCED.size() > MOST_ANNOUNCED) {
       ANNOUNCED.clear();
       SEEN.clear();
@@ -60,7 +66,7 @@ final class KnownTables {
   private void forgetBefore(String folder) {
     ANNOUNCED.forEach(
         (root, made) -> {
-          if ((Place.of(folder).path() + "/").startsWith(root + "/") && !SEEN.contains(made) && exists(parseName(made.name))) {
+          if ((Place.of(folder).path() + "/").startsWith(root + "/") && !SEEN.contains(made) && exists(made.name)) {
             SEEN.add(made);
             forget();
           }
@@ -78,7 +84,7 @@ final class KnownTables {
     if (made == null || made.uuid != null && made.uuid.equals(uuid)) {
       return made;
     }
-    if (exists(parseName(made.name))) {
+    if (exists(made.name)) {
       ANNOUNCED.remove(Place.of(folder).path());
       return null;
     }
@@ -91,15 +97,11 @@ final class KnownTables {
     return findAnnounced(folder, uuid) != null;
   }
 
-  private Object parseName(String name) {
-    return Calls.call(session.sessionState().sqlParser(), "parseTableIdentifier", name);
+  boolean exists(TableIdentifier identifier) {
+    return catalog.tableExists(identifier);
   }
 
-  boolean exists(Object identifier) {
-    return (Boolean) Calls.call(catalog, "tableExists", identifier);
-  }
-
-  CatalogTable fresh(Object identifier) {
+  CatalogTable fresh(TableIdentifier identifier) {
     return (CatalogTable) Calls.call(catalog, "getTableMetadata", identifier);
   }
 
@@ -110,11 +112,9 @@ final class KnownTables {
 
   /** Returns whether a table that a condition accepts is in the catalog; asks for every table of every database. */
   boolean anyTable(Predicate<CatalogTable> condition) {
-    Object external = Calls.call(catalog, "externalCatalog");
-    return Calls.list(Calls.call(external, "listDatabases")).stream()
-        .flatMap(
-            database ->
-                Calls.<CatalogTable>list(Calls.call(external, "getTablesByName", database, Calls.call(external, "listTables", database))).stream())
+    ExternalCatalog external = catalog.externalCatalog();
+    return CatalogPlaces.databasesOf(external).stream()
+        .flatMap(database -> CatalogPlaces.tablesIn(external, database).stream())
         .anyMatch(condition);
   }
 
@@ -136,12 +136,12 @@ final class KnownTables {
   /** Returns the folder of a table; the default one, if it has no location of its own yet. */
   String folderOf(CatalogTable table) {
     String folder = TableEntry.folder(table);
-    return folder == null ? Place.textOf(Calls.call(catalog, "defaultTablePath", table.identifier())) : folder;
+    return folder == null ? Place.textOf(catalog.defaultTablePath(table.identifier())) : folder;
   }
 
   /** Returns the name of a table that may name no database, and then is in the current one. */
   String name(CatalogTable table) {
-    return TableEntry.name(table, (String) Calls.call(catalog, "getCurrentDatabase"));
+    return TableEntry.name(table, catalog.getCurrentDatabase());
   }
 
   /** Returns the current entry of the table that owns this folder or one above it; null if there is none. */
@@ -162,7 +162,7 @@ final class KnownTables {
 
   /** Returns a table's entry as the catalog has it now; null if the table is gone or elsewhere. */
   private CatalogTable current(TablePlace known) {
-    Object identifier = known.table().identifier();
+    TableIdentifier identifier = known.table().identifier();
     CatalogTable now = exists(identifier) ? fresh(identifier) : null;
     return now != null && now.storage().equals(known.table().storage()) ? now : null;
   }
@@ -194,22 +194,90 @@ final class KnownTables {
    * @param table its entry in the catalog
    */
   Map<String, String> writerProperties(CatalogTable table) {
-    String folder = TableEntry.folder(table);
-    String name = TableEntry.name(table);
-    Map<String, String> own = TableEntry.writerProperties(table);
-    return folder == null ? own : SharedFolder.unite(own, name, folder, real.of(folder), others(folder, name));
+    return unite(TableEntry.writerProperties(table), TableEntry.name(table), TableEntry.folder(table));
+  }
+
+  /**
+   * Returns the properties for a writer, with the tags of the other tables in whose folders it writes.
+   *
+   * @param own the properties of the table that is written to
+   * @param name its name
+   * @param folder its folder, as the writer names it; null if it has none
+   * @throws RuntimeException one of them would list the files, which would be bound to another table
+   */
+  private Map<String, String> unite(Map<String, String> own, String name, String folder) {
+    if (folder == null) {
+      return own;
+    }
+    Place place = real.of(folder);
+    List<TablePlace> others = others(folder, name);
+    String uuid = own.get(Names.TABLE_UUID);
+    for (TablePlace other : others) {
+      if (other.lists(place) && uuid != null && other.uuid() != null && !uuid.equals(other.uuid())) {
+        throw Refusal.of(
+            "PlanError",
+            name + ": its folder " + place.text() + " is one of " + other.name() + " too, and the files of each are bound to its UUID, so "
+                + "neither could read what the other writes; let one of them have a folder of its own: copy its rows into a new "
+                + "table (CREATE TABLE … AS SELECT), and write there");
+      }
+      uuid = uuid == null && other.lists(place) ? other.uuid() : uuid;
+    }
+    return addTags(own, folder, place, others);
+  }
+
+  /** Returns the properties of a table, with the tags of the other tables in whose folders it lies. */
+  private static Map<String, String> addTags(Map<String, String> own, String folder, Place place, List<TablePlace> others) {
+    Map<String, String> told = new TreeMap<>(own);
+    others.forEach(other -> addTags(told, other, folder, place));
+    return told;
+  }
+
+  private static void addTags(Map<String, String> told, TablePlace other, String folder, Place place) {
+    Map<String, String> theirs = TableEntry.writerProperties(other.table());
+    theirs.remove(Names.TABLE_NAME);
+    if (!other.lists(place)) {
+      theirs.remove(Names.TABLE_UUID);
+    }
+    String schema = theirs.remove(Names.TABLE_SCHEMA);
+    if (schema != null) { // one item of a list in JSON
+      told.merge(Names.OWNER_SCHEMAS, "[" + schema + "]", (first, next) -> first.substring(0, first.length() - 1) + "," + next.substring(1));
+    }
+    theirs.forEach((property, value) -> told.merge(property, value, (mine, more) -> merge(property, mine, more)));
+    if (other.isRuled() && !told.containsKey(Names.LOCATIONS)) {
+      ObjectNode known = Wire.object();
+      known.putObject(folder).put("table", other.name()).put("uuid", other.lists(place) ? other.uuid() : null);
+      told.put(Names.LOCATIONS, known.toString());
+    }
+  }
+
+  private static String merge(String property, String mine, String more) {
+    if (LISTS.stream().anyMatch(property::startsWith) && !mine.isBlank() && !more.isBlank()) {
+      Set<String> all = new LinkedHashSet<>(List.of(mine.split("\\s*,\\s*")));
+      all.addAll(List.of(more.split("\\s*,\\s*")));
+      return String.join(",", all);
+    }
+    boolean requires = property.equals(Names.REQUIRE_ENCRYPTION) && Boolean.parseBoolean(more.trim());
+    return requires || mine.isBlank() ? more : mine;
   }
 
   /** Returns the properties of a table that is read, with the tags of the tables in whose folders it lies. */
   Map<String, String> propertiesWithTags(CatalogTable table) {
     String folder = TableEntry.folder(table);
     Map<String, String> own = TableEntry.writerProperties(table);
-    return folder == null ? own : SharedFolder.addTags(own, folder, real.of(folder), others(folder, TableEntry.name(table)));
+    return folder == null ? own : addTags(own, folder, real.of(folder), others(folder, TableEntry.name(table)));
   }
 
   /** Refuses a write by path whose option names another table than one that would list its files. */
   void checkStated(String folder, String stated) {
-    others(folder, stated).forEach(other -> SharedFolder.refuseStated(other, real.of(folder), stated));
+    Place place = real.of(folder);
+    for (TablePlace other : others(folder, stated)) {
+      if (other.lists(place)) {
+        throw Refusal.of(
+            "PlanError",
+            Names.TABLE + " is '" + stated + "', but " + place.text() + " is a folder of " + other.name() + ", which would list the files; "
+                + "remove the option");
+      }
+    }
   }
 
   /**
@@ -224,7 +292,14 @@ final class KnownTables {
       Place place = real.of(folder);
       for (PlaceIndex<TablePlace> known : allPlaces()) {
         for (PlaceIndex.Entry<TablePlace> below : known.below(place)) {
-          SharedFolder.refuseReached(below.value(), place, columns, name);
+          TablePlace table = below.value();
+          if ((name == null || !table.isOf(name)) && table.isReachedFrom(place, columns)) {
+            throw Refusal.of(
+                "PlanError",
+                place.text() + ": partitions by " + String.join(", ", columns) + " can be in " + table.place().text() + ", a folder of "
+                    + table.name() + ", whose tags and identity their files would lack; write its rows into " + table.name()
+                    + " by its name, and others into another folder");
+          }
         }
       }
     }
@@ -232,41 +307,39 @@ final class KnownTables {
 
   /** Refuses to make a table by a query in a folder whose files another table would list as its own. */
   void checkMade(String folder, String name) {
-    others(folder, name).forEach(other -> SharedFolder.refuseListed(other, real.of(folder), name));
+    Place place = real.of(folder);
+    for (TablePlace other : others(folder, name)) {
+      if (other.lists(place)) {
+        throw Refusal.of(
+            "PlanError",
+            name + ": its folder " + place.text() + " is one of " + other.name() + ", which would list its files and not read them, since "
+                + "they would be bound to another table; INSERT INTO " + other.name() + ", or name a folder of its own");
+      }
+    }
   }
 
   /**
    * Returns the properties for a writer by path: those of the table that owns the folder, or the locations of tables with rules.
-   */
-  Map<String, String> writerPropertiesByFolder(String folder) {
-    return writerPropertiesByFolder(folder, null);
-  }
-
-  /**
-   * Returns the properties for a writer by path whose options name a UUID.
    *
    * <p>A table that is being created has its own identity and its own tags, which its command put into the writer's options.
+   *
+   * @param uuid the UUID that the options of the write name, or null
    */
   Map<String, String> writerPropertiesByFolder(String folder, String uuid) {
     forgetBefore(folder);
     Made made = findAnnounced(folder, uuid);
     CatalogTable owner = made != null && made.uuid == null ? null : owner(folder);
-    String name = made != null ? made.name.replace("`", "") : owner == null ? null : TableEntry.name(owner);
+    String name = made != null ? TableEntry.quote(made.name).replace("`", "") : owner == null ? null : TableEntry.name(owner);
     if (name == null) {
       return places(List.of(folder));
     }
     Map<String, String> told = made != null ? Map.of(Names.TABLE_NAME, name) : TableEntry.writerProperties(owner);
-    return owner == null ? told : SharedFolder.unite(told, name, folder, real.of(folder), others(folder, name));
+    return owner == null ? told : unite(told, name, folder);
   }
 
   /** Returns whether files in this folder, of a table of this name, are subject to the tags or the rule of a table. */
   boolean isGoverned(String name, String folder) {
     return policy.ruledTables().stream().anyMatch(ruled -> ruled.replace("`", "").equalsIgnoreCase(name)) || owner(folder) != null;
-  }
-
-  /** Returns the properties for a writer by path: the locations of tables with rules. */
-  Map<String, String> places() {
-    return places(List.of());
   }
 
   /**

@@ -8,7 +8,6 @@ import java.util.Locale;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
-import org.apache.spark.sql.catalyst.catalog.CatalogTablePartition;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
@@ -121,14 +120,12 @@ final class ReadTable {
     if (entry != null) {
       told.putAll(TableEntry.writerProperties(tables.fresh(entry.identifier())));
     } else {
-      told.putAll(tables.writerPropertiesByFolder(folder()));
-      Calls.forEach(
-          relation.options(),
-          (name, value) -> {
-            if (((String) name).startsWith(Names.PREFIX) && !name.equals(Names.POLICY) && !name.equals(Names.SESSION_TOKEN)) {
-              told.put((String) name, (String) value);
-            }
-          });
+      told.putAll(tables.writerPropertiesByFolder(folder(), null));
+      Calls.<String, String>map(relation.options()).forEach((name, value) -> {
+        if (name.startsWith(Names.PREFIX) && !name.equals(Names.POLICY) && !name.equals(Names.SESSION_TOKEN)) {
+          told.put(name, value);
+        }
+      });
     }
     return told;
   }
@@ -141,11 +138,7 @@ final class ReadTable {
   List<Map<String, String>> partitions() {
     List<Map<String, String>> found = new ArrayList<>();
     if (entry != null) {
-      for (CatalogTablePartition partition : tables.partitions(entry, Option.empty())) {
-        Map<String, String> values = new LinkedHashMap<>();
-        Calls.forEach(partition.spec(), (name, value) -> values.put((String) name, (String) value));
-        found.add(values);
-      }
+      tables.partitions(entry, Option.empty()).forEach(partition -> found.add(Calls.map(partition.spec())));
       return found;
     }
     Object specification = Calls.call(relation.location(), "partitionSpec");

@@ -1,13 +1,8 @@
 package io.sparkcrypt;
 
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ArrayNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.IOException;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
@@ -17,6 +12,7 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
+import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.types.StructType;
@@ -34,7 +30,7 @@ final class TableEntry {
           Names.LOCATIONS, Names.PARTITION, Names.STREAM, Names.ALLOW_MASKED, Names.SKIPPING);
 
   private static final int MOST = 256;
-  private static final Map<Less, Optional<String>> TAGGED = Collections.synchronizedMap(new Newest<>(MOST));
+  private static final Map<Less, Optional<String>> TAGGED = Newest.shared(MOST);
 
   /** A schema, and the columns left out of it. */
   private record Less(StructType schema, Set<String> leftOut) {}
@@ -48,20 +44,23 @@ final class TableEntry {
 
   /** Returns the same for a table that may name no database, and then is in the current one. */
   static String name(CatalogTable table, String current) {
-    Object identifier = table.identifier();
-    Object database = Calls.orNull(Calls.call(identifier, "database"));
-    return (database == null ? current : database) + "." + Calls.call(identifier, "table");
+    return database(table.identifier(), current) + "." + table.identifier().table();
+  }
+
+  /** Returns the database that an identifier names, or else the current one. */
+  static String database(TableIdentifier identifier, String current) {
+    return identifier.database().isDefined() ? identifier.database().get() : current;
   }
 
   /** Returns its name quoted for SQL. */
   static String quote(CatalogTable table) {
-    return quoteIdentifier(table.identifier());
+    return quote(table.identifier());
   }
 
   /** Returns the same for the identifier of a table, without its catalog. */
-  static String quoteIdentifier(Object identifier) {
-    Object database = Calls.orNull(Calls.call(identifier, "database"));
-    return (database == null ? "" : quote((String) database) + ".") + quote((String) Calls.call(identifier, "table"));
+  static String quote(TableIdentifier identifier) {
+    String database = database(identifier, null);
+    return (database == null ? "" : quote(database) + ".") + quote(identifier.table());
   }
 
   private static String quote(String name) {
@@ -88,6 +87,11 @@ final class TableEntry {
     return found;
   }
 
+  /** Returns the names of its partition columns. */
+  static List<String> partitionColumns(CatalogTable table) {
+    return Calls.list(Calls.call(table, "partitionColumnNames"));
+  }
+
   /** Returns whether it is a Hive table. */
   static boolean isHive(CatalogTable table) {
     return "hive".equalsIgnoreCase(Calls.orNull(table.provider()));
@@ -112,13 +116,11 @@ final class TableEntry {
   }
 
   private static void add(Map<String, String> found, Object scalaMap) {
-    Calls.forEach(
-        scalaMap,
-        (name, value) -> {
-          if (((String) name).startsWith(Names.PREFIX) && !name.equals(Names.POLICY) && !name.equals(Names.KEY_SERVICE) && !isRefused(name)) {
-            found.put((String) name, (String) value);
-          }
-        });
+    Calls.<String, String>map(scalaMap).forEach((name, value) -> {
+      if (name.startsWith(Names.PREFIX) && !name.equals(Names.POLICY) && !name.equals(Names.KEY_SERVICE) && !isRefused(name)) {
+        found.put(name, value);
+      }
+    });
   }
 
   private static boolean isRefused(Object name) {
@@ -127,17 +129,10 @@ final class TableEntry {
 
   /** Returns the options of a write or read of a table without those of its own properties that could weaken it. */
   static Object dropWeakening(Object options, CatalogTable table) {
-    Set<String> refused = new HashSet<>();
-    for (Object own : List.of(table.storage().properties(), table.properties())) {
-      Calls.forEach(
-          own,
-          (name, value) -> {
-            if (isRefused(name)) {
-              refused.add((String) name);
-            }
-          });
-    }
-    return Calls.without(options, refused);
+    Set<String> own = new HashSet<>(Calls.<String, String>map(table.storage().properties()).keySet());
+    own.addAll(Calls.<String, String>map(table.properties()).keySet());
+    own.removeIf(name -> !isRefused(name));
+    return Calls.without(options, own);
   }
 
   /** Removes the same from the properties of a table that Hive's SerDe writes. */
@@ -147,17 +142,13 @@ final class TableEntry {
 
   /** Refuses a table that is being created with properties that reach neither writers nor readers. */
   static void refuseUnread(CatalogTable table) {
-    if (!isHive(table)) {
-      Calls.forEach(
-          table.properties(),
-          (name, value) -> {
-            if (((String) name).toLowerCase(Locale.ROOT).startsWith(Names.PREFIX)) {
-              throw Refusal.of(
-                  "PlanError",
-                  name(table) + ": TBLPROPERTIES of a data source table reach no writer, so " + name + " would have no effect; allowed: "
-                      + "OPTIONS, or `sparkcrypt tags set` once the table is there");
-            }
-          });
+    for (String name : Calls.<String, String>map(table.properties()).keySet()) {
+      if (!isHive(table) && name.toLowerCase(Locale.ROOT).startsWith(Names.PREFIX)) {
+        throw Refusal.of(
+            "PlanError",
+            name(table) + ": TBLPROPERTIES of a data source table reach no writer, so " + name + " would have no effect; allowed: "
+                + "OPTIONS, or `sparkcrypt tags set` once the table is there");
+      }
     }
   }
 
@@ -170,8 +161,7 @@ final class TableEntry {
   static Map<String, String> writerProperties(CatalogTable table) {
     Map<String, String> told = properties(table);
     told.put(Names.TABLE_NAME, name(table));
-    Set<String> left = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
-    String schema = tagsIn(table.schema(), left);
+    String schema = tagsIn(table.schema(), Trees.lowerCase(partitionColumns(table)));
     if (schema != null) {
       told.put(Names.TABLE_SCHEMA, schema);
     }
@@ -192,8 +182,8 @@ final class TableEntry {
     if (isHive(table)) {
       return withMarks(table, more);
     }
-    Object storage = table.storage();
-    Object properties = Calls.call(storage, "properties");
+    CatalogStorageFormat storage = table.storage();
+    Object properties = storage.properties();
     return Calls.copy(table, storage, Calls.copy(storage, properties, Calls.with(properties, more)));
   }
 
@@ -237,24 +227,10 @@ final class TableEntry {
     if (!FieldTags.hasMetadata(schema)) {
       return null;
     }
-    return TAGGED.computeIfAbsent(new Less(schema, leftOut), unused -> Optional.ofNullable(tagsIn(schema.json(), leftOut))).orElse(null);
+    return TAGGED.computeIfAbsent(new Less(schema, leftOut), TableEntry::tagsIn).orElse(null);
   }
 
-  private static String tagsIn(String json, Set<String> leftOut) {
-    if (!json.contains(TAGS_KEY)) {
-      return null;
-    }
-    try {
-      ObjectNode schema = (ObjectNode) Wire.parse(json.getBytes(StandardCharsets.UTF_8));
-      ArrayNode kept = schema.putArray("fields");
-      for (JsonNode field : Wire.parse(json.getBytes(StandardCharsets.UTF_8)).path("fields")) {
-        if (!leftOut.contains(field.path("name").asText().toLowerCase(Locale.ROOT))) {
-          kept.add(field);
-        }
-      }
-      return schema.toString().contains(TAGS_KEY) ? schema.toString() : null;
-    } catch (IOException e) {
-      throw Refusal.of("BridgeError", "a table's schema in the catalog is not JSON", e);
-    }
+  private static Optional<String> tagsIn(Less less) {
+    return Optional.of(FieldTags.without(less.schema, less.leftOut).json()).filter(json -> json.contains(TAGS_KEY));
   }
 }

@@ -1,6 +1,7 @@
 package io.sparkcrypt;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -9,10 +10,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
-import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.MapType;
-import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -130,19 +128,12 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
   }
 
   private static void addTags(Map<List<String>, Set<String>> tags, List<String> path, DataType type) {
-    if (type instanceof StructType struct) {
-      for (StructField field : struct.fields()) {
-        List<String> below = FieldTags.longer(path, field.name());
-        if (!FieldTags.of(field.metadata()).isEmpty()) {
-          add(tags, below, FieldTags.of(field.metadata()));
-        }
-        addTags(tags, below, field.dataType());
+    for (StructField part : FieldTags.parts(type)) {
+      List<String> below = FieldTags.longer(path, part.name());
+      if (!FieldTags.of(part.metadata()).isEmpty()) {
+        add(tags, below, FieldTags.of(part.metadata()));
       }
-    } else if (type instanceof ArrayType array) {
-      addTags(tags, FieldTags.longer(path, "element"), array.elementType());
-    } else if (type instanceof MapType map) {
-      addTags(tags, FieldTags.longer(path, "key"), map.keyType());
-      addTags(tags, FieldTags.longer(path, "value"), map.valueType());
+      addTags(tags, below, part.dataType());
     }
   }
 
@@ -164,17 +155,11 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
     return found;
   }
 
-  /** Returns the field, element, key or value of a type, by its name in any case; null if there is none. */
+  /** Returns a part of a type by its name, and a field by its name in any other case too; null if there is none. */
   private static StructField step(DataType type, String name) {
-    if (type instanceof StructType struct) {
-      StructField found = null;
-      for (StructField field : struct.fields()) {
-        boolean same = field.name().toLowerCase(Locale.ROOT).equals(name.toLowerCase(Locale.ROOT));
-        found = field.name().equals(name) || same && found == null ? field : found;
-      }
-      return found;
-    }
-    DataType inner = FieldTags.inner(type, name);
-    return inner == null ? null : new StructField(name, inner, true, Metadata.empty());
+    StructField same = FieldTags.part(type, name);
+    return same != null || !(type instanceof StructType struct)
+        ? same
+        : Arrays.stream(struct.fields()).filter(field -> field.name().toLowerCase(Locale.ROOT).equals(name.toLowerCase(Locale.ROOT))).findFirst().orElse(null);
   }
 }

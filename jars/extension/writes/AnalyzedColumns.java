@@ -1,14 +1,15 @@
 package io.sparkcrypt;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Set;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -34,8 +35,8 @@ final class AnalyzedColumns {
     }
     SessionState state = session.sessionState();
     SessionCatalog catalog = state.catalog();
-    Object identifier = Calls.call(plan, "tableIdent");
-    if ((Boolean) Calls.call(catalog, "isTempView", identifier)) {
+    TableIdentifier identifier = (TableIdentifier) Calls.call(plan, "tableIdent");
+    if (catalog.isTempView(identifier)) {
       return plan; // its statistics are kept with its cache, in memory
     }
     CatalogTable table = (CatalogTable) Calls.call(catalog, "getTableMetadata", identifier);
@@ -54,30 +55,17 @@ final class AnalyzedColumns {
   /** Returns the top-level columns that are encrypted, or null if they cannot be determined. */
   static Set<String> findEncrypted(SessionState state, CatalogTable table) {
     try {
-      ObjectNode request =
-          new SessionConf(state.newHadoopConf()).request("encrypted_columns", new Path("/"));
+      ObjectNode request = new SessionConf(state.newHadoopConf()).request("encrypted_columns", new Path("/"));
       ObjectNode properties = (ObjectNode) request.get("properties");
-      addParquetProperties(properties, table.storage().properties());
-      addParquetProperties(properties, table.properties());
+      Map<String, String> own = Calls.map(table.storage().properties());
+      own.putAll(Calls.map(table.properties()));
+      own.keySet().removeIf(name -> !name.startsWith(Names.PREFIX) || name.equals(Names.POLICY));
+      own.forEach(properties::put);
       request.put("table", TableEntry.name(table)).put("schema", table.schema().json());
-      Set<String> names = new HashSet<>();
-      for (JsonNode name : Wire.requireField(Helper.ask(request), "columns")) {
-        names.add(name.asText());
-      }
-      return names;
+      return Set.copyOf(Wire.texts(Wire.requireField(Helper.ask(request), "columns")));
     } catch (RuntimeException e) {
       LOG.warn("which columns of {} are encrypted cannot be told; all its column statistics are dropped", TableEntry.name(table), e);
       return null;
     }
-  }
-
-  private static void addParquetProperties(ObjectNode request, Object scalaMap) {
-    Calls.forEach(
-        scalaMap,
-        (name, value) -> {
-          if (((String) name).startsWith(Names.PREFIX) && !name.equals(Names.POLICY)) {
-            request.put((String) name, (String) value);
-          }
-        });
   }
 }

@@ -2,7 +2,6 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -19,7 +18,7 @@ import org.apache.spark.sql.SparkSession;
 final class DeclassifyGuard {
   private static final long AGAIN_NANOS = 600_000_000_000L;
   private static final int MOST = 1_000;
-  private static final Map<Asked, Long> ALLOWED = Collections.synchronizedMap(new Newest<>(MOST));
+  private static final Map<Asked, Long> ALLOWED = Newest.shared(MOST);
 
   private record Asked(String policy, Reader reader, String reason, List<Carried.Origin> columns, List<String> tags) {
     Map<String, List<String>> byTable() {

@@ -10,10 +10,13 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.UUID;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.command.AlterTableRenameCommand;
+import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
 import org.apache.spark.sql.execution.datasources.FileFormat;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -71,11 +74,11 @@ final class PlanNodes {
       case CREATE, HIVE_CREATE -> create(node);
       case CREATE_EMPTY, HIVE_CREATE_EMPTY -> createEmpty(node);
       case CREATE_LIKE -> {
-        succeeding.judgeLike(node);
-        yield createLike(node);
+        succeeding.judgeLike((CreateTableLikeCommand) node);
+        yield createLike((CreateTableLikeCommand) node);
       }
       case RENAME -> {
-        succeeding.refuseRename(node);
+        succeeding.refuseRename((AlterTableRenameCommand) node);
         yield node;
       }
       default -> {
@@ -100,7 +103,7 @@ final class PlanNodes {
     FileIndex index = relation.location();
     List<Object> roots = Calls.list(Calls.call(index, "rootPaths"));
     if (table != null) {
-      CutOffSwap.refuse(table, policy.hadoopConf());
+      FormerHomes.refuseCutOff(table, policy.hadoopConf());
       told.put(Names.TABLE_NAME, TableEntry.name(table));
     } else if (!isTold(options)) {
       homes.judgeRead(index, policy.hadoopConf());
@@ -109,7 +112,7 @@ final class PlanNodes {
     addFactory(told, options, table, roots.isEmpty() ? "/" : roots.get(0).toString());
     HadoopFsRelation now = relation;
     if (isHives) {
-      Calls.forEach(judged, (name, value) -> told.putIfAbsent((String) name, (String) value));
+      Calls.<String, String>map(judged).forEach(told::putIfAbsent);
       refuseHivesReader(roots.isEmpty() ? "/" : roots.get(0).toString(), told);
       return node;
     }
@@ -125,7 +128,7 @@ final class PlanNodes {
   private LogicalPlan readHive(LogicalPlan node) {
     CatalogTable table = (CatalogTable) Calls.call(node, "tableMeta");
     policy.refuseOther(table);
-    CutOffSwap.refuse(table, policy.hadoopConf());
+    FormerHomes.refuseCutOff(table, policy.hadoopConf());
     if (TableEntry.isOrcSerde(table.storage()) && !isConverted()) {
       refuseHivesReader(TableEntry.folder(table), TableEntry.writerProperties(tables.fresh(table.identifier())));
     }
@@ -172,7 +175,7 @@ final class PlanNodes {
     tables.checkPartitions(folder, columnNames(partitionColumns), table == null ? null : TableEntry.name(table));
     Map<String, String> told;
     if (table != null) {
-      CutOffSwap.refuse(table, policy.hadoopConf());
+      FormerHomes.refuseCutOff(table, policy.hadoopConf());
       told = tables.writerProperties(tables.fresh(table.identifier()));
     } else if (isTold(options)) {
       checkStated(folder, options);
@@ -185,7 +188,7 @@ final class PlanNodes {
     }
     told = new TreeMap<>(told);
     addFactory(told, options, table, folder);
-    StructType written = OrcWrite.schemaOf(names(partitionColumns), node.query());
+    StructType written = FieldTags.without(node.query().schema(), names(partitionColumns));
     WriteRequest request = new WriteRequest(policy, folder, told, written).addPartitions(partitionColumns, folder);
     if (table != null) {
       request.addBuckets(table, false);
@@ -216,7 +219,7 @@ final class PlanNodes {
     Properties properties = (Properties) Calls.call(Calls.call(sink, "getTableInfo"), "getProperties");
     List<Attribute> partitionColumns = Calls.list(Calls.call(node, "partitionColumns"));
     policy.refuseOther(table);
-    CutOffSwap.refuse(table, policy.hadoopConf());
+    FormerHomes.refuseCutOff(table, policy.hadoopConf());
     Map<String, String> told = tables.writerProperties(tables.fresh(table.identifier()));
     if (TableEntry.folder(table) != null) {
       tables.checkPartitions(TableEntry.folder(table), columnNames(partitionColumns), TableEntry.name(table));
@@ -238,7 +241,7 @@ final class PlanNodes {
     String folder = TableEntry.folder(storage);
     if (folder != null) {
       homes.refuseWrite(folder, null, false);
-      told.putAll(tables.writerPropertiesByFolder(folder));
+      told.putAll(tables.writerPropertiesByFolder(folder, null));
       refuseHivesOrc(storage, told, node, List.of(), folder);
     }
     addQuery(told, node, List.of());
@@ -252,7 +255,7 @@ final class PlanNodes {
    */
   private void refuseHivesOrc(CatalogStorageFormat storage, Map<String, String> told, LogicalPlan node, List<Attribute> partitionColumns, String folder) {
     if (policy.encryptsOrc() && TableEntry.isOrcSerde(storage)) {
-      String schema = OrcWrite.schemaOf(names(partitionColumns), WriteQueries.query(node)).json();
+      String schema = FieldTags.without(WriteQueries.query(node).schema(), names(partitionColumns)).json();
       OrcWrite.refuseClear(policy.request("resolve_orc_write", folder == null ? "/" : folder), schema, told);
     }
   }
@@ -268,10 +271,10 @@ final class PlanNodes {
   /** Prepares a table that is being created: its files are written before the catalog has it. */
   private LogicalPlan create(LogicalPlan node) {
     CatalogTable table = (CatalogTable) Calls.call(node, node.getClass().getName().equals(CREATE) ? "table" : "tableDesc");
-    Set<String> names = Trees.lowerCase(Calls.list(Calls.call(table, "partitionColumnNames")));
+    Set<String> names = Trees.lowerCase(TableEntry.partitionColumns(table));
     WriteRequest request = new WriteRequest(policy, TableEntry.folder(table), TableEntry.writerProperties(table), WriteQueries.query(node).schema());
     request.addPartitions(Trees.columnsNamed(names, WriteQueries.query(node)), TableEntry.name(table));
-    Object identifier = table.identifier();
+    TableIdentifier identifier = table.identifier();
     TableEntry.refuseUnread(table);
     boolean isHome = homes.refuseTable(tables.folderOf(table), TableEntry.quote(table));
     boolean makes = WriteQueries.overwrites(node) || !tables.exists(identifier);
@@ -283,7 +286,7 @@ final class PlanNodes {
       tables.checkMade(tables.folderOf(table), TableEntry.name(table));
     }
     CatalogTable identified = makes ? withUuid(table, isHome) : table;
-    KnownTables.announce(tables.folderOf(table), TableEntry.quote(table), TableEntry.properties(identified).get(Names.TABLE_UUID));
+    KnownTables.announce(tables.folderOf(table), identifier, TableEntry.properties(identified).get(Names.TABLE_UUID));
     return identified == table ? node : replace(node, table, identified);
   }
 
@@ -319,10 +322,10 @@ final class PlanNodes {
     request.addWritten(Map.of(), false).addBuckets(table, true).ask();
   }
 
-  private LogicalPlan createLike(LogicalPlan node) {
-    String folder = TableEntry.folder((CatalogStorageFormat) Calls.call(node, "fileFormat"));
+  private LogicalPlan createLike(CreateTableLikeCommand node) {
+    String folder = TableEntry.folder(node.fileFormat());
     if (folder != null) {
-      homes.refuseTable(folder, TableEntry.quoteIdentifier(Calls.call(node, "targetTable")));
+      homes.refuseTable(folder, TableEntry.quote(node.targetTable()));
     }
     return node;
   }

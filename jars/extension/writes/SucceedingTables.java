@@ -7,8 +7,12 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.command.AlterTableRenameCommand;
+import org.apache.spark.sql.execution.command.CreateTableLikeCommand;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
 
@@ -22,7 +26,7 @@ final class SucceedingTables {
 
   private final EarlierTables earlier;
   private final KnownTables tables;
-  private final Object catalog;
+  private final SessionCatalog catalog;
 
   SucceedingTables(SparkSession session, KnownTables tables) {
     this.earlier = EarlierTables.of(session);
@@ -42,19 +46,18 @@ final class SucceedingTables {
    *
    * @param overwrites whether it takes the place of the table that has the name, which otherwise stays
    */
-  private TableRequirements find(Object name, boolean overwrites) {
+  private TableRequirements find(TableIdentifier name, boolean overwrites) {
     boolean exists = tables.exists(name);
     if (exists && !overwrites) {
       return null;
     }
     String database = database(name);
-    String table = (String) Calls.call(name, "table");
-    TableRequirements last = earlier.find(database, table);
+    TableRequirements last = earlier.find(database, name.table());
     if (exists) {
       CatalogTable replaced = tables.fresh(name);
       last = TableRequirements.of(replaced).withAbsent(last, replaced.schema());
     }
-    TableRequirements all = TableRequirements.unite(last, RememberedNames.find(catalog, database, table));
+    TableRequirements all = TableRequirements.unite(last, EarlierTables.findRemembered(catalog, database, name.table()));
     return all == null || all.isEmpty() ? null : all;
   }
 
@@ -76,7 +79,7 @@ final class SucceedingTables {
       properties.put(Names.REQUIRE_ENCRYPTION, "true");
     }
     List<String> lost =
-        required.tags().keySet().stream().filter(path -> !TableRequirements.isIn(schema, path)).map(LeafPaths::toText).toList();
+        required.tags().keySet().stream().filter(path -> !TableRequirements.isIn(schema, path)).map(FileKeys::textOf).toList();
     if (!lost.isEmpty()) {
       LOG.warn("{} is made anew without columns that had tags: {}; they get these again when they are back", tables.name(table), lost);
     }
@@ -85,10 +88,10 @@ final class SucceedingTables {
   }
 
   /** Refuses a RENAME into a name whose earlier table had tags that the renamed table lacks, or required encryption. */
-  void refuseRename(LogicalPlan command) {
-    Object from = Calls.call(command, "oldName");
-    if (!(Boolean) Calls.call(command, "isView") && tables.exists(from)) {
-      refuseLacking(tables.fresh(from), database(from), (String) Calls.call(Calls.call(command, "newName"), "table"), "renamed to");
+  void refuseRename(AlterTableRenameCommand command) {
+    TableIdentifier from = command.oldName();
+    if (!command.isView() && tables.exists(from)) {
+      refuseLacking(tables.fresh(from), database(from), command.newName().table(), "renamed to");
     }
   }
 
@@ -96,23 +99,22 @@ final class SucceedingTables {
    * Refuses a table that is made like one which lacks what the earlier table of its name required; any other gets a UUID of its
    * own, since Spark copies that of its model, and files are bound to it.
    */
-  void judgeLike(LogicalPlan command) {
-    Object like = Calls.call(command, "sourceTable");
-    Object name = Calls.call(command, "targetTable");
+  void judgeLike(CreateTableLikeCommand command) {
+    TableIdentifier like = command.sourceTable();
+    TableIdentifier name = command.targetTable();
     if (tables.exists(name) || !tables.exists(like)) {
       return;
     }
     CatalogTable model = tables.fresh(like);
-    String table = (String) Calls.call(name, "table");
-    refuseLacking(model, database(name), table, LIKE);
+    refuseLacking(model, database(name), name.table(), LIKE);
     String uuid = TableEntry.properties(model).get(Names.TABLE_UUID);
     if (uuid != null) {
-      earlier.expectCopy(database(name), table, uuid);
+      earlier.expectCopy(database(name), name.table(), uuid);
     }
   }
 
   private void refuseLacking(CatalogTable table, String database, String name, String role) {
-    TableRequirements required = TableRequirements.unite(earlier.find(database, name), RememberedNames.find(catalog, database, name));
+    TableRequirements required = TableRequirements.unite(earlier.find(database, name), EarlierTables.findRemembered(catalog, database, name));
     TableRequirements own = TableRequirements.of(table);
     if (required == null || required.uuid() != null && required.uuid().equals(own.uuid())) {
       return;
@@ -134,7 +136,7 @@ final class SucceedingTables {
     if (!wanted.isEmpty()) {
       lacks.add("had tags that it lacks");
     }
-    wanted.forEach((path, tags) -> commands.add("sparkcrypt tags set " + tables.name(table) + " " + LeafPaths.toText(path) + " " + String.join(",", tags)));
+    wanted.forEach((path, tags) -> commands.add("sparkcrypt tags set " + tables.name(table) + " " + FileKeys.textOf(path) + " " + String.join(",", tags)));
     if (open) {
       lacks.add(isLike ? "required encryption" : "required encryption, which it does not");
       String set = "ALTER TABLE " + TableEntry.quote(table) + " SET " + (isHive ? "TBLPROPERTIES" : "SERDEPROPERTIES");
@@ -153,8 +155,7 @@ final class SucceedingTables {
     return all;
   }
 
-  private String database(Object identifier) {
-    Object database = Calls.orNull(Calls.call(identifier, "database"));
-    return (String) (database == null ? Calls.call(catalog, "getCurrentDatabase") : database);
+  private String database(TableIdentifier identifier) {
+    return TableEntry.database(identifier, catalog.getCurrentDatabase());
   }
 }

@@ -157,8 +157,7 @@ final class TagRule extends Rule<LogicalPlan> {
     if (!inherited.path("mode").asText().equals("add")) {
       Map<String, Set<String>> found = new LinkedHashMap<>();
       for (JsonNode column : columns) {
-        Set<String> tags = found.computeIfAbsent(column.path("path").path(0).asText(), unused -> new LinkedHashSet<>());
-        column.path("tags").forEach(tag -> tags.add(tag.asText()));
+        found.computeIfAbsent(column.path("path").path(0).asText(), unused -> new LinkedHashSet<>()).addAll(Wire.texts(column.path("tags")));
       }
       return found;
     }
@@ -166,7 +165,7 @@ final class TagRule extends Rule<LogicalPlan> {
     if (!isExplained && !columns.isEmpty()) {
       Map<String, String> more = new TreeMap<>();
       columns.forEach(column -> more.put(column.path("property").asText(), column.path("value").asText()));
-      Calls.call(session.sessionState().catalog(), "alterTable", TableEntry.with(table, more));
+      session.sessionState().catalog().alterTable(TableEntry.with(table, more));
       KnownTables.forget();
     }
     return Map.of();

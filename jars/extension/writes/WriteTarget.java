@@ -3,6 +3,7 @@ package io.sparkcrypt;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.sources.DataSourceRegister;
@@ -72,7 +73,7 @@ record WriteTarget(CatalogTable table, String folder, Map<String, String> proper
     Object held = Calls.call(command, part);
     CatalogTable table = held instanceof scala.Option<?> ? Calls.orNull(held) : (CatalogTable) held;
     if (table != null) {
-      Object identifier = table.identifier();
+      TableIdentifier identifier = table.identifier();
       return tables.exists(identifier) ? tables.fresh(identifier) : null;
     }
     return path == null || tables.isBeingCreated(path.toString(), uuid) ? null : tables.owner(path.toString());

@@ -15,7 +15,6 @@ import org.apache.spark.util.SerializableConfiguration;
 import scala.Function1;
 import scala.collection.Iterator;
 import scala.collection.immutable.Map;
-import scala.runtime.AbstractFunction1;
 
 /** Spark's own ORC source with a check of each file by the helper before its rows are read. */
 final class CheckedOrcFormat extends OrcFileFormat {
@@ -54,6 +53,7 @@ final class CheckedOrcFormat extends OrcFileFormat {
     return withCheck(session, schema, requested, conf, (Function1<PartitionedFile, Iterator<InternalRow>>) reader);
   }
 
+  /** Returns a reader that opens a file once the helper has accepted it. */
   private static Function1<PartitionedFile, Iterator<InternalRow>> withCheck(
       SparkSession session,
       StructType schema,
@@ -61,7 +61,15 @@ final class CheckedOrcFormat extends OrcFileFormat {
       Configuration conf,
       Function1<PartitionedFile, Iterator<InternalRow>> reader) {
     JavaSparkContext context = JavaSparkContext.fromSparkContext(session.sparkContext());
-    return new Checked(context.broadcast(new SerializableConfiguration(conf)), schema, requested, reader);
+    Broadcast<SerializableConfiguration> sent = context.broadcast(new SerializableConfiguration(conf));
+    return (Function1<PartitionedFile, Iterator<InternalRow>> & Serializable) file -> {
+      try {
+        OrcReadCheck.check(sent.value().value(), file.toPath(), file.urlEncodedPath(), schema, requested);
+      } catch (IOException e) {
+        throw Refusal.<RuntimeException>raise(e); // a missing file, or a failing file system
+      }
+      return reader.apply(file);
+    };
   }
 
   @Override
@@ -72,37 +80,5 @@ final class CheckedOrcFormat extends OrcFileFormat {
   @Override
   public int hashCode() {
     return CheckedOrcFormat.class.hashCode();
-  }
-
-  /** A reader that opens a file once the helper has accepted it. */
-  @SuppressWarnings("serial") // Spark's functions are serialisable, but their type does not declare it
-  private static final class Checked extends AbstractFunction1<PartitionedFile, Iterator<InternalRow>> implements Serializable {
-    private static final long serialVersionUID = 1L;
-
-    private final Broadcast<SerializableConfiguration> conf;
-    private final StructType schema;
-    private final StructType requested;
-    private final Function1<PartitionedFile, Iterator<InternalRow>> reader;
-
-    Checked(
-        Broadcast<SerializableConfiguration> conf,
-        StructType schema,
-        StructType requested,
-        Function1<PartitionedFile, Iterator<InternalRow>> reader) {
-      this.conf = conf;
-      this.schema = schema;
-      this.requested = requested;
-      this.reader = reader;
-    }
-
-    @Override
-    public Iterator<InternalRow> apply(PartitionedFile file) {
-      try {
-        OrcReadCheck.check(conf.value().value(), file.toPath(), file.urlEncodedPath(), schema, requested);
-      } catch (IOException e) {
-        throw Sneaky.<RuntimeException>of(e); // a missing file, or a failing file system
-      }
-      return reader.apply(file);
-    }
   }
 }

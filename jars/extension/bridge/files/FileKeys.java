@@ -8,8 +8,8 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
-import java.util.stream.Collectors;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.Collectors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileSystem;
@@ -67,7 +67,7 @@ final class FileKeys implements DecryptionKeyRetriever {
   }
 
   /** Returns a column path as text, with percent signs and dots inside names escaped. */
-  private static String textOf(List<String> path) {
+  static String textOf(List<String> path) {
     return path.stream().map(name -> name.replace("%", "%25").replace(".", "%2E")).collect(Collectors.joining("."));
   }
 
@@ -103,7 +103,7 @@ final class FileKeys implements DecryptionKeyRetriever {
   }
 
   private void noteOpened(Noted noted) {
-    AccessLogPlace place = noted.column() == null ? null : AccessLogPlace.of(session.policy());
+    AccessLogPlace place = noted.column() == null ? null : AccessLogPlace.of(session.pinned.policy());
     if (place == null) {
       return;
     }
@@ -119,14 +119,14 @@ final class FileKeys implements DecryptionKeyRetriever {
   }
 
   private void noteRefused(Noted noted, String type) {
-    AccessLogPlace place = AccessLogPlace.of(session.policy());
+    AccessLogPlace place = AccessLogPlace.of(session.pinned.policy());
     if (place != null) {
       AccessEvents.noteRefused(place, reader(), tableName(), keyId(noted), noted.column(), type);
     }
   }
 
   private Reader reader() {
-    return Reader.current().withPrincipal(session.principal());
+    return Reader.current().withPrincipal(session.pinned.principal());
   }
 
   /** Returns the table's name from the policy or the catalog, or else its folder. */
@@ -146,11 +146,10 @@ final class FileKeys implements DecryptionKeyRetriever {
    * Returns the master key's id, which is percent-encoded in key material; an id that cannot be decoded is returned unchanged.
    */
   private static String keyId(Noted noted) {
-    String spelt = null;
+    String spelt = Wire.parse(noted.material()).path("masterKeyID").asText(null);
     try {
-      spelt = Wire.parse(noted.material()).path("masterKeyID").asText(null);
       return spelt == null ? null : URLDecoder.decode(spelt.replace("+", "%2B"), StandardCharsets.UTF_8);
-    } catch (IOException | IllegalArgumentException e) {
+    } catch (IllegalArgumentException e) {
       return spelt;
     }
   }
@@ -160,22 +159,15 @@ final class FileKeys implements DecryptionKeyRetriever {
   }
 
   private byte[] material(byte[] keyMetadata) throws IOException {
-    JsonNode parsed;
-    try {
-      parsed = Wire.parse(keyMetadata);
-    } catch (IOException e) {
-      return keyMetadata; // not parquet-mr's: the helper refuses it and names the column
-    }
-    JsonNode internal = parsed == null ? null : parsed.get("internalStorage");
-    if (internal == null || internal.asBoolean(true)) {
-      return keyMetadata;
+    JsonNode parsed = Wire.parse(keyMetadata);
+    if (parsed.path("internalStorage").asBoolean(true)) {
+      return keyMetadata; // also what is not parquet-mr's: the helper refuses it and names the column
     }
     JsonNode text = externalFile().path(parsed.path("keyReference").asText());
-    JsonNode material = text.isTextual() ? Wire.parse(text.asText().getBytes(StandardCharsets.UTF_8)) : null;
-    if (!(material instanceof ObjectNode)) {
+    if (!(Wire.parse(text.textValue()) instanceof ObjectNode material)) {
       throw Refusal.of("FormatError", file + ": its key material file has no usable entry " + parsed.path("keyReference"));
     }
-    return Wire.text(((ObjectNode) material).put("internalStorage", true));
+    return Wire.text(material.put("internalStorage", true));
   }
 
   private JsonNode externalFile() throws IOException {

@@ -73,14 +73,11 @@ final class OrcKeyProvider implements KeyProvider {
   }
 
   private static EncryptionAlgorithm algorithmOf(PinnedPolicy pinned) {
-    try {
-      JsonNode policy = pinned.policy == null ? null : Wire.parse(pinned.policy.getBytes(java.nio.charset.StandardCharsets.UTF_8));
-      return policy != null && policy.path("data_key_bits").asInt() == 256
-          ? EncryptionAlgorithm.AES_CTR_256
-          : EncryptionAlgorithm.AES_CTR_128;
-    } catch (IOException e) {
-      throw Refusal.of("ConfigError", Names.POLICY + " is not a policy; leave it to sparkcrypt.configure", e);
+    JsonNode policy = Wire.parse(pinned.policy());
+    if (pinned.policy() != null && policy.isMissingNode()) {
+      throw Refusal.of("ConfigError", Names.POLICY + " is not a policy; leave it to sparkcrypt.configure");
     }
+    return policy.path("data_key_bits").asInt() == 256 ? EncryptionAlgorithm.AES_CTR_256 : EncryptionAlgorithm.AES_CTR_128;
   }
 
   @Override
@@ -127,19 +124,19 @@ final class OrcKeyProvider implements KeyProvider {
 
   /** Opens a key for a reader other than Spark's own source, by the file's path alone: the file was not checked. */
   private byte[] openForFile(String file, HadoopShims.KeyMetadata key, byte[] encryptedKey) {
-    AccessLogPlace place = AccessLogPlace.of(pinned.policy);
-    if (file.isEmpty() || pinned.isBound || place != null && place.isRequired) {
+    AccessLogPlace place = AccessLogPlace.of(pinned.policy());
+    if (file.isEmpty() || pinned.isBound() || place != null && place.isRequired) {
       throw new RefusedError(
           "ConfigError: "
               + (file.isEmpty()
                   ? "this reader does not say which ORC file it reads, so nothing tells whether a key belongs to it"
-                  : pinned.isBound
+                  : pinned.isBound()
                       ? file + ": the key service is another for each principal, and this reader of ORC does not say for whom it reads"
                       : file + ": the policy's access_log is required, and this reader of ORC leaves no access events")
               + "; allowed: reads by Spark's own ORC source (spark.sql.orc.impl=native, and spark.sql.hive.convertMetastoreOrc=true)");
     }
     ObjectNode request = request("open_key").put("key_metadata", Wire.base64(encryptedKey)).put("expected_key_id", key.getKeyName());
-    request.put("owner", "a column under key " + key.getKeyName()).put("principal", pinned.principal);
+    request.put("owner", "a column under key " + key.getKeyName()).put("principal", pinned.principal());
     return Wire.bytes(Helper.ask(request.put("path", file)), "key");
   }
 
@@ -149,7 +146,7 @@ final class OrcKeyProvider implements KeyProvider {
   }
 
   private ObjectNode request(String op) {
-    return Wire.request(op).put("policy", pinned.policy).put("key_service", pinned.keyService);
+    return Wire.request(op).put("policy", pinned.policy()).put("key_service", pinned.keyService());
   }
 
   /** Returns the file that this thread's task reads, as Spark names it; empty if Spark names none. */

@@ -5,9 +5,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
-import java.util.Set;
 import java.util.stream.IntStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -15,8 +13,6 @@ import org.apache.orc.OrcConf;
 import org.apache.orc.TypeDescription;
 import org.apache.spark.sql.execution.datasources.orc.OrcUtils;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
 
 /**
@@ -60,37 +56,17 @@ final class OrcWrite {
     if (Wire.requireField(answer, "encrypt").asBoolean(true)) {
       throw Refusal.of(
           "PlanError",
-          "columns " + String.join(", ", texts(Wire.requireField(answer, "columns"))) + " of ORC files are to be encrypted, and would be "
+          "columns " + String.join(", ", Wire.texts(Wire.requireField(answer, "columns"))) + " of ORC files are to be encrypted, and would be "
               + "in clear: this write is one by Hive's own writer, or by another commit protocol than sparkcrypt's; leave "
               + "spark.sql.orc.impl at native, spark.sql.hive.convertMetastoreOrc and its like at true, and the commit protocols as "
               + "sparkcrypt.configure sets them");
     }
   }
 
-  private static List<String> texts(JsonNode names) {
-    List<String> found = new ArrayList<>();
-    names.forEach(name -> found.add(name.asText()));
-    return found;
-  }
-
   /** Returns whether a file format is Spark's own ORC: Hive's has the same short name, and its writer encrypts nothing. */
   static boolean isSparksOrc(Object fileFormat) {
     return fileFormat.getClass().getName().equals("org.apache.spark.sql.execution.datasources.orc.OrcFileFormat")
         || fileFormat instanceof CheckedOrcFormat;
-  }
-
-  /**
-   * Returns the columns of a write's files: those of its query without the partition columns.
-   *
-   * @param partitions the partition columns' names, in lower case
-   * @param query a resolved plan
-   */
-  static StructType schemaOf(Set<String> partitions, Object query) {
-    StructType written = new StructType();
-    for (StructField field : ((StructType) Calls.call(query, "schema")).fields()) {
-      written = partitions.contains(field.name().toLowerCase(Locale.ROOT)) ? written : written.add(field);
-    }
-    return written;
   }
 
   /**
@@ -131,7 +107,7 @@ final class OrcWrite {
     String wanted = OrcConf.BLOOM_FILTER_COLUMNS.getString(conf);
     TypeDescription type = TypeDescription.fromString(OrcUtils.getOrcSchemaString(DataType.fromJson(schema)));
     BitSet hidden = new BitSet();
-    for (String name : texts(encrypted)) {
+    for (String name : Wire.texts(encrypted)) {
       TypeDescription column = type.findSubtype(name);
       hidden.set(column.getId(), column.getMaximumId() + 1);
     }

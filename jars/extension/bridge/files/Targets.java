@@ -1,6 +1,5 @@
 package io.sparkcrypt;
 
-import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.hadoop.fs.Path;
 
@@ -11,30 +10,17 @@ import org.apache.hadoop.fs.Path;
  */
 final class Targets {
   private static final int MOST = 65_536;
-
-  private static final Map<String, String> FINAL_PATHS =
-      new LinkedHashMap<>() {
-        private static final long serialVersionUID = 1L;
-
-        @Override
-        protected boolean removeEldestEntry(Map.Entry<String, String> eldest) {
-          return size() > MOST;
-        }
-      };
+  private static final Map<String, String> FINAL_PATHS = Newest.shared(MOST);
 
   private Targets() {}
 
   static void remember(String temporaryPath, String finalPath) {
-    synchronized (FINAL_PATHS) {
-      FINAL_PATHS.put(key(new Path(temporaryPath)), finalPath);
-    }
+    FINAL_PATHS.put(key(new Path(temporaryPath)), finalPath);
   }
 
   /** Returns the final path, or null if it is not known. */
   static String of(Path temporaryPath) {
-    synchronized (FINAL_PATHS) {
-      return FINAL_PATHS.get(key(temporaryPath));
-    }
+    return FINAL_PATHS.get(key(temporaryPath));
   }
 
   // The commit protocol may have the path without its scheme, the writer with it.

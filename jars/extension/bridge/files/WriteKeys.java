@@ -94,10 +94,6 @@ final class WriteKeys {
   }
 
   private static ColumnPath path(JsonNode names) {
-    String[] parts = new String[names.size()];
-    for (int i = 0; i < parts.length; i++) {
-      parts[i] = names.get(i).asText();
-    }
-    return ColumnPath.get(parts);
+    return ColumnPath.get(Wire.texts(names).toArray(String[]::new));
   }
 }

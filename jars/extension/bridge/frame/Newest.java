@@ -1,5 +1,6 @@
 package io.sparkcrypt;
 
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
@@ -11,6 +12,11 @@ final class Newest<K, V> extends LinkedHashMap<K, V> {
 
   Newest(int most) {
     this.most = most;
+  }
+
+  /** Returns such a map that several threads can use. */
+  static <K, V> Map<K, V> shared(int most) {
+    return Collections.synchronizedMap(new Newest<>(most));
   }
 
   @Override

@@ -18,4 +18,10 @@ final class Refusal {
         ? new KeyAccessDeniedException(text, cause)
         : new ParquetCryptoRuntimeException(text, cause);
   }
+
+  /** Throws a checked exception through an interface that declares none: Spark decides by the exception's class. */
+  @SuppressWarnings("unchecked")
+  static <E extends Exception> RuntimeException raise(Exception e) throws E {
+    throw (E) e;
+  }
 }

@@ -3,11 +3,15 @@ package io.sparkcrypt;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.MissingNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.DataInputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Base64;
+import java.util.List;
 
 /** The bridge's frames: a 4-byte big-endian length and one JSON object in UTF-8 (sparkcrypt/bridge/protocol.py). */
 final class Wire {
@@ -28,8 +32,26 @@ final class Wire {
     return object().put("op", op);
   }
 
-  static JsonNode parse(byte[] text) throws IOException {
-    return JSON.readTree(text);
+  /** Returns the document that a text is; a missing node if it is null or no JSON. */
+  static JsonNode parse(String text) {
+    return parse(text == null ? new byte[0] : text.getBytes(StandardCharsets.UTF_8));
+  }
+
+  /** Returns the same for a text in UTF-8. */
+  static JsonNode parse(byte[] text) {
+    try {
+      JsonNode document = JSON.readTree(text);
+      return document == null ? MissingNode.getInstance() : document;
+    } catch (IOException e) {
+      return MissingNode.getInstance();
+    }
+  }
+
+  /** Returns the texts in an array. */
+  static List<String> texts(JsonNode array) {
+    List<String> found = new ArrayList<>();
+    array.forEach(text -> found.add(text.asText()));
+    return found;
   }
 
   static byte[] text(JsonNode document) throws IOException {
@@ -54,7 +76,7 @@ final class Wire {
     }
     byte[] body = new byte[length];
     stream.readFully(body);
-    JsonNode document = parse(body);
+    JsonNode document = JSON.readTree(body);
     if (document == null || !document.isObject()) {
       throw new IOException("a frame that is not a JSON object");
     }

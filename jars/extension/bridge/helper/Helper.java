@@ -35,17 +35,9 @@ final class Helper {
       } catch (HelperProcess.Ended secondEnd) {
         throw Refusal.of(
             "BridgeError",
-            "the helper "
-                + first.command()
-                + " ended twice during '"
-                + request.path("op").asText()
-                + "': first "
-                + firstEnd.getMessage()
-                + ", then "
-                + secondEnd.getMessage()
-                + "; what it said is in this JVM's stderr; see that "
-                + Interpreter.PYTHON_CONF
-                + " (launch conf) names a Python 3.10+ interpreter that has the key service's library",
+            "the helper " + first.command() + " ended twice during '" + request.path("op").asText() + "': first "
+                + firstEnd.getMessage() + ", then " + secondEnd.getMessage() + "; what it said is in this JVM's stderr; see that "
+                + Interpreter.PYTHON_CONF + " (launch conf) names a Python 3.10+ interpreter that has the key service's library",
             secondEnd);
       }
     }
@@ -72,15 +64,9 @@ final class Helper {
     } catch (IOException e) {
       throw Refusal.of(
           "BridgeError",
-          "the helper "
-              + command
-              + " cannot be started: "
-              + e.getMessage()
-              + "; set "
-              + Interpreter.PYTHON_CONF
-              + " at launch (spark-defaults.conf, or --conf "
-              + Interpreter.PYTHON_CONF
-              + "=/path/to/python3) to a Python 3.10+ interpreter that is there on the driver and on every executor",
+          "the helper " + command + " cannot be started: " + e.getMessage() + "; set " + Interpreter.PYTHON_CONF
+              + " at launch (spark-defaults.conf, or --conf " + Interpreter.PYTHON_CONF + "=/path/to/python3) to a Python 3.10+ "
+              + "interpreter that is there on the driver and on every executor",
           e);
     }
     endWithThisJvm();
@@ -142,7 +128,7 @@ final class Helper {
     HelperProcess.Call call = null;
     try {
       call = helper.send(request);
-      return call.answer.get(seconds, TimeUnit.SECONDS);
+      return call.answer().get(seconds, TimeUnit.SECONDS);
     } catch (ExecutionException e) {
       throw new HelperProcess.Ended(e.getCause().getMessage());
     } catch (IOException e) {

@@ -44,15 +44,7 @@ final class HelperProcess {
   }
 
   /** A request that was sent. */
-  static final class Call {
-    final long number;
-    final CompletableFuture<JsonNode> answer;
-
-    Call(long number, CompletableFuture<JsonNode> answer) {
-      this.number = number;
-      this.answer = answer;
-    }
-  }
+  record Call(long number, CompletableFuture<JsonNode> answer) {}
 
   HelperProcess(List<String> command) throws IOException {
     this.command = command;
@@ -91,14 +83,14 @@ final class HelperProcess {
       if (endedBecause != null) {
         throw new Ended(endedBecause);
       }
-      waiting.put(number, call.answer);
+      waiting.put(number, call.answer());
     }
     outgoing.add(frame);
     return call;
   }
 
   void forget(Call call) {
-    waiting.remove(call.number);
+    waiting.remove(call.number());
   }
 
   /** Ends the process and fails every request that waits for it; only the first reason is kept. */

@@ -1,10 +1,6 @@
 package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
-import java.util.Collections;
-import java.util.Iterator;
 import java.util.Map;
 import java.util.TreeSet;
 import org.apache.hadoop.conf.Configuration;
@@ -16,46 +12,28 @@ import org.apache.hadoop.conf.Configuration;
  * choose where the reader's credentials are sent. Policy and key service come from the launch, or from sparkcrypt.configure by
  * the token that it set in the session (RegisteredPolicies). A configuration that differs is refused, and never replaced
  * silently.
+ *
+ * @param policy the policy's JSON; null if the launch names only a key service, or if there is neither launch nor policy
+ * @param keyService the key service's JSON; null if there is no launch and none is set
+ * @param principal the principal that reads and writes, as messages and records name it
+ * @param isBound whether the policy is that of one principal of several
  */
-final class PinnedPolicy {
+record PinnedPolicy(String policy, String keyService, String principal, boolean isBound) {
   private static final int SHOWN = 120;
   private static final int MOST = 64;
-  private static final Map<String, String> KEY_SERVICES = Collections.synchronizedMap(new Newest<>(MOST));
-
-  /** The policy's JSON; null if the launch names only a key service, or if there is neither launch nor policy. */
-  final String policy;
-
-  /** The key service's JSON; null if there is no launch and none is set. */
-  final String keyService;
-
-  /** The principal that reads and writes, as messages and records name it. */
-  final String principal;
-
-  /** Whether the policy is that of one principal of several. */
-  final boolean isBound;
-
-  private PinnedPolicy(String policy, String keyService) {
-    this(policy, keyService, null);
-  }
-
-  private PinnedPolicy(String policy, String keyService, String bound) {
-    this.policy = policy;
-    this.principal = bound == null ? Launch.principal() : bound;
-    this.isBound = bound != null;
-    this.keyService = keyService != null || policy == null ? keyService : keyServiceIn(policy);
-  }
+  private static final Map<String, String> KEY_SERVICES = Newest.shared(MOST);
 
   static PinnedPolicy of(Configuration conf) {
     String policy = setting(conf, Names.POLICY);
     String keyService = setting(conf, Names.KEY_SERVICE);
     if (!Launch.isSpark()) {
-      return new PinnedPolicy(policy, keyService);
+      return make(policy, keyService, null);
     }
     PinnedPolicy pinned = findPolicy(setting(conf, Names.SESSION_TOKEN));
-    refuseOther(Names.POLICY, policy, pinned.policy);
-    refuseOther(Names.KEY_SERVICE, keyService, pinned.keyService);
+    refuseOther(Names.POLICY, policy, pinned.policy());
+    refuseOther(Names.KEY_SERVICE, keyService, pinned.keyService());
     refuseLonger(conf.get(Names.CACHE_LIFETIME));
-    if (PrincipalBinding.isTemplate(pinned.keyService)) {
+    if (PrincipalBinding.isTemplate(pinned.keyService())) {
       throw Refusal.of(
           "ConfigError",
           "the key service is another for each principal ('" + PrincipalBinding.PLACEHOLDER + "' in its options), and nothing says "
@@ -65,6 +43,12 @@ final class PinnedPolicy {
     return pinned;
   }
 
+  /** Returns the policy of the principal that it is bound to; null for that of the launch. */
+  private static PinnedPolicy make(String policy, String keyService, String bound) {
+    String service = keyService == null ? keyServiceIn(policy) : keyService;
+    return new PinnedPolicy(policy, service, bound == null ? Launch.principal() : bound, bound != null);
+  }
+
   /**
    * Returns the key service of a session whose configuration has this policy and token.
    *
@@ -72,8 +56,8 @@ final class PinnedPolicy {
    */
   static String keyServiceOf(String policy, String token) {
     PinnedPolicy pinned = findPolicy(token == null || token.isBlank() ? null : token);
-    refuseOther(Names.POLICY, policy, pinned.policy);
-    return pinned.keyService;
+    refuseOther(Names.POLICY, policy, pinned.policy());
+    return pinned.keyService();
   }
 
   /** Returns the policy that this JVM has for a token; empty if it has none. */
@@ -105,11 +89,11 @@ final class PinnedPolicy {
               + "none in a table's OPTIONS, TBLPROPERTIES, options or SET; remove it, or call sparkcrypt.configure again");
     }
     int end = policy.indexOf('\n'); // a policy's JSON has none
-    return end < 0 ? new PinnedPolicy(policy, null) : new PinnedPolicy(policy.substring(end + 1), null, policy.substring(0, end));
+    return make(policy.substring(end + 1), null, end < 0 ? null : policy.substring(0, end));
   }
 
   private static PinnedPolicy launchPolicy() {
-    PinnedPolicy launched = new PinnedPolicy(Launch.hadoopConf(Names.POLICY), Launch.hadoopConf(Names.KEY_SERVICE));
+    PinnedPolicy launched = make(Launch.hadoopConf(Names.POLICY), Launch.hadoopConf(Names.KEY_SERVICE), null);
     if (launched.keyService == null) {
       throw Refusal.of(
           "ConfigError",
@@ -133,11 +117,8 @@ final class PinnedPolicy {
     if (!json.startsWith("{\\\"")) {
       return json;
     }
-    try {
-      return Wire.parse(('"' + json + '"').getBytes(StandardCharsets.UTF_8)).asText();
-    } catch (IOException e) {
-      return json; // then it is not JSON either, which is reported where it is used
-    }
+    JsonNode text = Wire.parse('"' + json + '"');
+    return text.isTextual() ? text.asText() : json; // then it is not JSON either, which is reported where it is used
   }
 
   /** Returns the key service's JSON within a policy's; null if the policy cannot be parsed, which the helper reports. */
@@ -146,8 +127,7 @@ final class PinnedPolicy {
   }
 
   private static String writtenKeyService(String policy) {
-    JsonNode parsed = parse(policy);
-    JsonNode found = parsed == null ? null : parsed.get("key_service");
+    JsonNode found = Wire.parse(policy).get("key_service");
     return found == null ? null : found.toString();
   }
 
@@ -155,36 +135,31 @@ final class PinnedPolicy {
     if (given == null || given.equals(allowed)) {
       return;
     }
-    JsonNode document = parse(given);
-    JsonNode other = allowed == null ? null : parse(allowed);
-    if (document != null && document.equals(other)) {
+    JsonNode document = Wire.parse(given);
+    JsonNode other = Wire.parse(allowed);
+    if (!document.isMissingNode() && document.equals(other)) {
       return;
     }
     throw Refusal.of(
         "ConfigError",
         name + " differs from what this session is under" + difference(document, other) + ". It comes from a table's OPTIONS or "
             + "TBLPROPERTIES, from an option of this write or read, or from SET, none of which may choose keys; allowed: "
-            + (other == null ? "none" : "the same text, or none") + ". Take it away there: RESET " + name + "; for a table ALTER "
+            + (other.isMissingNode() ? "none" : "the same text, or none") + ". Take it away there: RESET " + name + "; for a table ALTER "
             + "TABLE … SET SERDEPROPERTIES ('" + name + "' = ''), and UNSET TBLPROPERTIES for one of Hive (`sparkcrypt doctor` names "
             + "such tables). Another policy is put in force by sparkcrypt.configure or the launch configuration");
   }
 
   private static String difference(JsonNode given, JsonNode allowed) {
-    if (given == null || !given.isObject()) {
+    if (!given.isObject()) {
       return " (it is not JSON)";
     }
-    if (allowed == null) {
+    if (allowed.isMissingNode()) {
       return "";
     }
     TreeSet<String> names = new TreeSet<>();
-    for (JsonNode document : new JsonNode[] {given, allowed}) {
-      for (Iterator<String> fields = document.fieldNames(); fields.hasNext(); ) {
-        String field = fields.next();
-        if (!document.path(field).equals((document == given ? allowed : given).path(field))) {
-          names.add(field);
-        }
-      }
-    }
+    given.fieldNames().forEachRemaining(names::add);
+    allowed.fieldNames().forEachRemaining(names::add);
+    names.removeIf(field -> given.path(field).equals(allowed.path(field)));
     return " in " + String.join(", ", names) + " (" + describe(given) + ", not " + describe(allowed) + ")";
   }
 
@@ -203,14 +178,6 @@ final class PinnedPolicy {
           "ConfigError",
           Names.CACHE_LIFETIME + " is " + lifetime + ", and opened keys are kept for " + most + " s at most; allowed: as long or "
               + "less; to keep them longer, launch with --conf spark.hadoop." + Names.CACHE_LIFETIME + "=…");
-    }
-  }
-
-  private static JsonNode parse(String text) {
-    try {
-      return Wire.parse(text.getBytes(StandardCharsets.UTF_8));
-    } catch (IOException e) {
-      return null;
     }
   }
 }

@@ -4,13 +4,12 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.fasterxml.jackson.databind.node.TextNode;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.util.Collections;
 import java.util.Map;
 import java.util.WeakHashMap;
 import java.util.regex.Pattern;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.CurrentUserContext;
 import org.apache.spark.sql.internal.SQLConf;
 
 /**
@@ -22,6 +21,8 @@ import org.apache.spark.sql.internal.SQLConf;
  * principal.
  */
 final class PrincipalBinding {
+  private static final String CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService$";
+  private static final String THRIFT = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2$";
   static final String PLACEHOLDER = "{principal}";
   private static final Pattern NAME = Pattern.compile("[A-Za-z0-9][A-Za-z0-9._@-]{0,127}");
   private static final Map<SparkSession, Bound> BOUND = Collections.synchronizedMap(new WeakHashMap<>());
@@ -42,14 +43,14 @@ final class PrincipalBinding {
     if (bound == null && !policy.contains(PLACEHOLDER) && !launched.contains(PLACEHOLDER)) {
       return policy; // called by several rules in each query
     }
-    String user = ServerUser.of(session);
+    String user = userOf(session);
     if (user != null && bound != null && !user.equals(bound.principal())) {
       throw Refusal.of(
           "ConfigError",
           "this session reads with the keys of " + bound.principal() + ", and " + user + " asks by it; allowed: a session for each "
               + "user (spark.sql.hive.thriftServer.singleSession=false)");
     }
-    if (user == null && ServerUser.isThriftServer()) {
+    if (user == null && isThriftServer()) {
       return policy; // without a principal no key is opened (PinnedPolicy)
     }
     SQLConf conf = session.sessionState().conf();
@@ -106,7 +107,7 @@ final class PrincipalBinding {
   /** Refuses a read or write whose own options have a token, in a session of a server's user: programs alone give it one. */
   static void refuseOther(SparkSession session, String token) {
     Bound bound = BOUND.get(session);
-    if (bound != null && ServerUser.of(session) != null && !token.equals(bound.token())) {
+    if (bound != null && userOf(session) != null && !token.equals(bound.token())) {
       throw Refusal.of(
           "ConfigError",
           Names.SESSION_TOKEN + " in the options of a read or write is not that of " + bound.principal() + "; remove it there");
@@ -116,7 +117,7 @@ final class PrincipalBinding {
   /** Returns whether this session is that of a server's user, and each user has their own keys. */
   static boolean isOfUser(SparkSession session) {
     boolean serves = BOUND.containsKey(session) || session.sparkContext().hadoopConfiguration().get(Names.POLICY, "").contains(PLACEHOLDER);
-    return serves && (ServerUser.isThriftServer() || ServerUser.of(session) != null);
+    return serves && (isThriftServer() || userOf(session) != null);
   }
 
   static boolean isTemplate(String keyService) {
@@ -135,13 +136,11 @@ final class PrincipalBinding {
           "the principal '" + principal + "' cannot stand in the options of a key service; allowed: letters, digits and . _ @ -, at "
               + "most 128, beginning with a letter or digit, without '..'");
     }
-    try {
-      ObjectNode document = (ObjectNode) Wire.parse(policy.getBytes(StandardCharsets.UTF_8));
-      document.set("key_service", insertPrincipal(document.get("key_service"), principal));
-      return document.toString();
-    } catch (IOException e) {
-      throw Refusal.of("ConfigError", "the policy of this session is not JSON", e);
+    if (!(Wire.parse(policy) instanceof ObjectNode document)) {
+      throw Refusal.of("ConfigError", "the policy of this session is not JSON");
     }
+    document.set("key_service", insertPrincipal(document.get("key_service"), principal));
+    return document.toString();
   }
 
   private static JsonNode insertPrincipal(JsonNode value, String principal) {
@@ -159,5 +158,43 @@ final class PrincipalBinding {
       return made;
     }
     return value;
+  }
+
+  /** Returns the user that a Thrift or Connect server serves in a session, as its client named it; null if there is none. */
+  private static String userOf(SparkSession session) {
+    String user = CurrentUserContext.CURRENT_USER().get(); // Thrift sets it around each statement
+    if (user == null) {
+      user = connectUserOf(session);
+    }
+    return user != null ? user : Reader.connectUser(session.sparkContext().getLocalProperty(Reader.JOB_TAGS));
+  }
+
+  /** Returns whether a Thrift server runs here; each of its sessions belongs to a user. */
+  private static boolean isThriftServer() {
+    Object server = module(THRIFT);
+    return server != null && Calls.call(server, "eventManager") != null;
+  }
+
+  private static String connectUserOf(SparkSession session) {
+    Object service = module(CONNECT);
+    Object manager = service == null ? null : Calls.callIfPresent(service, "sessionManager"); // Spark 3.5 has none
+    if (manager == null) {
+      return null;
+    }
+    for (Object holder : ((Map<?, ?>) Calls.field(manager, "sessionStore")).values()) {
+      if (Calls.call(holder, "session") == session) {
+        return (String) Calls.call(holder, "userId");
+      }
+    }
+    return null;
+  }
+
+  /** Returns a Scala object whose class may be missing, or null. */
+  private static Object module(String name) {
+    try {
+      return Class.forName(name, true, SparkSession.class.getClassLoader()).getField("MODULE$").get(null);
+    } catch (ReflectiveOperationException | LinkageError e) {
+      return null;
+    }
   }
 }

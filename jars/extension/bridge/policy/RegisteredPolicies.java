@@ -4,16 +4,19 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.security.SecureRandom;
-import java.util.Collections;
 import java.util.HexFormat;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.SparkEnv;
+import org.apache.spark.rpc.RpcCallContext;
+import org.apache.spark.rpc.RpcEndpoint;
 import org.apache.spark.rpc.RpcEndpointRef;
 import org.apache.spark.rpc.RpcEnv;
 import org.apache.spark.util.RpcUtils;
+import scala.PartialFunction;
 import scala.reflect.ClassTag$;
+import scala.runtime.BoxedUnit;
 
 /**
  * Policies, each under a token that cannot be guessed.
@@ -22,9 +25,9 @@ import scala.reflect.ClassTag$;
  * Spark's own connection: SQL, options and table properties can name a policy only by one of its tokens.
  */
 final class RegisteredPolicies {
-  static final String ENDPOINT = "sparkcrypt-policies";
+  private static final String ENDPOINT = "sparkcrypt-policies";
   static final String SEVERAL = "several";
-  static final String ORC_KIND = "sparkcrypt";
+  private static final String ORC_KIND = "sparkcrypt";
   private static final int TOKEN_BYTES = 32;
   /**
    * The number of the driver's answers that an executor keeps: probes and runs have their own tokens, and applications may run
@@ -36,7 +39,7 @@ final class RegisteredPolicies {
   private static final Set<String> OWN = ConcurrentHashMap.newKeySet(); // tokens of single writes and reads, like those of runs
   private static final Set<String> STOCK = ConcurrentHashMap.newKeySet(); // of sessions that may use Parquet's own factory
   private static final Map<String, String> PRINCIPALS = new ConcurrentHashMap<>(); // tokens by a principal's name and policy
-  private static final Map<String, String> TOLD = Collections.synchronizedMap(new Newest<>(MOST_TOLD)); // answers of the driver
+  private static final Map<String, String> TOLD = Newest.shared(MOST_TOLD); // answers of the driver
   private static RpcEnv served; // guarded by the class
 
   private RegisteredPolicies() {}
@@ -111,7 +114,7 @@ final class RegisteredPolicies {
   /** Answers executors from now on. */
   static synchronized void serve(RpcEnv env) {
     if (served != env) {
-      env.setupEndpoint(ENDPOINT, new PolicyEndpoint(env));
+      env.setupEndpoint(ENDPOINT, new Endpoint(env));
       served = env;
     }
   }
@@ -121,10 +124,7 @@ final class RegisteredPolicies {
    * principal's name and a line break.
    */
   static String find(String token) {
-    String known = POLICIES.get(token);
-    if (known == null) {
-      known = TOLD.get(token);
-    }
+    String known = POLICIES.getOrDefault(token, TOLD.get(token));
     if (known == null) {
       known = askDriver(token);
       if (known != null) {
@@ -151,5 +151,18 @@ final class RegisteredPolicies {
 
   private static synchronized boolean serves(RpcEnv env) {
     return served == env;
+  }
+
+  /** Answers executors with the policy that the driver has for a token, or "" if it has none. It registers nothing. */
+  private record Endpoint(RpcEnv rpcEnv) implements RpcEndpoint {
+    @Override
+    public PartialFunction<Object, BoxedUnit> receiveAndReply(RpcCallContext context) {
+      return new PlanSteps<>(
+          String.class::isInstance,
+          token -> {
+            context.reply(POLICIES.getOrDefault((String) token, ""));
+            return BoxedUnit.UNIT;
+          });
+    }
   }
 }

@@ -1,7 +1,9 @@
 package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -9,20 +11,18 @@ import org.apache.hadoop.fs.Path;
 /** The policy and the properties for the helper, from the configuration of one write or read. */
 final class SessionConf {
   // Spark copies a read's options with their names in lower case.
-  private static final String[] IGNORE_CORRUPT_FILES = {
-    "spark.sql.files.ignorecorruptfiles", "ignorecorruptfiles", "spark.files.ignorecorruptfiles"
-  };
+  private static final Set<String> IGNORE_CORRUPT_FILES =
+      Set.of("spark.sql.files.ignorecorruptfiles", "ignorecorruptfiles", "spark.files.ignorecorruptfiles");
 
-  private final String policy;
-  private final String principal;
+  /** The policy, the principal that reads and writes, and its key service. */
+  final PinnedPolicy pinned;
+
   private final Map<String, String> properties = new TreeMap<>();
   private boolean ignoresCorruptFiles = "true".equalsIgnoreCase(Launch.conf("spark.files.ignoreCorruptFiles"));
 
   SessionConf(Configuration conf) {
-    PinnedPolicy pinned = PinnedPolicy.of(conf);
-    policy = pinned.policy;
-    principal = pinned.principal;
-    if (policy == null) {
+    pinned = PinnedPolicy.of(conf);
+    if (pinned.policy() == null) {
       throw Refusal.of(
           "ConfigError",
           "sparkcrypt's crypto factory is set but " + Names.POLICY + " is not, so nothing says what may be in clear; set it as "
@@ -32,7 +32,7 @@ final class SessionConf {
       String name = entry.getKey();
       if (isJudged(name)) {
         properties.put(name, conf.get(name)); // with variables substituted, as parquet-mr gets it
-      } else if (isIgnoreCorruptFiles(name)) {
+      } else if (IGNORE_CORRUPT_FILES.contains(name.toLowerCase(Locale.ROOT))) {
         ignoresCorruptFiles |= "true".equalsIgnoreCase(conf.getTrimmed(name));
       }
     }
@@ -45,31 +45,13 @@ final class SessionConf {
         || name.equals(Names.SUMMARY_ENABLED);
   }
 
-  private static boolean isIgnoreCorruptFiles(String name) {
-    for (String known : IGNORE_CORRUPT_FILES) {
-      if (known.equalsIgnoreCase(name)) {
-        return true;
-      }
-    }
-    return false;
-  }
-
-  String policy() {
-    return policy;
-  }
-
-  /** Returns the principal that reads and writes. */
-  String principal() {
-    return principal;
-  }
-
   boolean ignoresCorruptFiles() {
     return ignoresCorruptFiles;
   }
 
   /** Returns a request about one file. The path is Hadoop's text of it, which is not escaped like a URI. */
   ObjectNode request(String op, Path path) {
-    ObjectNode request = Wire.request(op).put("policy", policy).put("path", path.toString());
+    ObjectNode request = Wire.request(op).put("policy", pinned.policy()).put("path", path.toString());
     ObjectNode sent = request.putObject("properties");
     properties.forEach(sent::put);
     return request;
@@ -82,8 +64,8 @@ final class SessionConf {
 
   /** Asks the policy's key service for the key of this key metadata; a refusal names the key's owner. */
   byte[] openKey(byte[] keyMetadata, String owner, Path file) {
-    ObjectNode request = Wire.request("open_key").put("policy", policy).put("key_metadata", Wire.base64(keyMetadata));
-    request.put("owner", owner).put("path", file.toString()).put("principal", principal);
+    ObjectNode request = Wire.request("open_key").put("policy", pinned.policy()).put("key_metadata", Wire.base64(keyMetadata));
+    request.put("owner", owner).put("path", file.toString()).put("principal", pinned.principal());
     request.put("table", table());
     addLifetime(request);
     return Wire.bytes(Helper.ask(request), "key");

@@ -2,11 +2,6 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.Collections;
-import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -22,7 +17,7 @@ import org.apache.spark.sql.internal.SQLConf;
 final class SessionPolicy {
   private static final int MOST = 64;
   /** Parsed policies by their texts, which several rules of each query ask for; they are never changed. */
-  private static final Map<String, JsonNode> DOCUMENTS = Collections.synchronizedMap(new Newest<>(MOST));
+  private static final Map<String, JsonNode> DOCUMENTS = Newest.shared(MOST);
 
   private final SparkSession session;
   private final String text;
@@ -41,16 +36,7 @@ final class SessionPolicy {
   private SessionPolicy(SparkSession session, String text) {
     this.session = session;
     this.text = text;
-    this.document = DOCUMENTS.computeIfAbsent(text, SessionPolicy::parse);
-  }
-
-  private static JsonNode parse(String text) {
-    try {
-      JsonNode document = Wire.parse(text.getBytes(StandardCharsets.UTF_8));
-      return document == null ? Wire.object() : document;
-    } catch (IOException e) {
-      return Wire.object(); // the helper refuses such a policy in each write and read
-    }
+    this.document = DOCUMENTS.computeIfAbsent(text, Wire::parse); // the helper refuses what is no policy in each write and read
   }
 
   String text() {
@@ -96,26 +82,23 @@ final class SessionPolicy {
 
   /** Returns the names of the tables that have a rule, as the policy writes them. */
   List<String> ruledTables() {
-    List<String> names = new ArrayList<>();
-    document.path("tables").fieldNames().forEachRemaining(names::add);
-    return names;
+    return document.path("tables").properties().stream().map(Map.Entry::getKey).toList();
   }
 
   /** Returns the policy's aliases: a place by a name of it, and by the name that counts. */
   Map<String, String> aliases() {
     Map<String, String> found = new LinkedHashMap<>();
-    document.path("aliases").fieldNames().forEachRemaining(name -> found.put(name, document.path("aliases").path(name).asText()));
+    document.path("aliases").properties().forEach(alias -> found.put(alias.getKey(), alias.getValue().asText()));
     return found;
   }
 
   /** Refuses a table that names another policy or key service: Hive's SerDe would ignore it silently. */
   void refuseOther(CatalogTable table) {
     Configuration conf = hadoopConf();
-    for (Object properties : List.of(table.storage().properties(), table.properties())) {
+    for (scala.collection.immutable.Map<String, String> properties : List.of(table.storage().properties(), table.properties())) {
       for (String name : List.of(Names.POLICY, Names.KEY_SERVICE)) {
-        Object value = Calls.orNull(Calls.call(properties, "get", name));
-        if (value != null) {
-          conf.set(name, (String) value);
+        if (properties.contains(name)) {
+          conf.set(name, properties.get(name).get());
         }
       }
     }
@@ -129,22 +112,12 @@ final class SessionPolicy {
 
   /** Returns whether tagged columns of ORC files are encrypted rather than refused. */
   boolean encryptsOrc() {
-    for (JsonNode format : document.path("formats")) {
-      if (format.asText().equals("orc")) {
-        return true;
-      }
-    }
-    return false;
+    return Wire.texts(document.path("formats")).contains("orc");
   }
 
   /** Returns whether a rule for some table or location adds tags to its columns. */
   boolean hasTaggedTables() {
-    for (JsonNode rule : document.path("tables")) {
-      if (rule.has("tags")) {
-        return true;
-      }
-    }
-    return false;
+    return document.path("tables").properties().stream().anyMatch(rule -> rule.getValue().has("tags"));
   }
 
   /** Returns whether columns of some tag are masked unless the session asks for an error. */
@@ -164,17 +137,12 @@ final class SessionPolicy {
 
   /** Returns the names of the aggregates whose results do not carry the tags of their inputs. */
   Set<String> safeAggregates() {
-    if (!document.has("safe_aggregates")) {
-      return Set.of("count");
-    }
-    Set<String> names = new HashSet<>();
-    document.path("safe_aggregates").forEach(name -> names.add(name.asText()));
-    return names;
+    return document.has("safe_aggregates") ? Set.copyOf(Wire.texts(document.path("safe_aggregates"))) : Set.of("count");
   }
 
   /** Returns a request to the helper about a write or read that is being planned. */
   ObjectNode request(String op, String path) {
-    return new SessionConf(hadoopConf()).request(op, new Path(path));
+    return request(op, path, null);
   }
 
   /**
