@@ -5,11 +5,39 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Function;
+import java.util.function.Predicate;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.ArrayTransform;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Cast$;
+import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
+import org.apache.spark.sql.catalyst.expressions.LambdaFunction;
+import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.NamedLambdaVariable;
+import org.apache.spark.sql.catalyst.expressions.TransformValues;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Metadata;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.Function1;
+import scala.Option;
+import scala.runtime.AbstractPartialFunction;
 
-/** Access to the parts of plans and expressions that are Scala collections, whose types differ between Spark 3.5 and 4.x. */
+/**
+ * Parts of plans and expressions that are Scala collections, whose types differ between Spark 3.5 and 4.x; and a factory of nodes
+ * that are made of such parts.
+ */
 final class Trees {
   private Trees() {}
 
@@ -68,11 +96,96 @@ final class Trees {
     return found;
   }
 
+  /** Returns a test of nodes, as Spark's plans take it. */
+  static Function1<LogicalPlan, Object> test(Predicate<LogicalPlan> predicate) {
+    return predicate::test;
+  }
+
   private static List<QueryPlan<?>> plans(Object scalaCollection) {
-    List<QueryPlan<?>> found = new ArrayList<>();
-    for (QueryPlan<?> plan : elements(QueryPlan.class, scalaCollection)) {
-      found.add(plan);
+    return Calls.list(scalaCollection);
+  }
+
+  /** Returns an expression under a name and a new id. */
+  static Alias alias(Expression child, String name, Metadata metadata, Object qualifier) {
+    return alias(child, name, NamedExpression.newExprId(), metadata, qualifier);
+  }
+
+  /**
+   * Returns an expression under a name and an id.
+   *
+   * @param metadata null for that of the expression
+   * @param qualifier a Scala sequence of names; null for none
+   */
+  static Alias alias(Expression child, String name, ExprId id, Metadata metadata, Object qualifier) {
+    Object none = Calls.scalaList(List.of());
+    return Calls.make(Alias.class, child, name, id, qualifier == null ? none : qualifier, Option.apply(metadata), none);
+  }
+
+  static Literal text(String value) {
+    return new Literal(UTF8String.fromString(value), DataTypes.StringType);
+  }
+
+  static Project project(List<?> columns, LogicalPlan child) {
+    return Calls.make(Project.class, Calls.scalaList(columns), child);
+  }
+
+  static LogicalPlan union(List<?> children) {
+    return Calls.make(Union.class, Calls.scalaList(children), false, false);
+  }
+
+  /** Returns a struct of alternating names and values. */
+  static Expression namedStruct(List<?> namesAndValues) {
+    return Calls.make(CreateNamedStruct.class, Calls.scalaList(namesAndValues));
+  }
+
+  static Expression cast(Expression child, DataType type) {
+    return Cast$.MODULE$.apply(child, type, Option.empty(), EvalMode$.MODULE$.LEGACY());
+  }
+
+  static Expression field(Expression struct, int ordinal, String name) {
+    return new GetStructField(struct, ordinal, Option.apply(name));
+  }
+
+  static Expression variable(String name, DataType type, boolean nullable) {
+    return new NamedLambdaVariable(name, type, nullable, NamedExpression.newExprId(), new AtomicReference<>());
+  }
+
+  static Expression transformArray(Expression array, Expression body, Expression element) {
+    return new ArrayTransform(array, lambda(body, List.of(element)));
+  }
+
+  static Expression transformValues(Expression map, Expression body, Expression key, Expression value) {
+    return new TransformValues(map, lambda(body, List.of(key, value)));
+  }
+
+  private static Expression lambda(Expression body, List<Expression> variables) {
+    return Calls.make(LambdaFunction.class, body, Calls.scalaList(variables), false);
+  }
+
+  /** A step on the nodes or messages that it applies to, as the partial function that Spark's interfaces take. */
+  static final class Steps<T, R> extends AbstractPartialFunction<T, R> {
+    private static final long serialVersionUID = 1L;
+    private final transient Predicate<T> judged;
+    private final transient Function<T, R> step;
+
+    Steps(Predicate<T> judged, Function<T, R> step) {
+      this.judged = judged;
+      this.step = step;
     }
-    return found;
+
+    @Override
+    public boolean isDefinedAt(T node) {
+      return judged.test(node);
+    }
+
+    @Override
+    public <A extends T, B> B applyOrElse(A node, Function1<A, B> otherwise) {
+      if (!isDefinedAt(node)) {
+        return otherwise.apply(node);
+      }
+      @SuppressWarnings("unchecked") // Spark always asks for R or a supertype
+      B done = (B) step.apply(node);
+      return done;
+    }
   }
 }

@@ -38,7 +38,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
     Reader.protectNames();
     extensions.injectPreCBORule(session -> new TableOptionsRule());
     extensions.injectPreCBORule(session -> new SkipRule());
-    extensions.injectColumnar(session -> new SkipMetrics());
+    extensions.injectColumnar(session -> new SkipRule.Metrics());
     extensions.injectPostHocResolutionRule(NamedColumnGuard::new);
     extensions.injectPostHocResolutionRule(TagRule::new);
     extensions.injectResolutionRule(MaskRule::new);
@@ -61,7 +61,7 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
     if (NameRule.IS_OFFERED) { // rules that come before names are resolved
       add(live, new VariableRule(live), EARLY);
     }
-    addColumnar(live, new SkipMetrics());
+    addColumnar(live, new SkipRule.Metrics());
     Declassify.register(session);
     Object experimental = Calls.call(session, "experimental");
     List<Object> rules = Calls.list(Calls.call(experimental, "extraOptimizations"));

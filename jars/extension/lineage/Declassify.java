@@ -44,9 +44,10 @@ final class Declassify {
     Object reason = arguments.size() == 2 && arguments.get(1) instanceof Literal ? ((Literal) arguments.get(1)).value() : null;
     if (reason == null || reason.toString().isBlank()) {
       throw Refusal.of(
-          "PlanError", "declassify takes a value and the reason, a text of its own that is not empty: declassify(email, 'ticket 17')");
+          "PlanError",
+          "declassify takes a value and the reason, a text of its own that is not empty: declassify(email, 'ticket 17')");
     }
-    Literal mark = Catalyst.text(MARK + reason);
+    Literal mark = Trees.text(MARK + reason);
     return new If(new EqualNullSafe(mark, mark), arguments.get(0), new Literal(null, DataTypes.NullType));
   }
 
@@ -57,12 +58,10 @@ final class Declassify {
 
   /** Returns the reason of an expression that this function made; null for any other. */
   static String reason(Expression expression) {
-    if (!(expression instanceof If) || !(((If) expression).predicate() instanceof EqualNullSafe)) {
+    if (!(expression instanceof If made && made.predicate() instanceof EqualNullSafe mark && mark.left() instanceof Literal left)) {
       return null;
     }
-    EqualNullSafe predicate = (EqualNullSafe) ((If) expression).predicate();
-    boolean same = predicate.left() instanceof Literal && predicate.left().equals(predicate.right());
-    String text = same ? String.valueOf(((Literal) predicate.left()).value()) : "";
+    String text = left.equals(mark.right()) ? String.valueOf(left.value()) : "";
     return text.startsWith(MARK) ? text.substring(MARK.length()) : null;
   }
 }

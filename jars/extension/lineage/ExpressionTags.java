@@ -102,33 +102,32 @@ final class ExpressionTags {
     String reason = Declassify.reason(expression);
     if (reason != null) {
       addDeclassified(tags, expression, reason);
-    } else if (expression instanceof Attribute) {
-      addColumn(tags, (Attribute) expression);
-    } else if (expression instanceof GetStructField) {
-      GetStructField field = (GetStructField) expression;
-      StructField taken = ((StructType) field.child().dataType()).fields()[field.ordinal()];
+    } else if (expression instanceof Attribute column) {
+      addColumn(tags, column);
+    } else if (expression instanceof GetStructField field) {
+      StructField taken = field.childSchema().fields()[field.ordinal()];
       tags.addAll(of(field.child()).below(List.of(taken.name())));
       tags.addAll(FieldTags.of(taken.metadata()));
-    } else if (expression instanceof GetArrayStructFields) {
-      GetArrayStructFields fields = (GetArrayStructFields) expression;
+    } else if (expression instanceof GetArrayStructFields fields) {
       StructField taken = ((StructType) ((ArrayType) fields.child().dataType()).elementType()).fields()[fields.ordinal()];
-      List<String> path = FieldTags.longer(LeafPaths.ELEMENT, taken.name());
-      tags.addAll(of(fields.child()).below(path).within(LeafPaths.ELEMENT));
+      tags.addAll(of(fields.child()).below(FieldTags.longer(LeafPaths.ELEMENT, taken.name())).within(LeafPaths.ELEMENT));
       tags.addAll(FieldTags.of(taken.metadata()));
-    } else if (expression instanceof CreateNamedStruct) {
-      addStruct(tags, (CreateNamedStruct) expression);
-    } else if (expression instanceof PlanExpression) {
-      addSubquery(tags, (PlanExpression<?>) expression);
-    } else if (expression instanceof OuterReference) {
-      add(tags, (Expression) ((OuterReference) expression).e());
-    } else if (expression instanceof WindowExpression) {
-      addWindow(tags, (WindowExpression) expression);
-    } else if (expression instanceof AggregateExpression) {
-      addAggregate(tags, (AggregateExpression) expression);
+    } else if (expression instanceof CreateNamedStruct struct) {
+      addStruct(tags, struct);
+    } else if (expression instanceof PlanExpression<?> subquery) {
+      addSubquery(tags, subquery);
+    } else if (expression instanceof OuterReference outer) {
+      add(tags, (Expression) outer.e());
+    } else if (expression instanceof WindowExpression window) {
+      addWindow(tags, window);
+    } else if (expression instanceof AggregateExpression aggregate) {
+      if (!safe.contains(AGGREGATES.getOrDefault(name(aggregate.aggregateFunction()), ""))) {
+        add(tags, aggregate.aggregateFunction()); // not its filter, which only chooses rows
+      }
     } else if (expression instanceof BoundReference) {
       tags.addAll(row.get().anywhere());
     } else {
-      tags.addAll(VariableTags.of(expression).anywhere());
+      tags.addAll(VariableRule.tagsOf(expression).anywhere());
       addFunction(tags, expression);
     }
   }
@@ -216,12 +215,6 @@ final class ExpressionTags {
     add(tags, function);
     if (!(function instanceof AggregateExpression) && Trees.children(function).stream().allMatch(Expression::foldable)) {
       Trees.expressions(window.windowSpec(), "orderSpec").forEach(order -> tags.addAll(of(order).anywhere()));
-    }
-  }
-
-  private void addAggregate(Carried tags, AggregateExpression aggregate) {
-    if (!safe.contains(AGGREGATES.getOrDefault(name(aggregate.aggregateFunction()), ""))) {
-      add(tags, aggregate.aggregateFunction()); // not its filter, which only chooses rows
     }
   }
 

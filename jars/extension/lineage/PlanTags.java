@@ -62,7 +62,7 @@ final class PlanTags {
   PlanTags(TableTags tables, Set<String> safeAggregates) {
     this.tables = tables;
     this.values = new ExpressionTags(byId, safeAggregates, this::visit);
-    this.anyTags = VariableTags.isAny();
+    this.anyTags = VariableRule.isAny();
   }
 
   /** Returns whether any column of a visited plan carries a tag. */
@@ -110,9 +110,12 @@ final class PlanTags {
 
   /** Visits a plan, from its leaves up. */
   void visit(QueryPlan<?> plan) {
-    if (plan instanceof WithCTE) {
-      Trees.elements(CTERelationDef.class, Calls.call(plan, "cteDefs")).forEach(this::visitCte);
-      visit(((WithCTE) plan).plan());
+    if (plan instanceof WithCTE with) {
+      for (CTERelationDef definition : Trees.elements(CTERelationDef.class, Calls.call(plan, "cteDefs"))) {
+        visit(definition.child());
+        byCte.put(definition.id(), columnsOf(definition.child()));
+      }
+      visit(with.plan());
       return;
     }
     List<QueryPlan<?>> children = Trees.children(plan);
@@ -127,12 +130,14 @@ final class PlanTags {
       visitLeaf(plan);
     } else if (BY_POSITION.contains(name)) {
       uniteByPosition(plan, children);
-    } else if (plan instanceof Generate) {
-      visitGenerate((Generate) plan);
+    } else if (plan instanceof Generate generate) {
+      visitGenerate(generate);
     } else if (plan instanceof Expand) {
-      visitExpand((Expand) plan);
-    } else if (plan instanceof MergeRows) {
-      visitMerge(plan);
+      addRows(Trees.output(plan), Calls.call(plan, "projections"));
+    } else if (plan instanceof MergeRows) { // of the target and the source, and the rows made of them in each case
+      for (String part : INSTRUCTIONS) {
+        Trees.expressions(plan, part).forEach(made -> addRows(Trees.output(plan), Calls.call(made, "outputs")));
+      }
     } else if (MAKING.contains(name)) {
       values.setRow(() -> row(children));
       addAliases(Trees.expressions(plan));
@@ -159,14 +164,7 @@ final class PlanTags {
     }
   }
 
-  private void visitCte(CTERelationDef definition) {
-    visit(definition.child());
-    byCte.put(definition.id(), columnsOf(definition.child()));
-  }
-
-  /**
-   * Visits a recursive query. Each round may move values between its columns, so it is visited until no column gains anything.
-   */
+  /** Visits a recursive query. Each round may move values between its columns, so it is visited until no column gains anything. */
   private void visitLoop(QueryPlan<?> loop, List<QueryPlan<?>> children) {
     Long id = (Long) Calls.call(loop, "id");
     List<Carried> before;
@@ -220,8 +218,8 @@ final class PlanTags {
 
   /** Returns the columns of a leaf that refers to a common table expression, or to a recursive query's last round; else null. */
   private List<Carried> namedBy(QueryPlan<?> leaf) {
-    if (leaf instanceof CTERelationRef) {
-      return byCte.get(((CTERelationRef) leaf).cteId());
+    if (leaf instanceof CTERelationRef reference) {
+      return byCte.get(reference.cteId());
     }
     return leaf.getClass().getSimpleName().equals(LOOP + "Ref") ? byLoop.get((Long) Calls.call(leaf, "loopId")) : null;
   }
@@ -238,12 +236,7 @@ final class PlanTags {
   private void uniteByPosition(QueryPlan<?> plan, List<QueryPlan<?>> children) {
     List<Attribute> columns = Trees.output(plan);
     for (QueryPlan<?> child : children) {
-      List<Attribute> own = Trees.output(child);
-      for (int i = 0; i < columns.size(); i++) {
-        Carried tags = of(own.get(i));
-        FieldTags.addLost(tags.tags(), own.get(i).dataType(), columns.get(i).dataType());
-        put(columns.get(i), LeafPaths.areSame(own.get(i).dataType(), columns.get(i).dataType()) ? tags : tags.anywhere());
-      }
+      addRow(columns, Trees.output(child));
     }
   }
 
@@ -274,34 +267,25 @@ final class PlanTags {
     return isMap ? List.of(LeafPaths.KEY, LeafPaths.VALUE) : List.of(LeafPaths.ELEMENT);
   }
 
-  private void visitExpand(Expand plan) {
-    addRows(Trees.output(plan), Calls.call(plan, "projections"));
-  }
-
-  /** Visits a rewritten MERGE: rows of the target and the source, and the rows made of them in each case. */
-  private void visitMerge(QueryPlan<?> plan) {
-    for (String part : INSTRUCTIONS) {
-      for (Expression instruction : Trees.expressions(plan, part)) {
-        addRows(Trees.output(plan), Calls.call(instruction, "outputs"));
-      }
+  private void addRows(List<Attribute> columns, Object rows) {
+    for (Object line : Trees.elements(Object.class, rows)) {
+      addRow(columns, Trees.elements(Expression.class, line));
     }
   }
 
-  private void addRows(List<Attribute> columns, Object rows) {
-    for (Object line : Trees.elements(Object.class, rows)) {
-      List<Expression> row = Trees.elements(Expression.class, line);
-      for (int i = 0; i < columns.size(); i++) {
-        Carried tags = of(row.get(i));
-        FieldTags.addLost(tags.tags(), row.get(i).dataType(), columns.get(i).dataType());
-        put(columns.get(i), LeafPaths.areSame(row.get(i).dataType(), columns.get(i).dataType()) ? tags : tags.anywhere());
-      }
+  /** Gives columns the tags of the values at the same positions. */
+  private void addRow(List<Attribute> columns, List<? extends Expression> row) {
+    for (int i = 0; i < columns.size(); i++) {
+      Expression value = row.get(i);
+      Carried tags = value instanceof Attribute column ? of(column) : of(value);
+      FieldTags.addLost(tags.tags(), value.dataType(), columns.get(i).dataType());
+      put(columns.get(i), LeafPaths.areSame(value.dataType(), columns.get(i).dataType()) ? tags : tags.anywhere());
     }
   }
 
   private void addAliases(List<Expression> expressions) {
     for (Expression expression : expressions) {
-      if (expression instanceof Alias) {
-        Alias column = (Alias) expression;
+      if (expression instanceof Alias column) {
         Carried tags = new Carried();
         tags.addAll(FieldTags.of(column.metadata()));
         if (anyTags || expression.containsPattern(TreePattern.PLAN_EXPRESSION())) {
@@ -314,8 +298,8 @@ final class PlanTags {
 
   /** Gives the columns that an unknown node makes, such as a Python function over whole rows, the tags of all its input. */
   private void visitOther(QueryPlan<?> plan, List<QueryPlan<?>> children) {
-    if (plan instanceof LateralJoin) {
-      visit(((LateralJoin) plan).right().plan());
+    if (plan instanceof LateralJoin join) {
+      visit(join.right().plan());
       return;
     }
     Set<ExprId> known = new HashSet<>();

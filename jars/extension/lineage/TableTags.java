@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -86,9 +87,7 @@ final class TableTags {
     return names;
   }
 
-  /**
-   * Returns whether one of them requires encryption by its properties; the policy's rules for their names are not considered.
-   */
+  /** Returns whether one of them requires encryption by its properties; the policy's rules for their names are not considered. */
   boolean requiresEncryption() {
     return requiresEncryption;
   }
@@ -194,5 +193,45 @@ final class TableTags {
       at = part.dataType();
     }
     return tags;
+  }
+
+  /** Names of tagged columns that this application has read under one policy; rows without lineage are compared with them. */
+  static final class SeenTags {
+    private static final int MOST_NAMES = 10_000;
+    private static final int MOST_TABLES = 1_000;
+    private static final int MOST_POLICIES = 100;
+    private static final Map<String, SeenTags> BY_POLICY = Newest.shared(MOST_POLICIES);
+
+    private final Newest<String, Map<String, Set<String>>> byName = new Newest<>(MOST_NAMES);
+
+    private SeenTags() {}
+
+    static SeenTags under(SessionPolicy policy) {
+      return BY_POLICY.computeIfAbsent(policy.text(), unused -> new SeenTags());
+    }
+
+    /** Records the current tags of a column of a table or folder; a column without tags is forgotten. */
+    synchronized void note(String table, String column, Set<String> tags) {
+      String name = column.toLowerCase(Locale.ROOT);
+      Map<String, Set<String>> seen = byName.get(name);
+      if (seen != null) {
+        seen.remove(table); // the table read last comes last
+      }
+      if (!tags.isEmpty()) {
+        byName.computeIfAbsent(name, unused -> new Newest<>(MOST_TABLES)).put(table, Set.copyOf(tags));
+      }
+    }
+
+    /**
+     * Returns the tags that a column of no table may have lost: for each set of tags that was seen, with the column last read with
+     * it.
+     */
+    synchronized Collection<Carried.Lost> of(String column) {
+      Map<Set<String>, Carried.Lost> byTags = new LinkedHashMap<>();
+      byName
+          .getOrDefault(column.toLowerCase(Locale.ROOT), Map.of())
+          .forEach((table, tags) -> byTags.put(tags, new Carried.Lost(new Carried.Origin(table, column), tags)));
+      return List.copyOf(byTags.values());
+    }
   }
 }

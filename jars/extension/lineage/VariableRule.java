@@ -1,15 +1,19 @@
 package io.sparkcrypt;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.WeakHashMap;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Pivot;
@@ -18,9 +22,13 @@ import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.types.Metadata;
 
 /**
- * A rule for tagged variables where Spark puts their values into a plan while it resolves it, so that TagRule would see literals.
+ * The tags that a session's variables have from the columns that they were set from, and a rule for such variables where Spark
+ * puts their values into a plan while it resolves it, so that TagRule would see literals.
  *
- * <p>It comes before names are resolved. The columns of an inline table get the tags of the variables in them. A variable is
+ * <p>A variable keeps its tags until the session ends, whatever is assigned to it later: when a statement is resolved, it is not
+ * known whether it will run. So a variable of a script shares its tags with others of its name. Spark 3.5 has no variables.
+ *
+ * <p>The rule comes before names are resolved. The columns of an inline table get the tags of the variables in them. A variable is
  * refused where its value would be the text of a statement, a name, or an argument of a statement, which may be either. Names are
  * compared with those of all tagged variables, so a column of such a name counts as the variable.
  */
@@ -41,6 +49,12 @@ final class VariableRule extends Rule<LogicalPlan> {
 
   private static final String STRUCT = "named_struct";
 
+  private static final Carried NOTHING = new Carried();
+  private static final String FETCH = "FetchCursor";
+  private static final Set<String> ASSIGNING = Set.of("SetVariable", "CreateVariable", FETCH);
+  private static final String CURSORS = "org.apache.spark.sql.execution.command.v2.CursorCommandUtils$";
+  private static final Map<SparkSession, Map<String, Carried>> BY_SESSION = Collections.synchronizedMap(new WeakHashMap<>());
+
   private final SparkSession session;
 
   VariableRule(SparkSession session) {
@@ -49,13 +63,13 @@ final class VariableRule extends Rule<LogicalPlan> {
 
   @Override
   public LogicalPlan apply(LogicalPlan plan) {
-    if (VariableTags.of(session).isEmpty()) {
+    if (tagsIn(session).isEmpty()) {
       return plan;
     }
     if (StackWalker.getInstance().walk(frames -> frames.anyMatch(frame -> frame.getMethodName().equals(ARGUMENTS)))) {
       refuse(Trees.expressions(plan), "is an argument of spark.sql");
     }
-    return plan.resolveOperators(new PlanSteps<>(node -> true, this::follow));
+    return plan.resolveOperators(new Trees.Steps<>(node -> true, this::follow));
   }
 
   private LogicalPlan follow(LogicalPlan node) {
@@ -120,9 +134,9 @@ final class VariableRule extends Rule<LogicalPlan> {
     for (int i = 0; i < names.size(); i++) {
       Expression column = UnresolvedAttribute.quoted(names.get(i));
       Set<String> ofColumn = tags.get(i).tags();
-      columns.add(ofColumn.isEmpty() ? column : Catalyst.alias(column, names.get(i), FieldTags.with(Metadata.empty(), ofColumn), null));
+      columns.add(ofColumn.isEmpty() ? column : Trees.alias(column, names.get(i), FieldTags.with(Metadata.empty(), ofColumn), null));
     }
-    return Catalyst.project(columns, table);
+    return Trees.project(columns, table);
   }
 
   private void refuse(List<Expression> places, String place) {
@@ -141,7 +155,7 @@ final class VariableRule extends Rule<LogicalPlan> {
 
   /** Returns the tagged variables that an expression may refer to: all, where it computes a name. */
   private Map<String, Carried> variables(Expression expression) {
-    Map<String, Carried> known = VariableTags.of(session);
+    Map<String, Carried> known = tagsIn(session);
     String type = expression.getClass().getSimpleName();
     if (type.endsWith(IDENTIFIER)) {
       return known;
@@ -160,5 +174,88 @@ final class VariableRule extends Rule<LogicalPlan> {
     }
     Trees.children(expression).forEach(child -> found.putAll(variables(child)));
     return found;
+  }
+
+  /** Returns whether a statement declares or sets variables. */
+  static boolean isAssigned(LogicalPlan plan) {
+    return ASSIGNING.contains(plan.getClass().getSimpleName());
+  }
+
+  /** Records the tags that the variables of a statement will have. */
+  static void note(SparkSession session, LogicalPlan statement, PlanTags tags) {
+    if (statement.getClass().getSimpleName().equals("SetVariable")) {
+      List<Object> variables = Calls.list(Calls.call(statement, "targetVariables"));
+      LogicalPlan query = (LogicalPlan) Calls.call(statement, "sourceQuery");
+      tags.visit(query);
+      List<Attribute> columns = Trees.output(query);
+      for (int i = 0; i < variables.size(); i++) {
+        note(session, variables.get(i), tags.of(columns.get(i)));
+      }
+    } else if (statement.getClass().getSimpleName().equals(FETCH)) {
+      List<Object> variables = Calls.list(Calls.call(statement, "targetVariables"));
+      List<Attribute> columns = columnsOf(Calls.call(statement, "cursor"));
+      for (int i = 0; i < variables.size(); i++) {
+        Carried found = new Carried();
+        boolean isEach = variables.size() == columns.size(); // else one variable takes them all
+        (isEach ? columns.subList(i, i + 1) : columns).forEach(column -> found.addAll(FieldTags.of(column.metadata())));
+        note(session, variables.get(i), found);
+      }
+    } else {
+      Carried found = tags.of((Expression) Calls.call(statement, "defaultExpr"));
+      Object several = Calls.callIfPresent(statement, "names"); // Spark 4.0 has one
+      List<Object> names = several == null ? List.of(Calls.call(statement, "name")) : Calls.list(several);
+      names.forEach(name -> note(session, name, found));
+    }
+  }
+
+  /** Returns the columns of a cursor that was opened, with the tags that its query was given then; none if it was not. */
+  private static List<Attribute> columnsOf(Object cursor) {
+    Object context = Calls.call(cursors(), "getScriptingContext", Calls.call(Calls.call(cursor, "definition"), "name"));
+    Object state = Calls.orNull(Calls.call(context, "getCursorState", cursor));
+    Object columns = state == null ? null : Calls.callIfPresent(state, "outputSchema");
+    return columns == null ? List.of() : Trees.elements(Attribute.class, columns);
+  }
+
+  private static Object cursors() {
+    try { // Spark 4.2 and later have cursors
+      return Class.forName(CURSORS, true, LogicalPlan.class.getClassLoader()).getField("MODULE$").get(null);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
+    }
+  }
+
+  private static void note(SparkSession session, Object variable, Carried found) {
+    if (!found.isEmpty()) {
+      BY_SESSION.computeIfAbsent(session, unused -> new ConcurrentHashMap<>())
+          .merge(name(variable), found, VariableRule::unite);
+    }
+  }
+
+  /** Returns the tags of a variable; nothing for other expressions. */
+  static Carried tagsOf(Expression expression) {
+    boolean isVariable = expression.getClass().getSimpleName().equals("VariableReference");
+    return isVariable ? tagsIn(SparkSession.active()).getOrDefault(name(expression), NOTHING) : NOTHING;
+  }
+
+  /** Returns the tags of a session's variables by their names in lower case. */
+  private static Map<String, Carried> tagsIn(SparkSession session) {
+    return BY_SESSION.getOrDefault(session, Map.of());
+  }
+
+  /** Returns a new object with both, since queries of other threads may be reading the known one. */
+  private static Carried unite(Carried before, Carried more) {
+    Carried all = new Carried();
+    all.addAll(before);
+    all.addAll(more);
+    return all;
+  }
+
+  /** Returns whether the active session has a variable with tags. */
+  static boolean isAny() {
+    return BY_SESSION.containsKey(SparkSession.active());
+  }
+
+  private static String name(Object variable) {
+    return ((String) Calls.call(Calls.call(variable, "identifier"), "name")).toLowerCase(Locale.ROOT);
   }
 }

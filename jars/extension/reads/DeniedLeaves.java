@@ -76,21 +76,21 @@ final class DeniedLeaves {
       return new Literal(null, type);
     }
     if (type instanceof StructType struct) {
-      Expression made = Catalyst.namedStruct(fields(read, struct, (StructType) found));
+      Expression made = Trees.namedStruct(fields(read, struct, (StructType) found));
       return new If(new IsNull(read), new Literal(null, made.dataType()), made);
     }
     if (type instanceof ArrayType array) {
       ArrayType kept = (ArrayType) found;
-      Expression element = Catalyst.variable("x", kept.elementType(), kept.containsNull());
+      Expression element = Trees.variable("x", kept.elementType(), kept.containsNull());
       DeniedLeaves denied = below.get(ELEMENT);
-      return Catalyst.transformArray(read, denied.mask(element, array.elementType(), kept.elementType()), element);
+      return Trees.transformArray(read, denied.mask(element, array.elementType(), kept.elementType()), element);
     }
     MapType map = (MapType) type;
     MapType kept = (MapType) found;
-    Expression key = Catalyst.variable("k", kept.keyType(), false);
-    Expression value = Catalyst.variable("v", kept.valueType(), kept.valueContainsNull());
+    Expression key = Trees.variable("k", kept.keyType(), false);
+    Expression value = Trees.variable("v", kept.valueType(), kept.valueContainsNull());
     DeniedLeaves denied = below.get(VALUE);
-    return Catalyst.transformValues(read, denied.mask(value, map.valueType(), kept.valueType()), key, value);
+    return Trees.transformValues(read, denied.mask(value, map.valueType(), kept.valueType()), key, value);
   }
 
   private List<Object> fields(Expression read, StructType struct, StructType found) {
@@ -104,11 +104,11 @@ final class DeniedLeaves {
         metadata = MaskedColumn.mark(metadata, denied.why());
       } else {
         int ordinal = found.fieldIndex(field.name());
-        value = Catalyst.field(read, ordinal, field.name());
+        value = Trees.field(read, ordinal, field.name());
         value = denied == null ? value : denied.mask(value, field.dataType(), found.fields()[ordinal].dataType());
       }
-      made.add(Catalyst.text(field.name()));
-      made.add(Catalyst.alias(value, field.name(), metadata, null));
+      made.add(Trees.text(field.name()));
+      made.add(Trees.alias(value, field.name(), metadata, null));
     }
     return made;
   }

@@ -81,7 +81,7 @@ final class DeniedPlaces {
     for (Map.Entry<String, String> entry : values.entrySet()) {
       Attribute column = column(entry.getKey(), node);
       boolean isNull = entry.getValue() == null || entry.getValue().equals(NULL_FOLDER);
-      Expression value = isNull ? new Literal(null, column.dataType()) : Catalyst.cast(Catalyst.text(entry.getValue()), column.dataType());
+      Expression value = isNull ? new Literal(null, column.dataType()) : Trees.cast(Trees.text(entry.getValue()), column.dataType());
       Expression same = new EqualNullSafe(column, value);
       all = all == null ? same : new And(all, same);
     }

@@ -115,7 +115,7 @@ final class QueryWatch extends SparkListener {
   private static String sqlText(LogicalPlan plan) {
     String[] found = new String[1];
     plan.find(
-        ReaderPlan.test(
+        Trees.test(
             node -> {
               Object origin = Calls.call(node, "origin");
               Object text = Calls.orNull(Calls.call(origin, "sqlText"));

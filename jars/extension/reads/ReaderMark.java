@@ -61,7 +61,7 @@ final class ReaderMark {
       Object marked = Calls.copy(relation, options, Calls.with(options, Map.of(OPTION, text)));
       return node.makeCopy(Calls.values(node, relation, marked));
     }
-    return new Filter(new EqualNullSafe(Catalyst.text(text), Catalyst.text(text)), node);
+    return new Filter(new EqualNullSafe(Trees.text(text), Trees.text(text)), node);
   }
 
   boolean isOn(LogicalPlan node) {

@@ -6,7 +6,6 @@ import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.function.Predicate;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -50,12 +49,12 @@ final class ReaderPlan {
 
   /** Returns whether a plan reads anything that depends on a reader's rights, for any reader. */
   static boolean isConcerned(LogicalPlan plan) {
-    return plan.find(test(node -> isRows(node) || ReadTable.is(node))).isDefined();
+    return plan.find(Trees.test(node -> isRows(node) || ReadTable.is(node))).isDefined();
   }
 
   /** Returns a node of a plan that reads a table; null if there is none. */
   static LogicalPlan tableIn(LogicalPlan plan) {
-    return (LogicalPlan) Calls.orNull(plan.find(test(ReadTable::is)));
+    return (LogicalPlan) Calls.orNull(plan.find(Trees.test(ReadTable::is)));
   }
 
   @SuppressWarnings({"unchecked", "rawtypes"}) // its types name Scala's Seq, which is another type in Spark 3.5
@@ -64,26 +63,23 @@ final class ReaderPlan {
     Set<LogicalPlan> done = Collections.newSetFromMap(new IdentityHashMap<>());
     boolean isDone =
         plan.find(
-                test(
-                    node -> {
-                      if (mark.isOn(node)) {
-                        done.add(node instanceof Filter filter ? filter.child() : node);
-                      }
-                      return !done.contains(node) && ReadTable.is(node);
-                    }))
+                Trees.test(node -> {
+                  if (mark.isOn(node)) {
+                    done.add(node instanceof Filter filter ? filter.child() : node);
+                  }
+                  return !done.contains(node) && ReadTable.is(node);
+                }))
             .isEmpty();
     if (isDone) {
       return plan;
     }
-    PartialFunction steps = new PlanSteps<LogicalPlan, Tuple2<LogicalPlan, Object>>(ReadTable::is, this::replaceTable);
-    return plan.transformUpWithNewOutput(steps, (Function1) test(mark::isOn), (Function1) test(LogicalPlan::resolved));
+    PartialFunction steps = new Trees.Steps<LogicalPlan, Tuple2<LogicalPlan, Object>>(ReadTable::is, this::replaceTable);
+    return plan.transformUpWithNewOutput(steps, (Function1) Trees.test(mark::isOn), (Function1) Trees.test(LogicalPlan::resolved));
   }
 
-  /**
-   * Refuses rows that another reader has already computed, and plans with another's nulls: the original values are not known.
-   */
+  /** Refuses rows that another reader has already computed, and plans with another's nulls: the original values are not known. */
   private void refuseOfOthers(LogicalPlan plan) {
-    if (plan.find(test(node -> isRows(node) && isOfAnother(node) || isMaskedForOther(node))).isDefined()) {
+    if (plan.find(Trees.test(node -> isRows(node) && isOfAnother(node) || isMaskedForOther(node))).isDefined()) {
       throw Refusal.of(
           "KeyAccessDeniedError",
           "this query goes over rows, or nulls in place of denied columns, of a session that reads with other keys (a global "
@@ -148,7 +144,7 @@ final class ReaderPlan {
       Expression here = DeniedPlaces.isIn(group.partitions(), again);
       parts.add(mask(table, again, group.leaves(), here, reasons, new ArrayList<>()));
     }
-    return Catalyst.union(parts);
+    return Trees.union(parts);
   }
 
   private LogicalPlan mask(
@@ -170,12 +166,12 @@ final class ReaderPlan {
       boolean isWhole = leaves == null || leaves.readableType(old.dataType()) == null;
       Metadata metadata = isWhole ? MaskedColumn.mark(old.metadata(), reasons.get(old.name())) : old.metadata();
       Expression value = leaves == null ? now : leaves.mask(now, old.dataType(), now.dataType());
-      Alias alias = Catalyst.alias(value, old.name(), metadata, Calls.call(old, "qualifier"));
+      Alias alias = Trees.alias(value, old.name(), metadata, Calls.call(old, "qualifier"));
       renamed.add(new Tuple2<>(old, alias.toAttribute()));
       columns.add(alias);
     }
     LogicalPlan marked = mark.on(read);
-    return Catalyst.project(columns, condition == null ? marked : new Filter(condition, marked));
+    return Trees.project(columns, condition == null ? marked : new Filter(condition, marked));
   }
 
   /** Returns the node without the denied leaves of nested columns in its schema; Spark itself only narrows structs. */
@@ -206,9 +202,5 @@ final class ReaderPlan {
     DeniedLeaves leaves = denied.get(name);
     DataType left = leaves == null ? type : leaves.readableType(type);
     return left == null ? type : left;
-  }
-
-  static Function1<LogicalPlan, Object> test(Predicate<LogicalPlan> predicate) {
-    return predicate::test;
   }
 }

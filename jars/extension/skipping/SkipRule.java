@@ -8,14 +8,19 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.ColumnarRule;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.slf4j.Logger;
 
 /**
@@ -35,7 +40,7 @@ final class SkipRule extends Rule<LogicalPlan> {
 
   @Override
   public LogicalPlan apply(LogicalPlan plan) {
-    if (plan.find(ReaderPlan.test(node -> ReadTable.parquetOf(node) != null)).isEmpty()) {
+    if (plan.find(Trees.test(node -> ReadTable.parquetOf(node) != null)).isEmpty()) {
       return plan;
     }
     SparkSession session = SparkSession.active();
@@ -48,7 +53,7 @@ final class SkipRule extends Rule<LogicalPlan> {
     addRead(plan, read);
     KnownTables tables = new KnownTables(session, policy);
     return plan.transformUp(
-        new PlanSteps<LogicalPlan, LogicalPlan>(
+        new Trees.Steps<LogicalPlan, LogicalPlan>(
             node -> read.containsKey(node) && isServed(node, isAsked),
             node -> skipping(new ReadTable(node, tables), policy, session, read.get(node))));
   }
@@ -110,9 +115,7 @@ final class SkipRule extends Rule<LogicalPlan> {
     return session.sessionState().conf().getConfString(name, name.equals(SKIPPING) ? "" : "false");
   }
 
-  /**
-   * Returns whether this Spark lists files by the interface that is compiled here; Spark 3.5 uses another Scala's collections.
-   */
+  /** Returns whether this Spark lists files by the interface that is compiled here; Spark 3.5 uses another Scala's collections. */
   private static boolean isSupported() {
     try {
       if (FileIndex.class.getMethod("rootPaths").getReturnType().getName().equals("scala.collection.immutable.Seq")) {
@@ -154,6 +157,49 @@ final class SkipRule extends Rule<LogicalPlan> {
     }
     for (QueryPlan<?> child : Trees.children(below)) {
       addRead((LogicalPlan) child, read);
+    }
+  }
+
+  /**
+   * A rule that adds the metrics of its FileSkipper to each scan that uses a store, beside Spark's number of files read.
+   *
+   * <p>A scan has no interface for further metrics, so they are added to those that it sends from the driver. This is the last rule
+   * before a scan runs, so no scan is copied after it. If the rule fails, the query runs without these metrics.
+   */
+  static final class Metrics extends ColumnarRule {
+    private static final Logger LOG = CleanLog.of(Metrics.class);
+    private static final AtomicBoolean IS_TOLD = new AtomicBoolean();
+    private static final String SCAN = "org.apache.spark.sql.execution.FileSourceScanExec";
+    private static final String SENT = "driverMetrics";
+    /** The metrics that Spark's UI shows: made from those that are sent, and already made if the plan is adaptive. */
+    private static final String SHOWN = "org$apache$spark$sql$execution$FileSourceScanLike$$scanMetrics";
+
+    @Override
+    public Rule<SparkPlan> preColumnarTransitions() {
+      return new Rule<>() {
+        @Override
+        public SparkPlan apply(SparkPlan plan) {
+          try {
+            addTo(plan);
+          } catch (RuntimeException | LinkageError e) {
+            if (!IS_TOLD.getAndSet(true)) {
+              LOG.warn("scans get no metrics of skipped files: {}", e.getMessage());
+            }
+          }
+          return plan;
+        }
+      };
+    }
+
+    private static void addTo(QueryPlan<?> plan) {
+      if (plan.getClass().getName().equals(SCAN) && Calls.call(Calls.call(plan, "relation"), "location") instanceof SkippingFileIndex index) {
+        List<Expression> filters = Trees.elements(Expression.class, Calls.call(plan, "dataFilters"));
+        Map<String, SQLMetric> metrics = index.skipper().metrics((SparkContext) Calls.call(plan, "sparkContext"), filters);
+        for (String part : List.of(SENT, SHOWN)) {
+          Calls.setField(plan.getClass(), plan, part, Calls.with(Calls.call(plan, part), metrics));
+        }
+      }
+      Trees.children(plan).forEach(Metrics::addTo);
     }
   }
 }

@@ -29,9 +29,7 @@ final class FieldTags {
   /** A tag of a nested field, by the field's own name. */
   record Nested(String field, String tag) {}
 
-  /**
-   * Returns the tags in metadata; a value that is neither text nor a list is returned as JSON text, which the writer refuses.
-   */
+  /** Returns the tags in metadata; a value that is neither text nor a list is returned as JSON text, which the writer refuses. */
   static Set<String> of(Metadata metadata) {
     return metadata.contains(KEY) ? KNOWN.computeIfAbsent(metadata, FieldTags::parse) : Set.of();
   }
@@ -163,9 +161,7 @@ final class FieldTags {
     }
   }
 
-  /**
-   * Compares fields of the same name, else of the same position; a generator makes a struct with other fields around its input.
-   */
+  /** Compares fields of the same name, else of the same position; a generator makes a struct with other fields around its input. */
   private static void addLostOfFields(Set<String> tags, StructType from, StructType to) {
     for (int i = 0; i < from.length(); i++) {
       StructField field = from.fields()[i];

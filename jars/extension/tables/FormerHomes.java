@@ -108,7 +108,8 @@ final class FormerHomes {
     for (Left unit : left) {
       if (held != null && !held.contains(Place.of(unit.home).path())) {
         throw Refusal.of(
-            "PlanError", folder + ": " + unit.what + "; its files are gone from here, so this read would miss its rows" + read);
+            "PlanError",
+            folder + ": " + unit.what + "; its files are gone from here, so this read would miss its rows" + read);
       }
     }
     String told = folder + ": " + first.what + (left.size() == 1 ? "" : ", and " + (left.size() - 1) + " more partitions did") + "; ";
@@ -242,11 +243,10 @@ final class FormerHomes {
     if (!isWithin(folder, home) || near != null && near.place().text().length() >= home.length()) {
       return false;
     }
-    return !tables.anyTable(
-        table -> {
-          String root = TableEntry.folder(table);
-          return root != null && isWithin(folder, root) && isWithin(root, home);
-        });
+    return !tables.anyTable(table -> {
+      String root = TableEntry.folder(table);
+      return root != null && isWithin(folder, root) && isWithin(root, home);
+    });
   }
 
   /** Adds the partitions of the table whose folder, or folder of runs, is nearest. */

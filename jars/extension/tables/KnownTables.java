@@ -64,13 +64,12 @@ final class KnownTables {
 
   /** Drops the answers that the command creating a table got, once the table in or above this folder exists. */
   private void forgetBefore(String folder) {
-    ANNOUNCED.forEach(
-        (root, made) -> {
-          if ((Place.of(folder).path() + "/").startsWith(root + "/") && !SEEN.contains(made) && exists(made.name)) {
-            SEEN.add(made);
-            forget();
-          }
-        });
+    ANNOUNCED.forEach((root, made) -> {
+      if ((Place.of(folder).path() + "/").startsWith(root + "/") && !SEEN.contains(made) && exists(made.name)) {
+        SEEN.add(made);
+        forget();
+      }
+    });
   }
 
   /**
@@ -342,9 +341,7 @@ final class KnownTables {
     return policy.ruledTables().stream().anyMatch(ruled -> ruled.replace("`", "").equalsIgnoreCase(name)) || owner(folder) != null;
   }
 
-  /**
-   * Returns the properties for a reader by path: the locations of tables with rules, and for access events its folders' tables.
-   */
+  /** Returns the properties for a reader by path: the locations of tables with rules, and for access events its folders' tables. */
   Map<String, String> places(List<?> read) {
     ObjectNode known = locations();
     boolean namesAll = AccessLogPlace.of(policy.text()) != null;

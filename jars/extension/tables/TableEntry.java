@@ -168,9 +168,7 @@ final class TableEntry {
     return told;
   }
 
-  /**
-   * Returns the entry of a table that is being created, with the tags of its columns in the properties that reach its writers.
-   */
+  /** Returns the entry of a table that is being created, with the tags of its columns in the properties that reach its writers. */
   static CatalogTable withTags(CatalogTable table, Map<String, Set<String>> tags) {
     Map<String, String> more = new TreeMap<>();
     tags.forEach((name, ofColumn) -> more.put(tagProperty(List.of(name)), String.join(",", ofColumn)));

@@ -30,12 +30,11 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
     Map<List<String>, Set<String>> tags = new LinkedHashMap<>();
     addTags(tags, List.of(), table.schema());
     Map<String, String> properties = TableEntry.properties(table);
-    properties.forEach(
-        (name, value) -> {
-          if (name.startsWith(Names.TAGS_PREFIX) && !value.isBlank()) {
-            add(tags, TableEntry.decode(name.substring(Names.TAGS_PREFIX.length())), List.of(value.split(",")));
-          }
-        });
+    properties.forEach((name, value) -> {
+      if (name.startsWith(Names.TAGS_PREFIX) && !value.isBlank()) {
+        add(tags, TableEntry.decode(name.substring(Names.TAGS_PREFIX.length())), List.of(value.split(",")));
+      }
+    });
     boolean encryption = Boolean.parseBoolean(properties.getOrDefault(Names.REQUIRE_ENCRYPTION, "").trim());
     Object mark = Calls.orNull(table.properties().get(Names.RULE_MARK));
     return new TableRequirements(properties.get(Names.TABLE_UUID), tags, encryption, (String) mark);
@@ -67,12 +66,11 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
       return this;
     }
     Map<List<String>, Set<String>> all = new LinkedHashMap<>(tags);
-    earlier.tags.forEach(
-        (path, ofColumn) -> {
-          if (!isIn(schema, path)) {
-            add(all, path, ofColumn);
-          }
-        });
+    earlier.tags.forEach((path, ofColumn) -> {
+      if (!isIn(schema, path)) {
+        add(all, path, ofColumn);
+      }
+    });
     return new TableRequirements(uuid, all, encryption, ruleMark);
   }
 
@@ -94,13 +92,12 @@ record TableRequirements(String uuid, Map<List<String>, Set<String>> tags, boole
    */
   Map<List<String>, Set<String>> tagsIn(StructType schema) {
     Map<List<String>, Set<String>> found = new LinkedHashMap<>();
-    tags.forEach(
-        (path, ofColumn) -> {
-          List<String> there = within(schema, path);
-          if (!there.isEmpty()) {
-            add(found, there, ofColumn);
-          }
-        });
+    tags.forEach((path, ofColumn) -> {
+      List<String> there = within(schema, path);
+      if (!there.isEmpty()) {
+        add(found, there, ofColumn);
+      }
+    });
     return found;
   }
 

@@ -49,7 +49,7 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
 
   @Override
   public BoxedUnit apply(LogicalPlan plan) {
-    plan.find(ReaderPlan.test(this::check));
+    plan.find(Trees.test(this::check));
     return BoxedUnit.UNIT;
   }
 

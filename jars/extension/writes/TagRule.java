@@ -75,14 +75,14 @@ final class TagRule extends Rule<LogicalPlan> {
       return taggedEach(plan, policy);
     }
     LogicalPlan query = WriteQueries.query(plan);
-    boolean assigns = VariableTags.isAssigned(plan);
+    boolean assigns = VariableRule.isAssigned(plan);
     if (query == null && !assigns && plan instanceof Command) {
       return AnalyzedColumns.withoutEncrypted(session, plan);
     }
     TableTags tables = new TableTags(session, policy, query != null);
     PlanTags tags = new PlanTags(tables, policy.safeAggregates());
     if (assigns) {
-      VariableTags.note(session, plan, tags);
+      VariableRule.note(session, plan, tags);
       DeclassifyGuard.check(session, policy, tags.declassifiedValues(), true);
       return plan;
     }

@@ -129,12 +129,12 @@ final class WriteQueries {
         columns.add(column);
       } else {
         // An alias with the metadata of its column would be redundant to the optimizer.
-        Alias alias = Catalyst.alias(column.withMetadata(Metadata.empty()), column.name(), metadata, null);
+        Alias alias = Trees.alias(column.withMetadata(Metadata.empty()), column.name(), metadata, null);
         renamed.put(column.exprId(), alias.toAttribute());
         columns.add(alias);
       }
     }
-    return renamed.isEmpty() ? query : Catalyst.project(columns, query);
+    return renamed.isEmpty() ? query : Trees.project(columns, query);
   }
 
   /**
@@ -153,12 +153,12 @@ final class WriteQueries {
       Expression of = made == null ? column : made.get(columns.size());
       columns.add(carries ? of : withMetadata(of, FieldTags.with(column.metadata(), all)));
     }
-    return !changed ? query : Catalyst.project(columns, made == null ? query : ((Project) query).child());
+    return !changed ? query : Trees.project(columns, made == null ? query : ((Project) query).child());
   }
 
   private static Expression withMetadata(Expression column, Metadata metadata) {
     return column instanceof Alias alias
-        ? Catalyst.alias(alias.child(), alias.name(), alias.exprId(), metadata, null)
+        ? Trees.alias(alias.child(), alias.name(), alias.exprId(), metadata, null)
         : ((Attribute) column).withMetadata(metadata);
   }
 

@@ -142,9 +142,7 @@ final class FileKeys implements DecryptionKeyRetriever {
     return folder.toString();
   }
 
-  /**
-   * Returns the master key's id, which is percent-encoded in key material; an id that cannot be decoded is returned unchanged.
-   */
+  /** Returns the master key's id, which is percent-encoded in key material; an id that cannot be decoded is returned unchanged. */
   private static String keyId(Noted noted) {
     String spelt = Wire.parse(noted.material()).path("masterKeyID").asText(null);
     try {

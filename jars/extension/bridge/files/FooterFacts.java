@@ -104,7 +104,8 @@ final class FooterFacts {
     facts.addSchema(tail, footer, keys);
     if (!signed && facts.columns.values().stream().anyMatch(column -> column.encrypted)) {
       throw Refusal.of(
-          "VerificationError", tail.path() + ": has encrypted columns, but its footer's algorithm and signature were taken away");
+          "VerificationError",
+          tail.path() + ": has encrypted columns, but its footer's algorithm and signature were taken away");
     }
     return facts;
   }
@@ -196,12 +197,11 @@ final class FooterFacts {
             .put("row_groups", rowGroups);
     json.set("fields", fields);
     ArrayNode list = json.putArray("columns");
-    columns.forEach(
-        (name, column) -> {
-          ObjectNode entry = list.addObject();
-          name.forEach(entry.putArray("path")::add);
-          entry.put("encrypted", column.encrypted).put("bounds", column.hasBounds).put("key_metadata", Wire.base64(column.keyMetadata));
-        });
+    columns.forEach((name, column) -> {
+      ObjectNode entry = list.addObject();
+      name.forEach(entry.putArray("path")::add);
+      entry.put("encrypted", column.encrypted).put("bounds", column.hasBounds).put("key_metadata", Wire.base64(column.keyMetadata));
+    });
     return json;
   }
 }

@@ -65,18 +65,18 @@ final class ReadCheck {
       throw mismatch(path);
     }
     if (expectedPrefix != null) {
-      builder.withAADPrefixVerifier(
-          stored -> {
-            if (!MessageDigest.isEqual(stored, expectedPrefix)) {
-              throw mismatch(path);
-            }
-          });
+      builder.withAADPrefixVerifier(stored -> {
+        if (!MessageDigest.isEqual(stored, expectedPrefix)) {
+          throw mismatch(path);
+        }
+      });
     }
     return builder.build();
   }
 
   private static RuntimeException mismatch(Path path) {
     return Refusal.of(
-        "VerificationError", path + ": its AAD prefix is not the one that belongs here: it was moved, copied or replaced");
+        "VerificationError",
+        path + ": its AAD prefix is not the one that belongs here: it was moved, copied or replaced");
   }
 }

@@ -55,9 +55,7 @@ final class Tail {
     return footer;
   }
 
-  /**
-   * Refuses an encrypted footer whose length field does not match the rest of the footer: it would determine a buffer's size.
-   */
+  /** Refuses an encrypted footer whose length field does not match the rest of the footer: it would determine a buffer's size. */
   void checkModuleLength(int available) {
     int start = footer.length - available;
     long stated =

@@ -61,7 +61,8 @@ final class Interpreter {
       return new File(Interpreter.class.getProtectionDomain().getCodeSource().getLocation().toURI()).getAbsolutePath();
     } catch (URISyntaxException | IllegalArgumentException | NullPointerException e) {
       throw Refusal.of(
-          "BridgeError", "the place of the sparkcrypt jar cannot be told; give it to Spark as a file, by --jars or spark.jars", e);
+          "BridgeError",
+          "the place of the sparkcrypt jar cannot be told; give it to Spark as a file, by --jars or spark.jars", e);
     }
   }
 

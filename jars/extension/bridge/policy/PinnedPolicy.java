@@ -110,9 +110,7 @@ record PinnedPolicy(String policy, String keyService, String principal, boolean 
     return text == null || text.isBlank() ? null : unescape(text.trim());
   }
 
-  /**
-   * Removes Java's escapes ({@code \"}), which Hive's SerDe adds to a table's properties; all of them are JSON escapes as well.
-   */
+  /** Removes Java's escapes ({@code \"}), which Hive's SerDe adds to a table's properties; all of them are JSON escapes as well. */
   private static String unescape(String json) {
     if (!json.startsWith("{\\\"")) {
       return json;

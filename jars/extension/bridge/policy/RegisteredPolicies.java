@@ -157,7 +157,7 @@ final class RegisteredPolicies {
   private record Endpoint(RpcEnv rpcEnv) implements RpcEndpoint {
     @Override
     public PartialFunction<Object, BoxedUnit> receiveAndReply(RpcCallContext context) {
-      return new PlanSteps<>(
+      return new Trees.Steps<>(
           String.class::isInstance,
           token -> {
             context.reply(POLICIES.getOrDefault((String) token, ""));
