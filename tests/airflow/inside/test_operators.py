@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,22 @@ def plan_report(**fields: Any) -> dict[str, Any]:
     return report(outcome="dry run", tables=[table(units_left=2, outcome="dry run")], **fields)
 
 
+def due_key(key_id: str = "contact-2025-01", **fields: Any) -> dict[str, Any]:
+    """Return what a report says of a key that is due."""
+    return {"key_id": key_id, "is_there": True, "holds": [], "refused": [], **fields}
+
+
+def shred_report(**fields: Any) -> dict[str, Any]:
+    """Return the report of a shredding, or of its plan, with other fields."""
+    return {"kind": "sparkcrypt shred", "version": 1, "outcome": "dry run", "keys": [], "head": "2:ab", **fields}
+
+
+def index_report(**fields: Any) -> dict[str, Any]:
+    """Return the report of a store that was refreshed, with other fields."""
+    made = {"store": "/indexes/u", "generation": 3, "objects": 40, "read": 2, "written": True, "left_out": []}
+    return {"kind": "sparkcrypt index", "version": 1, "table": "sales.orders", "outcome": "done", **made, **fields}
+
+
 def ending_of(operator: type) -> dict[str, Any]:
     """Return a report of what an operator asks for."""
     return report(outcome="dry run" if operator is SparkcryptPlanOperator else "done")
@@ -52,24 +69,6 @@ def test_plan_without_drift_says_so(
     """A plan in which all files match has no drift in its XCom."""
     spark_submit.will((report(outcome="dry run", tables=[table(outcome="dry run")]), 0))
     assert SparkcryptPlanOperator(**arguments).execute(context)["drift"] is False
-
-
-def test_every_choice_reaches_the_job(
-    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
-) -> None:
-    """Tables, databases, partitions and further options stand on the job's command line."""
-    spark_submit.will((report(outcome="done"), 0))
-    more = {
-        "table": ["sales.a*", "sales.b"],
-        "database": "hr",
-        "where": "day >= '2026-01-01'",
-        "changed": True,
-        "options": ["--max-duration", "4h"],
-    }
-    SparkcryptBackfillOperator(**{**arguments, **more}).execute(context)
-    (job,) = spark_submit.jobs
-    assert job[:8] == ["--table", "sales.a*", "--table", "sales.b", "--database", "hr", "--policy", "policy.yaml"]
-    assert job[8:] == ["--where", "day >= '2026-01-01'", "--changed", "--max-duration", "4h"]
 
 
 def test_each_submission_has_a_report_of_its_own(spark_submit: SparkSubmit, arguments: dict[str, Any]) -> None:
@@ -218,213 +217,6 @@ def test_pass_that_stopped_at_its_budget_succeeds(
     assert (result["outcome"], result["drift"]) == ("stopped at budget", True)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"table": None}, "give table or database, or else path"),
-        ({"table": ["", None]}, "give table or database, or else path"),
-        ({"path": "/data"}, "give table or database, or else path"),
-        ({"options": ["--report=x"]}, "options hold --report"),
-        ({"options": ["--dry-run"]}, "options hold --dry-run"),
-        ({"report_folder": " "}, "report_folder is empty"),
-        ({"report_folder": "/proc/nowhere/reports"}, "cannot be made here"),
-    ],
-)
-def test_what_cannot_be_submitted_is_refused_before(
-    changes: dict[str, Any], said: str, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
-) -> None:
-    """Templates that were rendered to nothing, and folders that cannot be, end before anything is submitted."""
-    with pytest.raises(AirflowException, match=said):
-        SparkcryptBackfillOperator(**{**arguments, **changes}).execute(context)
-    assert spark_submit.calls == []
-
-
-@pytest.fixture
-def rotation(arguments: dict[str, Any]) -> dict[str, Any]:
-    """What a rotation of one key, wherever it is known to be, is made from."""
-    return {name: value for name, value in arguments.items() if name != "table"} | {"key": "pii"}
-
-
-def test_rotation_of_a_key_reaches_the_job(
-    spark_submit: SparkSubmit, context: dict[str, Any], rotation: dict[str, Any]
-) -> None:
-    """A key, tables and options stand on the job's command line; without tables those that hold the key are meant."""
-    spark_submit.will(*[(report(outcome="done"), 0)] * 2)
-    SparkcryptRotateOperator(**rotation).execute(context)
-    more: dict[str, Any] = {
-        "table": ["sales.a*", ""],
-        "database": ["hr"],
-        "options": ["--compromised", "--max-duration", "4h"],
-    }
-    SparkcryptRotateOperator(**rotation, **more).execute(context)
-    assert spark_submit.jobs[0] == ["--key", "pii", "--policy", "policy.yaml"]
-    assert spark_submit.jobs[1][:6] == ["--key", "pii", "--table", "sales.a*", "--database", "hr"]
-    assert spark_submit.jobs[1][6:] == ["--policy", "policy.yaml", "--compromised", "--max-duration", "4h"]
-
-
-def test_rotation_that_is_only_planned_says_whether_anything_is_left(
-    spark_submit: SparkSubmit, context: dict[str, Any], rotation: dict[str, Any]
-) -> None:
-    """A dry run succeeds with what would be rewrapped, and its report is not taken for a rotation."""
-    spark_submit.will((plan_report(), 2), (plan_report(), 2))
-    assert SparkcryptRotateOperator(**rotation, dry_run=True).execute(context)["drift"] is True
-    assert spark_submit.jobs[0][-1] == "--dry-run"
-    with pytest.raises(AirflowException, match="is not that of a"):
-        SparkcryptRotateOperator(**rotation).execute(context)
-
-
-def test_rotation_that_left_units_fails(
-    spark_submit: SparkSubmit, context: dict[str, Any], rotation: dict[str, Any]
-) -> None:
-    """Units under the earlier version fail the task by name, so that a try goes on with them."""
-    spark_submit.will((report(outcome="incomplete", tables=[QUARANTINED]), 74))
-    with pytest.raises(AirflowException, match=r"could not do everything: sales\.orders, p=1: FormatError: torn"):
-        SparkcryptRotateOperator(**rotation).execute(context)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [({"key": ""}, "key is empty"), ({"options": ["--dry-run"]}, "options hold --dry-run, which the task sets")],
-)
-def test_rotation_that_cannot_be_submitted_is_refused_before(
-    changes: dict[str, Any], said: str, spark_submit: SparkSubmit, context: dict[str, Any], rotation: dict[str, Any]
-) -> None:
-    """A template that was rendered to no key rotates none, and the task alone chooses a dry run."""
-    with pytest.raises(AirflowException, match=said):
-        SparkcryptRotateOperator(**{**rotation, **changes}).execute(context)
-    assert spark_submit.calls == []
-
-
-def test_rotations_are_templated_and_expanded(rotation: dict[str, Any]) -> None:
-    """Keys can be expanded into tasks, and be rendered."""
-    with DAG("d"):
-        mapped = SparkcryptRotateOperator.partial(
-            **{name: value for name, value in rotation.items() if name != "key"}
-        ).expand(key=["pii", "fin"])
-        operator = SparkcryptRotateOperator(**{**rotation, "task_id": "r", "key": "{{ params.k }}"})
-    operator.render_template_fields({"params": {"k": "pii"}})
-    assert operator.key == "pii"
-    assert set(mapped.template_fields) >= {"key", "table", "database", "policy", "options", "report_folder", "conf"}
-
-
-@pytest.fixture
-def shredding(arguments: dict[str, Any]) -> dict[str, Any]:
-    """What a shredding of all that is due is made from."""
-    return {name: value for name, value in arguments.items() if name != "table"}
-
-
-def due_key(key_id: str = "contact-2025-01", **fields: Any) -> dict[str, Any]:
-    """Return what a report says of a key that is due."""
-    return {"key_id": key_id, "is_there": True, "holds": [], "refused": [], **fields}
-
-
-def shred_report(**fields: Any) -> dict[str, Any]:
-    """Return the report of a shredding, or of its plan, with other fields."""
-    return {"kind": "sparkcrypt shred", "version": 1, "outcome": "dry run", "keys": [], "head": "2:ab", **fields}
-
-
-def test_shredding_is_only_planned_unless_somebody_says_more(
-    spark_submit: SparkSubmit, context: dict[str, Any], shredding: dict[str, Any]
-) -> None:
-    """By itself the operator plans: it succeeds, and its XCom says whether a key is due; one that is held is not."""
-    held = due_key("contact-2025-02", holds=[{"number": 1}])
-    spark_submit.will((shred_report(keys=[held, due_key()]), 2), (shred_report(keys=[held]), 0), (shred_report(), 0))
-    for due in (True, False, False):
-        told = SparkcryptShredOperator(**shredding).execute(context)
-        assert (told["due"], told["head"], told["outcome"]) == (due, "2:ab", "dry run")
-    assert spark_submit.jobs == [["plan", "--policy", "policy.yaml"]] * 3
-
-
-def test_shredding_reaches_the_job(
-    spark_submit: SparkSubmit, context: dict[str, Any], shredding: dict[str, Any]
-) -> None:
-    """With apply and a reason keys are deleted; which, where, and by which head stands on the job's command line."""
-    spark_submit.will(*[(shred_report(outcome="done", shredded=[due_key()]), 0)] * 2)
-    told = SparkcryptShredOperator(**shredding, apply=True, reason="retention of contacts").execute(context)
-    assert (told["outcome"], "due" in told) == ("done", False)
-    more: dict[str, Any] = {
-        "table": ["sales.a*", ""],
-        "database": "hr",
-        "key": "tenant-acme",
-        "head": "7:3f",
-        "options": ["--leave-out", "sales.gone"],
-    }
-    SparkcryptShredOperator(**shredding, apply=True, reason="contract ended", **more).execute(context)
-    ending = ["--yes", "--reason", "retention of contacts"]
-    assert spark_submit.jobs[0] == ["apply", "--policy", "policy.yaml", *ending]
-    assert spark_submit.jobs[1][:5] == ["apply", "--table", "sales.a*", "--database", "hr"]
-    assert spark_submit.jobs[1][5:11] == ["--key", "tenant-acme", "--head", "7:3f", "--policy", "policy.yaml"]
-    assert spark_submit.jobs[1][11:] == ["--yes", "--reason", "contract ended", "--leave-out", "sales.gone"]
-
-
-@pytest.mark.parametrize(
-    ("more", "ending", "said"),
-    [
-        ({}, shred_report(keys=[due_key(refused=["t: is needed"])]), "contact-2025-01: t: is needed .*nothing was"),
-        ({}, shred_report(not_scanned=[{"table": "t", "reason": "torn"}]), "refused to shred: t: torn"),
-        ({}, shred_report(doubts=["no record of it"]), "refused to shred: no record of it"),
-        ({}, shred_report(outcome="done"), "is not that of a plan"),
-        ({}, report(outcome="dry run"), "is not a report of sparkcrypt shred, version 1"),
-        (
-            {"apply": True, "reason": "r"},
-            shred_report(outcome="incomplete", kept=[due_key(refused=["needed"])], left=[]),
-            "contact-2025-01: needed .*the other keys that were due are gone",
-        ),
-        (
-            {"apply": True, "reason": "r"},
-            shred_report(outcome="incomplete", left=[{"key_id": "k", "reason": "is held"}]),
-            "refused to shred: k: is held",
-        ),
-        ({"apply": True, "reason": "r"}, shred_report(), "is not that of a shredding"),
-        (
-            {"apply": True, "reason": "r"},
-            shred_report(outcome="failed", error={"type": "ConfigError", "message": "give --head", "exit_code": 78}),
-            "ConfigError: give --head",
-        ),
-    ],
-)
-def test_shredding_that_was_refused_fails(
-    more: dict[str, Any],
-    ending: dict[str, Any],
-    said: str,
-    spark_submit: SparkSubmit,
-    context: dict[str, Any],
-    shredding: dict[str, Any],
-) -> None:
-    """What stood against a key that is due, and a report of something else, fails the task with the reason."""
-    spark_submit.will((ending, 74))
-    with pytest.raises(AirflowException, match=said):
-        SparkcryptShredOperator(**shredding, **more).execute(context)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"apply": True}, "apply and reason go together"),
-        ({"reason": "r"}, "apply and reason go together"),
-        ({"apply": True, "reason": " "}, "reason is empty"),
-        ({"options": ["--yes"]}, "options hold --yes, which the task sets"),
-        ({"apply": True, "reason": "r", "options": ["--reason=x"]}, "options hold --reason, which the task sets"),
-    ],
-)
-def test_shredding_that_nobody_justifies_is_refused_before(
-    changes: dict[str, Any], said: str, spark_submit: SparkSubmit, context: dict[str, Any], shredding: dict[str, Any]
-) -> None:
-    """No key is deleted by a flag alone, by options, or for a reason that a template left empty."""
-    with pytest.raises(AirflowException, match=said):
-        SparkcryptShredOperator(**{**shredding, **changes}).execute(context)
-    assert spark_submit.calls == []
-
-
-def test_shredding_is_templated(shredding: dict[str, Any]) -> None:
-    """Reason and head can be rendered, such as from the parameters of a run."""
-    with DAG("d"):
-        made = {**shredding, "task_id": "s", "apply": True, "reason": "{{ params.r }}", "head": "{{ params.h }}"}
-        operator = SparkcryptShredOperator(**made)
-    operator.render_template_fields({"params": {"r": "over", "h": "7:3f"}})
-    assert (operator.reason, operator.head) == ("over", "7:3f")
-
-
 def test_arguments_of_the_job_are_not_the_dags_to_set(arguments: dict[str, Any]) -> None:
     """A DAG that gives application_args is told where they go when it is parsed."""
     with pytest.raises(AirflowException, match="give options to add to them"):
@@ -459,16 +251,6 @@ def test_report_is_read_through_airflows_object_storage() -> None:
         read_report("memory://reports/other.json")
 
 
-def test_templates_and_expansion(arguments: dict[str, Any]) -> None:
-    """What differs from night to night can be templated, and partitions can be expanded into tasks."""
-    with DAG("d"):
-        mapped = SparkcryptBackfillOperator.partial(**{**arguments, "task_id": "m"}).expand(where=["p = 1", "p = 2"])
-        operator = SparkcryptPlanOperator(**{**arguments, "table": "{{ params.t }}", "where": "day = '{{ ds }}'"})
-    operator.render_template_fields({"params": {"t": "sales.x"}, "ds": "2026-11-21"})
-    assert (operator.table, operator.where) == ("sales.x", "day = '2026-11-21'")
-    assert set(mapped.template_fields) >= {"table", "database", "where", "policy", "options", "report_folder", "conf"}
-
-
 def test_retry_does_not_connect_to_an_earlier_submission(arguments: dict[str, Any]) -> None:
     """The provider's way to wait for an earlier try's application would wait for another report."""
     assert SparkcryptBackfillOperator(**arguments).durable is False
@@ -485,80 +267,6 @@ def test_on_kill_ends_the_submission(
     monkeypatch.setattr(operator._hook, "on_kill", lambda: ended.append(operator._hook._application_args))
     operator.on_kill()
     assert len(ended) == 1 and spark_submit.reports[0] in ended[0]
-
-
-def index_report(**fields: Any) -> dict[str, Any]:
-    """Return the report of a store that was refreshed, with other fields."""
-    made = {"store": "/indexes/u", "generation": 3, "objects": 40, "read": 2, "written": True, "left_out": []}
-    return {"kind": "sparkcrypt index", "version": 1, "table": "sales.orders", "outcome": "done", **made, **fields}
-
-
-def test_store_is_refreshed_unless_columns_are_named(
-    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
-) -> None:
-    """Without columns the store that is there is brought up to date; with columns it is made anew."""
-    spark_submit.will((index_report(left_out=["a", "b", "c"]), 0), (index_report(), 0))
-    told = SparkcryptIndexOperator(**arguments, xcom_items=2).execute(context)
-    assert (told["outcome"], told["generation"], told["left_out"], told["left_out_left_out"]) == (
-        "done",
-        3,
-        ["a", "b"],
-        1,
-    )
-    more: dict[str, Any] = {"columns": ["id", "", "email:bloom"], "options": ["--most-values", "5000"]}
-    SparkcryptIndexOperator(**arguments, **more).execute(context)
-    assert spark_submit.jobs[0] == ["refresh", "--table", "sales.orders", "--policy", "policy.yaml"]
-    assert spark_submit.jobs[1][:5] == ["create", "--table", "sales.orders", "--column", "id"]
-    assert spark_submit.jobs[1][5:] == ["--column", "email:bloom", "--policy", "policy.yaml", "--most-values", "5000"]
-
-
-@pytest.mark.parametrize(
-    ("ending", "said"),
-    [
-        (
-            {
-                "error": {"type": "KeyAccessDeniedError", "message": "key pii: denied", "exit_code": 77},
-                "outcome": "failed",
-            },
-            r"KeyAccessDeniedError: key pii: denied \(exit code 77",
-        ),
-        ({"kind": "sparkcrypt backfill"}, "is not a report of sparkcrypt index, version 1"),
-        ({"outcome": "dry run"}, "is not that of a store"),
-    ],
-)
-def test_store_that_was_not_written_fails_the_task(
-    ending: dict[str, Any], said: str, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
-) -> None:
-    """The report's error is the task's, and another job's report is no store's."""
-    spark_submit.will((index_report(**ending), 0))
-    with pytest.raises(AirflowException, match=said):
-        SparkcryptIndexOperator(**arguments).execute(context)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [({"table": ""}, "table is empty"), ({"options": ["--column", "x"]}, "options hold --column, which the task sets")],
-)
-def test_store_that_cannot_be_submitted_is_refused_before(
-    changes: dict[str, Any], said: str, spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
-) -> None:
-    """A template that was rendered to no table indexes none, and columns are named by the task alone."""
-    with pytest.raises(AirflowException, match=said):
-        SparkcryptIndexOperator(**{**arguments, **changes}).execute(context)
-    assert spark_submit.calls == []
-
-
-def test_stores_are_templated_and_expanded(arguments: dict[str, Any]) -> None:
-    """Tables can be expanded into tasks, and be rendered."""
-    rest = {name: value for name, value in arguments.items() if name != "table"}
-    with DAG("d"):
-        mapped = SparkcryptIndexOperator.partial(**rest).expand(table=["sales.a", "sales.b"])
-        operator = SparkcryptIndexOperator(
-            **{**rest, "task_id": "i", "table": "{{ params.t }}", "columns": ["{{ params.c }}"]}
-        )
-    operator.render_template_fields({"params": {"t": "sales.a", "c": "id:bloom"}})
-    assert (operator.table, operator.columns) == ("sales.a", ["id:bloom"])
-    assert set(mapped.template_fields) >= {"table", "columns", "policy", "options", "report_folder", "conf"}
 
 
 @pytest.mark.parametrize(
@@ -596,10 +304,217 @@ def test_default_arguments_of_a_dag_may_be_those_of_several_commands(
     ]
 
 
-def test_command_may_be_given_by_name(
+PLAN, BACKFILL = SparkcryptPlanOperator, SparkcryptBackfillOperator
+ROTATE, SHRED, INDEX = SparkcryptRotateOperator, SparkcryptShredOperator, SparkcryptIndexOperator
+SHREDS = {"apply": True, "reason": "contract ended"}
+DONE, SHREDDED = report(outcome="done"), shred_report(outcome="done", shredded=[due_key()])
+
+
+def task(operator: Any, arguments: dict[str, Any], **choices: Any) -> Any:
+    """Make a task; rotations and shreddings are of no table unless one is chosen, a rotation is of ``pii``."""
+    chosen = dict(arguments)
+    if operator in (ROTATE, SHRED):
+        del chosen["table"]
+    if operator is ROTATE:
+        chosen["key"] = "pii"
+    return operator(**{**chosen, **choices})
+
+
+@pytest.mark.parametrize(
+    ("operator", "choices", "ending", "job"),
+    [
+        (
+            BACKFILL,
+            {"table": ["sales.a*", "sales.b"], "database": "hr", "where": "day >= 1", "changed": True},
+            DONE,
+            "--table sales.a* --table sales.b --database hr --policy policy.yaml --where 'day >= 1' --changed",
+        ),
+        (BACKFILL, {"options": ["--max-duration", "4h"]}, DONE, "--table sales.orders {} --max-duration 4h"),
+        (SparkcryptOperator, {"command": "backfill"}, DONE, "--table sales.orders {}"),
+        (ROTATE, {}, DONE, "--key pii {}"),
+        (ROTATE, {"dry_run": True}, plan_report(), "--key pii {} --dry-run"),
+        (
+            ROTATE,
+            {"table": ["sales.a*", ""], "database": ["hr"], "options": ["--compromised"]},
+            DONE,
+            "--key pii --table sales.a* --database hr {} --compromised",
+        ),
+        (SHRED, {}, shred_report(), "plan {}"),
+        (SHRED, SHREDS, SHREDDED, "apply {} --yes --reason 'contract ended'"),
+        (
+            SHRED,
+            {"table": ["sales.a*", ""], "database": "hr", "key": "acme", "head": "7:3f", "options": ["-x"], **SHREDS},
+            SHREDDED,
+            "apply --table sales.a* --database hr --key acme --head 7:3f {} --yes --reason 'contract ended' -x",
+        ),
+        (INDEX, {}, index_report(), "refresh --table sales.orders {}"),
+        (
+            INDEX,
+            {"columns": ["id", "", "email:bloom"], "options": ["--most-values", "5000"]},
+            index_report(),
+            "create --table sales.orders --column id --column email:bloom {} --most-values 5000",
+        ),
+    ],
+)
+def test_every_choice_reaches_the_job(
+    operator: Any,
+    choices: dict[str, Any],
+    ending: dict[str, Any],
+    job: str,
+    spark_submit: SparkSubmit,
+    context: dict[str, Any],
+    arguments: dict[str, Any],
+) -> None:
+    """What is chosen stands on the job's command line; what a template left empty does not."""
+    spark_submit.will((ending, 0))
+    assert task(operator, arguments, **choices).execute(context)["outcome"] == ending["outcome"]
+    assert spark_submit.jobs == [shlex.split(job.format("--policy policy.yaml"))]
+
+
+@pytest.mark.parametrize(
+    ("operator", "choices", "said"),
+    [
+        (BACKFILL, {"table": None}, "give table or database, or else path"),
+        (BACKFILL, {"table": ["", None]}, "give table or database, or else path"),
+        (BACKFILL, {"path": "/data"}, "give table or database, or else path"),
+        (BACKFILL, {"options": ["--report=x"]}, "options hold --report"),
+        (BACKFILL, {"options": ["--dry-run"]}, "options hold --dry-run"),
+        (BACKFILL, {"report_folder": " "}, "report_folder is empty"),
+        (BACKFILL, {"report_folder": "/proc/nowhere/reports"}, "cannot be made here"),
+        (ROTATE, {"key": ""}, "key is empty"),
+        (ROTATE, {"options": ["--dry-run"]}, "options hold --dry-run, which the task sets"),
+        (SHRED, {"apply": True}, "apply and reason go together"),
+        (SHRED, {"reason": "r"}, "apply and reason go together"),
+        (SHRED, {"apply": True, "reason": " "}, "reason is empty"),
+        (SHRED, {"options": ["--yes"]}, "options hold --yes, which the task sets"),
+        (SHRED, {**SHREDS, "options": ["--reason=x"]}, "options hold --reason, which the task sets"),
+        (INDEX, {"table": ""}, "table is empty"),
+        (INDEX, {"options": ["--column", "x"]}, "options hold --column, which the task sets"),
+    ],
+)
+def test_what_cannot_be_submitted_is_refused_before(
+    operator: Any,
+    choices: dict[str, Any],
+    said: str,
+    spark_submit: SparkSubmit,
+    context: dict[str, Any],
+    arguments: dict[str, Any],
+) -> None:
+    """Templates that were rendered to nothing, folders that cannot be, and what the task alone sets submit nothing."""
+    with pytest.raises(AirflowException, match=said):
+        task(operator, arguments, **choices).execute(context)
+    assert spark_submit.calls == []
+
+
+@pytest.mark.parametrize(
+    ("operator", "choices", "ending", "said"),
+    [
+        (ROTATE, {}, plan_report(), "is not that of a"),
+        (
+            ROTATE,
+            {},
+            report(outcome="incomplete", tables=[QUARANTINED]),
+            r"could not do everything: sales\.orders, p=1: FormatError: torn",
+        ),
+        (
+            SHRED,
+            {},
+            shred_report(keys=[due_key(refused=["t: is needed"])]),
+            "contact-2025-01: t: is needed .*nothing was",
+        ),
+        (SHRED, {}, shred_report(not_scanned=[{"table": "t", "reason": "torn"}]), "refused to shred: t: torn"),
+        (SHRED, {}, shred_report(doubts=["no record of it"]), "refused to shred: no record of it"),
+        (SHRED, {}, shred_report(outcome="done"), "is not that of a plan"),
+        (SHRED, {}, report(outcome="dry run"), "is not a report of sparkcrypt shred, version 1"),
+        (
+            SHRED,
+            SHREDS,
+            shred_report(outcome="incomplete", kept=[due_key(refused=["needed"])], left=[]),
+            "contact-2025-01: needed .*the other keys that were due are gone",
+        ),
+        (
+            SHRED,
+            SHREDS,
+            shred_report(outcome="incomplete", left=[{"key_id": "k", "reason": "is held"}]),
+            "refused to shred: k: is held",
+        ),
+        (SHRED, SHREDS, shred_report(), "is not that of a shredding"),
+        (
+            SHRED,
+            SHREDS,
+            shred_report(outcome="failed", error={"type": "ConfigError", "message": "give --head", "exit_code": 78}),
+            "ConfigError: give --head",
+        ),
+        (
+            INDEX,
+            {},
+            index_report(outcome="failed", error={"type": "KeyAccessDeniedError", "message": "no", "exit_code": 77}),
+            r"KeyAccessDeniedError: no \(exit code 77",
+        ),
+        (INDEX, {}, index_report(kind="sparkcrypt backfill"), "is not a report of sparkcrypt index, version 1"),
+        (INDEX, {}, index_report(outcome="dry run"), "is not that of a store"),
+    ],
+)
+def test_report_of_what_was_not_done_fails_the_task(
+    operator: Any,
+    choices: dict[str, Any],
+    ending: dict[str, Any],
+    said: str,
+    spark_submit: SparkSubmit,
+    context: dict[str, Any],
+    arguments: dict[str, Any],
+) -> None:
+    """What was left, what stood against a key that is due, and a report of something else fail with the reason."""
+    spark_submit.will((ending, 74))
+    with pytest.raises(AirflowException, match=said):
+        task(operator, arguments, **choices).execute(context)
+
+
+@pytest.mark.parametrize(
+    ("operator", "templates", "rendered"),
+    [
+        (PLAN, {"table": "{{ params.v }}", "where": "day = '{{ params.v }}'"}, {"table": "x", "where": "day = 'x'"}),
+        (ROTATE, {"key": "{{ params.v }}"}, {"key": "x"}),
+        (SHRED, {"apply": True, "reason": "{{ params.v }}", "head": "{{ params.v }}"}, {"reason": "x", "head": "x"}),
+        (INDEX, {"table": "{{ params.v }}", "columns": ["{{ params.v }}"]}, {"table": "x", "columns": ["x"]}),
+    ],
+)
+def test_what_differs_from_night_to_night_is_templated(
+    operator: Any, templates: dict[str, Any], rendered: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """Tables, keys, partitions, columns, reasons and heads can be rendered, such as from the parameters of a run."""
+    with DAG("d"):
+        made = task(operator, arguments, **templates)
+    made.render_template_fields({"params": {"v": "x"}})
+    assert {name: getattr(made, name) for name in rendered} == rendered
+    assert set(made.template_fields) >= {*rendered, "policy", "options", "report_folder", "conf"}
+
+
+@pytest.mark.parametrize(("operator", "name"), [(BACKFILL, "where"), (ROTATE, "key"), (INDEX, "table")])
+def test_tasks_are_expanded(operator: Any, name: str, arguments: dict[str, Any]) -> None:
+    """Partitions, keys and tables can be expanded into tasks."""
+    rest = {key: value for key, value in arguments.items() if key != name}
+    with DAG("d"):
+        mapped = operator.partial(**rest).expand(**{name: ["p = 1", "p = 2"]})
+    assert set(mapped.template_fields) >= {name, "policy", "options", "report_folder", "conf"}
+
+
+def test_dry_runs_say_whether_anything_is_left(
     spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
-    """The one operator does what the operator of its command does."""
-    spark_submit.will((report(outcome="done"), 0))
-    SparkcryptOperator(command="backfill", **arguments).execute(context)
-    assert spark_submit.jobs == [["--table", "sales.orders", "--policy", "policy.yaml"]]
+    """A dry run succeeds; its XCom says whether there is drift, or whether a key is due: one that is held is not."""
+    held = due_key("contact-2025-02", holds=[{"number": 1}])
+    spark_submit.will((plan_report(), 2), (shred_report(keys=[held, due_key()]), 2), (shred_report(keys=[held]), 0))
+    assert task(ROTATE, arguments, dry_run=True).execute(context)["drift"] is True
+    for due in (True, False):
+        told = task(SHRED, arguments).execute(context)
+        assert (told["due"], told["head"], told["outcome"]) == (due, "2:ab", "dry run")
+
+
+def test_long_list_of_files_is_cut(
+    spark_submit: SparkSubmit, context: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """The XCom of an index keeps the first of the files that were left out, and their number."""
+    spark_submit.will((index_report(left_out=["a", "b", "c"]), 0))
+    told = task(INDEX, arguments, xcom_items=2).execute(context)
+    assert (told["generation"], told["left_out"], told["left_out_left_out"]) == (3, ["a", "b"], 1)
