@@ -1,11 +1,13 @@
-"""One ORC table with files on remote storage, from its plan to a rotation of its keys, step by step."""
+"""One table of a format, in a place, by a swap: from its plan to a rotation of its keys, step by step."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.files.orc import inspect_orc, read_tail
+from sparkcrypt.files.orc import inspect_orc
+from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.rotate import rotate_key
 from sparkcrypt.runs.old_folders.expire import expire_run
@@ -16,89 +18,141 @@ from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
-from tests.spark.support import SECRET, rows_of
+from tests.spark.support import PLAIN, SECRET, retriever, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMATS = "formats: [parquet, orc]\n"
 FILES = 4
+SWAPS = {
+    "partition location": ("PARTITIONED BY (p)", "set location"),
+    "table location": ("LOCATION '{folder}'", "set location"),
+    "renamed folder": ("", "rename"),
+}
+"""What a table is made with, and what its report calls the swap."""
 
 
-def fill_orc(spark: SparkSession, folder: str) -> None:
-    """Create the plaintext table ``t`` by a session without a policy: two partitions of two files."""
-    spark.conf.set("spark.sql.orc.compression.codec", "uncompressed")
-    spark.sql(f"CREATE TABLE t (id INT, email STRING, p INT) USING orc PARTITIONED BY (p) LOCATION '{folder}'")
-    for n in range(2):
-        spark.sql(f"INSERT INTO t VALUES {', '.join(f'({n}, {SECRET!r}, {p})' for p in range(2))}")
+@dataclass(frozen=True)
+class PlacedTable:
+    """A table of a format below a folder, in a database of its own that lies there."""
 
+    format: str
+    swap: str
+    root: str
+    form: str = "using"
 
-def live_through(spark: SparkSession, policy: Policy) -> dict[str, Any]:
-    """Plan, encrypt, verify, roll back, encrypt again, rotate and expire; return each step's result as JSON values."""
-    set_tags(spark, "t", {"email": ["pii"]}, policy)
-    files, before = _Files(spark), rows_of(spark.table("t"))
-    told: dict[str, Any] = {"at first": files.told()}
-    dry = backfill(spark, policy, tables=["t"], options=PassOptions(run=RunOptions(keep_going=True, dry_run=True)))
-    told["plan"] = sorted(name for unit in dry.tables[0].planned for name in unit["actions"])
-    run = encrypt_table(spark, "t", policy)
-    told["run"] = [run.outcome, run.files_rewritten, sorted({unit["engine"] for unit in run.units})]
-    told["encrypted"] = files.told()
-    told["verified"] = _verified(spark, policy)
-    rollback_run(spark, "t", policy, run.run_id or "")
-    told["rolled back"] = files.told()
-    told["again"] = encrypt_table(spark, "t", policy).outcome
-    ends = files.before_ends()
-    told["rotated"] = rotate_key(spark, policy, "pii", tables=["t"]).tables[0].files_rewritten
-    told["kept by the rotation"] = files.before_ends() == ends
-    expire_run(spark, "t", policy)
-    told["verified at last"] = _verified(spark, policy)
-    told["at last"] = files.told()
-    told["in clear after expiry"] = files.in_clear()
-    spark.catalog.refreshTable("t")
-    told["rows are the same"] = rows_of(spark.table("t")) == before
-    return told
+    @property
+    def database(self) -> str:
+        """The database, whose managed tables lie below the folder."""
+        return "placed_" + "_".join((self.format, self.form, self.swap.replace(" ", "_")))
 
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return f"{self.database}.t"
 
-def assert_lived(told: dict[str, Any]) -> None:
-    """Assert that each step worked, natively, and that no plaintext is left in the end."""
-    in_clear: list[dict[str, str]] = [{}] * FILES
-    encrypted = [{"email": "pii"}] * FILES
-    assert (told["at first"], told["plan"]) == (in_clear, ["encrypt", "encrypt"])
-    assert told["run"] == ["done", FILES, ["native"]]
-    assert (told["encrypted"], told["verified"]) == (encrypted, [True, FILES, "partial"])
-    assert (told["rolled back"], told["again"]) == (in_clear, "done")
-    assert (told["rotated"], told["kept by the rotation"]) == (FILES, True)
-    assert (told["at last"], told["verified at last"]) == (encrypted, [True, FILES, "partial"])
-    assert (told["in clear after expiry"], told["rows are the same"]) == ([], True)
+    def fill(self, spark: SparkSession) -> None:
+        """Make the table in clear by a session without a policy: four files, two a partition if it has some."""
+        spark.conf.set(f"spark.sql.{self.format}.compression.codec", "uncompressed")
+        spark.sql(f"CREATE DATABASE {self.database} LOCATION '{self.root}/{self.database}'")
+        clause, _ = SWAPS[self.swap]
+        clause = clause.format(folder=f"{self.root}/external")
+        columns = "id INT, email STRING, note STRING, p INT"
+        if self.form == "hive":
+            columns, clause = (columns[:-7], clause.replace("(p)", "(p INT)")) if "(p)" in clause else (columns, clause)
+            external = "EXTERNAL " if "LOCATION" in clause else ""
+            first, _, last = clause.partition("LOCATION")
+            last = f"LOCATION{last}" if last else ""
+            spark.sql(f"CREATE {external}TABLE {self.name} ({columns}) {first} STORED AS {self.format} {last}")
+        else:
+            spark.sql(f"CREATE TABLE {self.name} ({columns}) USING {self.format} {clause}")
+        for n in range(2):
+            rows = ", ".join(f"({n}, '{SECRET}-{n}', '{PLAIN}', {p})" for p in range(2))
+            spark.sql(f"INSERT INTO {self.name} VALUES {rows}")
 
+    def live_through(self, spark: SparkSession, policy: Policy) -> dict[str, Any]:
+        """Plan, encrypt, verify, roll back, encrypt again, rotate and expire; return what each step gave, as JSON."""
+        set_tags(spark, self.name, {"email": ["pii"]}, policy)
+        files, before = _Files(spark, self, policy), rows_of(spark.table(self.name))
+        dry = PassOptions(run=RunOptions(keep_going=True, dry_run=True))
+        planned = backfill(spark, policy, tables=[self.name], options=dry).tables[0].planned
+        told: dict[str, Any] = {
+            "at first": files.keys(),
+            "planned": sorted({name for unit in planned for name in unit["actions"]}),
+        }
 
-def _verified(spark: SparkSession, policy: Policy) -> list[Any]:
-    found = verify_table(spark, "t", policy, manifest=True)
-    return [found.ok, found.files, found.authenticated]
+        def rows_are_the_same() -> bool:
+            spark.catalog.refreshTable(self.name)
+            return rows_of(spark.table(self.name)) == before
+
+        run = encrypt_table(spark, self.name, policy)
+        told["run"] = [run.outcome, run.files_rewritten, run.rows, run.columns, run.swap, run.verified]
+        told["engines"] = sorted({unit["engine"] for unit in run.units})
+        told["encrypted"] = [files.keys(), rows_are_the_same(), files.texts_in_use(), len(files.in_clear())]
+        second = encrypt_table(spark, self.name, policy)
+        told["second run"] = [second.outcome, second.files_rewritten, second.files_skipped]
+        told["verified"] = self._verify(spark, policy)
+        rollback_run(spark, self.name, policy, run.run_id or "")
+        told["rolled back"] = [files.keys(), rows_are_the_same()]
+        told["again"] = encrypt_table(spark, self.name, policy).outcome
+        told["rotated"] = rotate_key(spark, policy, "pii", tables=[self.name]).tables[0].files_rewritten
+        dry_expire = expire_run(spark, self.name, policy, dry_run=True).files
+        told["expired"] = [dry_expire > 0, expire_run(spark, self.name, policy).files == dry_expire]
+        told["at last"] = [files.keys(), self._verify(spark, policy), rows_are_the_same(), files.in_clear()]
+        return told
+
+    def assert_lived(self, told: dict[str, Any]) -> None:
+        """Assert that each step worked, natively, and that no plaintext is left in the end."""
+        in_clear: list[dict[str, str]] = [{}] * FILES
+        encrypted = [{"email": "pii"}] * FILES
+        verified = [True, FILES, "partial" if self.format == "orc" else "all"]
+        _, swap = SWAPS[self.swap]
+        assert (told["at first"], told["planned"]) == (in_clear, ["encrypt"])
+        assert told["run"] == ["done", FILES, FILES, {"email": "pii"}, swap, True]
+        assert (told["engines"], told["second run"]) == (["native"], ["nothing to do", 0, FILES])
+        assert told["encrypted"] == [encrypted, True, [False, True], FILES]
+        assert told["verified"] == verified
+        assert (told["rolled back"], told["again"]) == ([in_clear, True], "done")
+        assert (told["rotated"], told["expired"]) == (FILES, [True, True])
+        assert told["at last"] == [encrypted, verified, True, []]
+
+    def _verify(self, spark: SparkSession, policy: Policy) -> list[Any]:
+        found = verify_table(spark, self.name, policy, manifest=True)
+        return [found.ok, found.files, found.authenticated]
 
 
 class _Files:
-    """The files of the table, read by Hadoop from the metastore's locations."""
+    """The files of a table, read by Hadoop from the metastore's locations."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._files, self._catalog = HadoopFiles(spark), Catalog(spark)
-        self._root = self._catalog.table("t").location.rpartition("/")[0]
+    def __init__(self, spark: SparkSession, placed: PlacedTable, policy: Policy) -> None:
+        self._files, self._catalog, self._placed, self._policy = HadoopFiles(spark), Catalog(spark), placed, policy
 
     def _contents(self) -> list[bytes]:
-        partitions = self._catalog.partitions(self._catalog.table("t"))
-        found = [file.path for partition in partitions for file in self._files.data_files(partition.location)]
-        return [self._files.read(path) for path in sorted(found, key=lambda path: path.rpartition("part-")[2])]
+        table = self._catalog.table(self._placed.name)
+        partitions = self._catalog.partitions(table) if table.partition_columns else ()
+        folders = [partition.location for partition in partitions] or [table.location]
+        return [self._files.read(file.path) for folder in folders for file in self._files.data_files(folder)]
 
-    def told(self) -> list[dict[str, str | None]]:
+    def keys(self) -> list[dict[str, str | None]]:
         """Return the encrypted columns of each file, with their keys."""
-        columns = [inspect_orc(content).columns.items() for content in self._contents()]
-        return [{join_dotted(path): column.key_id for path, column in found if column.encrypted} for found in columns]
+        if self._placed.format == "orc":
+            found = [inspect_orc(content).columns for content in self._contents()]
+        else:
+            found = [
+                inspect_file(content, retrieve_key=retriever(self._policy)).columns for content in self._contents()
+            ]
+        return [
+            {join_dotted(path): column.key_id for path, column in columns.items() if column.encrypted}
+            for columns in found
+        ]
 
-    def before_ends(self) -> list[bytes]:
-        """Return the bytes of each file before its footer."""
-        return sorted(content[: read_tail(content).footer_offset] for content in self._contents())
+    def texts_in_use(self) -> list[bool]:
+        """Return whether a secret, and whether what no tag hides, stands in the files in use."""
+        content = b"".join(self._contents())
+        return [SECRET.encode() in content, PLAIN.encode() in content]
 
     def in_clear(self) -> list[str]:
         """Return the data files that contain a secret, including all files beside the table."""
-        found = [file.path for file in self._files.walk(self._root) if file.name.rpartition("/")[2].startswith("part-")]
-        return [path for path in found if SECRET.encode() in self._files.read(path)]
+        found = [file.path for file in self._files.walk(self._placed.root) if "part-" in file.name]
+        return [path for path in found if not path.endswith(".crc") and SECRET.encode() in self._files.read(path)]

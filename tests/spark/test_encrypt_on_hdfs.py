@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sparkcrypt import encrypt_table, load_policy, verify_table
+from sparkcrypt import encrypt_table, load_policy
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError, VerificationError
 from sparkcrypt.policy.model import Policy
@@ -116,27 +116,6 @@ def assert_by(engine: Engine, report: Report) -> None:
     assert report.engine == engine and report.verified and report.units
     assert {unit["engine"] for unit in report.units} == {engine}
     assert not [text for text in report.warnings if "engine" in text]
-
-
-@pytest.mark.parametrize(
-    ("create", "engine"), [(PARTITIONED, "native"), (UNPARTITIONED, "spark")], ids=["partitioned", "unpartitioned"]
-)
-def test_table_and_state_on_hdfs(shore: Shore, create: str, engine: Engine) -> None:
-    """Files are encrypted beside the table, rows stay equal, state is on HDFS alone, and a second run does nothing."""
-    before = shore.fill(create)
-    policy, report = encrypted(shore, {"email": ["pii"]}, engine)
-    lake = shore.lake
-    assert_by(engine, report)
-    assert (report.outcome, report.rows, report.swap) == ("done", 4, "set location")
-    assert rows_of(lake.spark.table("t")) == before
-    copy = shore.local(f"{shore.root}/.sparkcrypt/t", lake.root / "staged")
-    assert_encrypted(copy, policy, {"email": "pii"}, visible=["note 1"])
-    assert_plaintext(shore.local(shore.folder, lake.root / "old"))
-    assert [file for file in shore.files.walk(shore.state()) if file.name.endswith(".json")]
-    assert not list((lake.root / "p").glob("state*"))
-    again = encrypt_table(lake.spark, "t", policy, engine=engine)
-    assert (again.outcome, again.files_rewritten) == ("nothing to do", 0)
-    assert verify_table(lake.spark, "t", policy).ok
 
 
 def test_owner_group_mode_and_acl_are_kept(shore: Shore) -> None:

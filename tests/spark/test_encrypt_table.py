@@ -27,59 +27,6 @@ from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill, tagged
 pytestmark = [pytest.mark.spark, pytest.mark.sparks]
 
 
-@pytest.mark.parametrize("kind", PARTITIONED)
-def test_partitioned_table_is_encrypted_by_partition(lake: Lake, kind: str) -> None:
-    """Every partition is swapped to encrypted files, rows stay equal, and a second run does nothing."""
-    fill(lake, PARTITIONED[kind])
-    before = rows_of(lake.spark.table("t"))
-    policy = lake.policy()
-    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
-    report = encrypt_table(lake.spark, "t", policy)
-    assert (report.outcome, report.files_total, report.files_rewritten, report.rows) == ("done", 4, 4, 4)
-    assert report.columns == {"email": "pii"}
-    assert report.verified
-    assert report.swap == "set location"
-    assert rows_of(lake.spark.table("t")) == before
-    assert_encrypted(lake.root / "db" / ".sparkcrypt" / "t", policy, {"email": "pii"}, visible=["note 1"])
-    assert_plaintext(lake.path("t"))
-    again = encrypt_table(lake.spark, "t", policy)
-    assert (again.outcome, again.files_rewritten, again.files_skipped) == ("nothing to do", 0, again.files_total)
-    assert verify_table(lake.spark, "t", policy).ok
-
-
-@pytest.mark.parametrize("kind", UNPARTITIONED)
-def test_managed_table_is_swapped_by_rename(lake: Lake, kind: str) -> None:
-    """A managed table without partitions stays in its default folder."""
-    fill(lake, UNPARTITIONED[kind])
-    before = rows_of(lake.spark.table("t"))
-    policy = lake.policy()
-    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
-    report = encrypt_table(lake.spark, "t", policy)
-    assert report.swap == "rename"
-    assert rows_of(lake.spark.table("t")) == before
-    assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=["note 1"])
-    assert report.old_location is not None
-    assert_plaintext(report.old_location.removeprefix("file:"))
-
-
-@pytest.mark.parametrize("kind", UNPARTITIONED)
-def test_external_table_is_swapped_by_location(lake: Lake, kind: str) -> None:
-    """An external table points to the new folder; the old files stay where they were until they expire."""
-    fill(lake, UNPARTITIONED[kind], external=True)
-    before = rows_of(lake.spark.table("t"))
-    policy = lake.policy()
-    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
-    report = encrypt_table(lake.spark, "t", policy)
-    assert report.swap == "set location"
-    assert rows_of(lake.spark.table("t")) == before
-    assert_plaintext(lake.root / "external")
-    assert expire_run(lake.spark, "t", policy, options=ExpiryOptions(dry_run=True)).files == 4
-    assert (lake.root / "external").exists()
-    assert expire_run(lake.spark, "t", policy).files == 4
-    assert not (lake.root / "external").exists()
-    assert rows_of(lake.spark.table("t")) == before
-
-
 def test_expire_carries_a_stale_writers_file_over(lake: Lake) -> None:
     """The rows of a file that came into the old folder after the run are in the table, encrypted, when it is gone."""
     fill(lake, UNPARTITIONED["using"], external=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from sparkcrypt.runs.keys.rotate import RotationOptions, rotate_key
 from sparkcrypt.runs.passes.key_status import key_statuses
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import FreshJvm
-from tests.services.s3 import S3, start_s3
+from tests.services.meddled_s3 import MeddledS3
 from tests.spark.fresh_scripts import START, run
 from tests.spark.killing import STEPS, Clock, kill_during
 from tests.spark.rotations import data_of, files_of, keks_of, make_tables, retrieve_by, rotate, write
@@ -211,20 +210,12 @@ print("rows", spark.read.parquet(*json.loads(sys.argv[2])).where("email = 'e'").
 )
 
 
-@pytest.fixture
-def aws(tmp_path: Path) -> Iterator[S3]:
-    """Moto's server, which serves AWS KMS as well."""
-    running = start_s3(tmp_path)
-    yield running
-    running.stop()
-
-
 @pytest.mark.slow
 @pytest.mark.services
 def test_local_to_vault_to_aws(
     lake: Lake,
     vault_options: dict[str, Any],
-    aws: S3,
+    s3_server: MeddledS3,
     fresh_jvm: FreshJvm,
     private_jar: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -240,7 +231,7 @@ def test_local_to_vault_to_aws(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     local = {"type": "local", "path": str(lake.root / "keys")}
-    amazon = {"type": "aws", "region": "eu-west-1", "endpoint": aws.endpoint}
+    amazon = {"type": "aws", "region": "eu-west-1", "endpoint": s3_server.endpoint}  # moto serves KMS as well
     steps = [
         local,
         {**vault_options, "former": [{**local, "keys": ["*"]}]},

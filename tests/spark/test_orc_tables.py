@@ -14,8 +14,7 @@ from sparkcrypt.files.orc_footers import summarise_orc_footer
 from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.rotate import rotate_key
-from sparkcrypt.runs.old_folders.expire import expire_run
-from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.encrypt import encrypt_table
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.run import encrypt_table
 from sparkcrypt.runs.rewrite.options import RunOptions
@@ -153,24 +152,6 @@ def test_tags_that_change_are_followed(lake: Lake, policy: Policy) -> None:
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == before
     assert not any(found_keys(file) for file in orc_files(lake).values())
-
-
-def test_run_is_rolled_back_and_expired(lake: Lake, policy: Policy) -> None:
-    """Old files are put back into use as they were; those of a later run are deleted once they expire."""
-    make_orc_table(lake)
-    before = rows_of(lake.spark.table("t"))
-    set_tags(lake.spark, "t", TAGGED, policy)
-    run = encrypt_table(lake.spark, "t", policy)
-    assert run.run_id is not None
-    rollback_run(lake.spark, "t", policy, run.run_id)
-    lake.spark.catalog.refreshTable("t")
-    assert rows_of(lake.spark.table("t")) == before
-    again = encrypt_table(lake.spark, "t", policy)
-    assert again.outcome == "done"
-    expire_run(lake.spark, "t", policy)
-    written = (file for file in lake.root.rglob("*part-*") if file.suffix != ".crc")
-    assert not [file for file in written if SECRET.encode() in file.read_bytes()]
-    assert verify_table(lake.spark, "t", policy, manifest=True).ok
 
 
 def test_manifest_notices_one_changed_bit(lake: Lake, policy: Policy) -> None:

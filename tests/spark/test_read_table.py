@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt import read_table
+from sparkcrypt import masked_columns, read_table
 from sparkcrypt.errors import ConfigError, KeyNotFoundError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.setup.read import ReadReport
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, refusal, rows_of, with_keys, without_keys
 
@@ -24,10 +25,12 @@ def policy(lake: Lake) -> Policy:
 
 
 def test_all_keys_there(lake: Lake, policy: Policy) -> None:
-    """With every key both modes give what was written."""
+    """With every key both modes give what was written, and a report without a denied column."""
     expected = [(1, "a", (1, 2), 0), (2, "b", (3, 4), 1)]
+    reports: list[ReadReport] = []
     for mode in ("error", "mask"):
-        assert rows_of(read_table(lake.spark, "t", policy, on_denied=mode)) == expected
+        assert rows_of(read_table(lake.spark, "t", policy, on_denied=mode, report=reports.append)) == expected
+    assert [(report.on_denied, report.denied) for report in reports] == [("error", ()), ("mask", ())]
 
 
 def test_denied_column_is_an_error_by_default(lake: Lake, policy: Policy) -> None:
@@ -42,12 +45,20 @@ def test_denied_column_is_an_error_by_default(lake: Lake, policy: Policy) -> Non
 
 
 def test_denied_columns_are_null_where_asked_for(lake: Lake, policy: Policy) -> None:
-    """``on_denied="mask"`` gives nulls for denied leaves alone; ``drop`` leaves out columns that would be null."""
+    """``on_denied="mask"`` gives typed nulls for denied leaves alone, and reports them; ``drop`` leaves out columns."""
     poor = with_keys(policy, lake.root / "poor", without_keys("fin"))
     frame = read_table(lake.spark, "t", poor, on_denied="mask")
     assert rows_of(frame) == [(1, "a", (None, 2), 0), (2, "b", (None, 4), 1)]
     assert frame.schema["s"].dataType.simpleString() == "struct<a:int,b:int>"
-    without = with_keys(policy, lake.root / "without", without_keys("pii"))
+    without, reports = with_keys(policy, lake.root / "without", without_keys("pii")), list[ReadReport]()
+    nulls = read_table(lake.spark, "t", without, on_denied="mask", report=reports.append)
+    assert rows_of(nulls) == [(1, None, (1, 2), 0), (2, None, (3, 4), 1)]
+    assert (nulls.schema["email"].dataType.simpleString(), nulls.schema["email"].metadata["tags"]) == (
+        "string",
+        ["pii", "!masked"],
+    )
+    assert masked_columns(nulls) == {"email": "key pii of tag pii is missing"}
+    assert [report.to_dict() for report in reports] == [{"table": "t", "on_denied": "mask", "denied": ["email"]}]
     assert rows_of(read_table(lake.spark, "t", without, on_denied="drop")) == [(1, (1, 2), 0), (2, (3, 4), 1)]
     assert rows_of(lake.sql("SELECT * FROM t")) == [(1, "a", (1, 2), 0), (2, "b", (3, 4), 1)]
 

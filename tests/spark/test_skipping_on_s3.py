@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow.fs as pafs
 import pytest
 
 from tests.conftest import FreshJvm, require_service
 from tests.services import ServiceUnavailableError
-from tests.services.s3 import S3, s3a_jars, start_s3
+from tests.services.meddled_s3 import MeddledS3
+from tests.services.s3 import s3a_jars
 from tests.spark.support import make_policy
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
@@ -81,15 +80,9 @@ print("RESULT", json.dumps({**told, "store": made.store}))
 """
 
 
-@pytest.fixture
-def s3(tmp_path: Path) -> Iterator[S3]:
-    """A real S3 server, in memory."""
-    running = start_s3(tmp_path / "s3")
-    yield running
-    running.stop()
-
-
-def test_table_on_s3_has_a_local_store(s3: S3, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
+def test_table_on_s3_has_a_local_store(
+    s3_server: MeddledS3, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path
+) -> None:
     """Its store is made, goes stale, is refreshed, used, carried over by a run and its rollback, and dropped.
 
     A query finds the same rows at each step.
@@ -98,16 +91,8 @@ def test_table_on_s3_has_a_local_store(s3: S3, fresh_jvm: FreshJvm, private_jar:
         jars = ",".join(map(str, s3a_jars()))
     except ServiceUnavailableError as unavailable:
         require_service(str(unavailable))
-    pafs.S3FileSystem(
-        access_key="test",
-        secret_key="test",
-        region="us-east-1",
-        scheme="http",
-        endpoint_override=s3.endpoint.partition("//")[2],
-        allow_bucket_creation=True,
-    ).create_dir("lake")
     make_policy(tmp_path / "p", more="index: {location: indexes/}\n")
-    done = fresh_jvm(JOB, tmp_path, jars, s3.endpoint, env={"SPARKCRYPT_JAR": str(private_jar)})
+    done = fresh_jvm(JOB, tmp_path, jars, s3_server.endpoint, env={"SPARKCRYPT_JAR": str(private_jar)})
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     assert lines, done.stdout + done.stderr[-3000:]
     told = json.loads(lines[0].removeprefix("RESULT "))

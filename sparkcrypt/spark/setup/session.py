@@ -88,8 +88,7 @@ def set_for_running_streams(spark: SparkSession, own: Mapping[str, str], others:
         own: the settings of this session.
         others: the settings of sessions that no program configures.
     """
-    streams = jvm(spark).io.sparkcrypt.RunningStreams(spark.sparkContext._jsc.sc())
-    streams.put(java_session(spark), dict(own), dict(others))
+    policy_register(spark).putStreams(java_session(spark), dict(own), dict(others))
 
 
 def take_launch_settings(spark: SparkSession) -> None:
