@@ -1,4 +1,4 @@
-"""Masked columns: nulls for denied leaves alone, by every route, never stored, and never another reader's."""
+"""Denied columns: an error, or typed nulls, by every route."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ import pytest
 from pyspark.sql import functions as F
 
 import sparkcrypt
-from sparkcrypt import configure, masked_columns, names
-from sparkcrypt.errors import ConfigError
+from sparkcrypt import configure, masked_columns, names, read_table
+from sparkcrypt.errors import ConfigError, KeyNotFoundError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.spark.setup.read import ReadReport
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.fixtures import new_lake
-from tests.spark.support import Lake, data_files, make_policy, refusal, with_keys, without_keys
+from tests.spark.support import Lake, data_files, make_policy, refusal, rows_of, with_keys, without_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.sparks]
+pytestmark = pytest.mark.spark
+
 IS_METADATA_HIDDEN = pyspark.__version__ < "4.2"
 """Whether Spark looks for columns of metadata below aliases of tables alone."""
 TAGS = """
@@ -106,6 +108,7 @@ def routes(readers: Readers) -> dict[str, Callable[[], Any]]:
     }
 
 
+@pytest.mark.sparks
 def test_routes_give_the_same_rows(readers: Readers) -> None:
     """Denied leaves are null and their siblings keep their values, whichever way a reader comes."""
     readers.make("t", f"(id INT, email STRING, {NESTED}) USING parquet", LEAVES, VALUES)
@@ -130,6 +133,7 @@ def test_routes_give_the_same_rows(readers: Readers) -> None:
     assert "ReadSchema: struct<id:int,s:struct<b:int>,l:array<struct<y:int>>,m:map<string,struct<y:int>>>" in plan
 
 
+@pytest.mark.sparks
 def test_hive_tables(readers: Readers) -> None:
     """A ``STORED AS PARQUET`` table is masked whether Spark converts it or Hive's SerDe reads it."""
     columns, values = "(id INT, email STRING, s STRUCT<a:INT,b:INT>) STORED AS PARQUET", "(1, 'a', struct(1, 2))"
@@ -141,6 +145,7 @@ def test_hive_tables(readers: Readers) -> None:
     assert "column s.a of table" in said
 
 
+@pytest.mark.sparks
 def test_partitions_and_tags(readers: Readers) -> None:
     """A template's key hides its month alone; a tag's ``error`` holds where a session masks, its ``mask`` elsewhere."""
     columns = "(id INT, pay INT, day STRING) USING parquet PARTITIONED BY (day)"
@@ -163,6 +168,7 @@ def test_partitions_and_tags(readers: Readers) -> None:
     assert "column y of table" in refusal(lambda: readers.ask("SELECT y FROM z"))
 
 
+@pytest.mark.sparks
 def test_nothing_of_another_reader(readers: Readers) -> None:
     """Rows that another reader has made, and his nulls, are refused; each goes on reading what he may."""
     readers.make("t", "(id INT, email STRING) USING parquet", {"email": ["pii"]}, "(1, 'a')")
@@ -178,6 +184,7 @@ def test_nothing_of_another_reader(readers: Readers) -> None:
     assert readers.poor.table("global_temp.nulls").collect() == [(1, None)]
 
 
+@pytest.mark.sparks
 def test_cached_rows_are_their_readers_own(readers: Readers) -> None:
     """Nobody is served what another reader cached, though he takes the other's mark; it is no step of the plan."""
     readers.make("t", "(id INT, email STRING) USING parquet", {"email": ["pii"]}, "(1, 'a')")
@@ -199,6 +206,7 @@ def test_cached_rows_are_their_readers_own(readers: Readers) -> None:
         frame.unpersist()
 
 
+@pytest.mark.sparks
 def test_masked_nulls_are_not_stored(readers: Readers) -> None:
     """A write that masked columns decide on is refused by their names, and stores nothing; others go on."""
     columns = "(id INT, email STRING, s STRUCT<a:INT,b:INT>) USING parquet"
@@ -230,6 +238,7 @@ def test_masked_nulls_are_not_stored(readers: Readers) -> None:
     assert readers.ask("SELECT * FROM into") == [(1, "known")]
 
 
+@pytest.mark.sparks
 def test_rows_of_a_checkpoint_are_masked_still(readers: Readers) -> None:
     """Masked nulls that a checkpoint has kept decide on no write; its other columns can be written."""
     columns = "(id INT, email STRING, s STRUCT<a:INT,b:INT>) USING parquet"
@@ -293,6 +302,7 @@ def by_fields(spark: SparkSession, private_jar: Path, tmp_path_factory: pytest.T
         yield readers
 
 
+@pytest.mark.sparks
 @pytest.mark.parametrize("name", BY_FIELDS)
 def test_fields_of_a_masked_column_decide_on_no_write(by_fields: Readers, name: str) -> None:
     """A value without a readable leaf is null as a whole: none of its fields may choose or make a stored row."""
@@ -303,6 +313,7 @@ def test_fields_of_a_masked_column_decide_on_no_write(by_fields: Readers, name: 
     assert "nulls in place of values" in said
 
 
+@pytest.mark.sparks
 def test_fields_of_a_month_decide_on_no_write(by_fields: Readers) -> None:
     """A field that is denied in some partitions is guarded, its sibling is not."""
     by_fields.ask("DROP TABLE IF EXISTS f")
@@ -312,6 +323,7 @@ def test_fields_of_a_month_decide_on_no_write(by_fields: Readers) -> None:
     assert by_fields.ask("SELECT * FROM of_month ORDER BY id") == [(1,), (2,)]
 
 
+@pytest.mark.sparks
 def test_readable_fields_are_written(by_fields: Readers) -> None:
     """Readable fields of partly denied structs can be stored and used, through views and under other names too."""
     for query in (
@@ -325,6 +337,7 @@ def test_readable_fields_are_written(by_fields: Readers) -> None:
         assert by_fields.ask("SELECT * FROM readable") == [(1, 2)]
 
 
+@pytest.mark.sparks
 def test_fields_of_a_checkpoint_decide_on_no_write(by_fields: Readers) -> None:
     """A checkpoint keeps which columns are masked as a whole."""
     kept = by_fields.poor.table("w").localCheckpoint()
@@ -335,6 +348,7 @@ def test_fields_of_a_checkpoint_decide_on_no_write(by_fields: Readers) -> None:
     assert by_fields.rich.read.json(folder).collect() == [(2, 1)]
 
 
+@pytest.mark.sparks
 def test_masks_need_rules(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that was made without the rules cannot mask; the message names the line, and nothing was set."""
     monkeypatch.setattr(
@@ -346,3 +360,66 @@ def test_masks_need_rules(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lake.spark.conf.get(names.POLICY, None) is None
     with pytest.raises(ConfigError, match="allowed: error, mask"):
         configure(lake.spark, policy, on_denied="drop")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def policy(lake: Lake) -> Policy:
+    """The policy of a partitioned table with two encrypted columns, one of them in a struct."""
+    policy = lake.policy()
+    lake.sql("CREATE TABLE t (id INT, email STRING, s STRUCT<a:INT,b:INT>, p INT) USING parquet PARTITIONED BY (p)")
+    set_tags(lake.spark, "t", {"email": ["pii"], "s.a": ["fin"]}, policy)
+    lake.sql("INSERT INTO t VALUES (1, 'a', struct(1, 2), 0), (2, 'b', struct(3, 4), 1)")
+    return policy
+
+
+def test_all_keys_there(lake: Lake, policy: Policy) -> None:
+    """With every key both modes give what was written, and a report without a denied column."""
+    expected = [(1, "a", (1, 2), 0), (2, "b", (3, 4), 1)]
+    reports: list[ReadReport] = []
+    for mode in ("error", "mask"):
+        assert rows_of(read_table(lake.spark, "t", policy, on_denied=mode, report=reports.append)) == expected
+    assert [(report.on_denied, report.denied) for report in reports] == [("error", ()), ("mask", ())]
+
+
+def test_denied_column_is_an_error_by_default(lake: Lake, policy: Policy) -> None:
+    """A query that touches a denied column fails and names its key; other columns stay readable."""
+    poor = with_keys(policy, lake.root / "poor", without_keys("pii"))
+    frame = read_table(lake.spark, "t", poor)
+    assert rows_of(frame.select("id")) == [(1,), (2,)]
+    said = refusal(frame.select("email").collect)
+    assert "KeyNotFoundError: column email of table" in said
+    assert "its key 'pii' is not there. To get access, ask whoever" in said
+    assert rows_of(lake.sql("SELECT email FROM t")) == [("a",), ("b",)]  # the session is as it was
+
+
+def test_denied_columns_are_null_where_asked_for(lake: Lake, policy: Policy) -> None:
+    """``on_denied="mask"`` gives typed nulls for denied leaves alone, and reports them; ``drop`` leaves out columns."""
+    poor = with_keys(policy, lake.root / "poor", without_keys("fin"))
+    frame = read_table(lake.spark, "t", poor, on_denied="mask")
+    assert rows_of(frame) == [(1, "a", (None, 2), 0), (2, "b", (None, 4), 1)]
+    assert frame.schema["s"].dataType.simpleString() == "struct<a:int,b:int>"
+    without, reports = with_keys(policy, lake.root / "without", without_keys("pii")), list[ReadReport]()
+    nulls = read_table(lake.spark, "t", without, on_denied="mask", report=reports.append)
+    assert rows_of(nulls) == [(1, None, (1, 2), 0), (2, None, (3, 4), 1)]
+    assert (nulls.schema["email"].dataType.simpleString(), nulls.schema["email"].metadata["tags"]) == (
+        "string",
+        ["pii", "!masked"],
+    )
+    assert masked_columns(nulls) == {"email": "key pii of tag pii is missing"}
+    assert [report.to_dict() for report in reports] == [{"table": "t", "on_denied": "mask", "denied": ["email"]}]
+    assert rows_of(read_table(lake.spark, "t", without, on_denied="drop")) == [(1, (1, 2), 0), (2, (3, 4), 1)]
+    assert rows_of(lake.sql("SELECT * FROM t")) == [(1, "a", (1, 2), 0), (2, "b", (3, 4), 1)]
+
+
+def test_denied_footer_key_is_always_an_error(lake: Lake, policy: Policy) -> None:
+    """Without the footer key nothing can be read, in either mode."""
+    poor = with_keys(policy, lake.root / "poor", without_keys("footer"))
+    with pytest.raises(KeyNotFoundError, match="'footer'"):
+        read_table(lake.spark, "t", poor, on_denied="mask")
+    assert "KeyNotFoundError" in refusal(lambda: read_table(lake.spark, "t", poor).collect())
+
+
+def test_other_modes_are_refused(lake: Lake, policy: Policy) -> None:
+    """Only ``error``, ``mask`` and ``drop`` are modes."""
+    with pytest.raises(ConfigError, match="allowed: error, mask, drop"):
+        read_table(lake.spark, "t", policy, on_denied="null")  # type: ignore[arg-type]

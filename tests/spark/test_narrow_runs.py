@@ -1,4 +1,4 @@
-"""Runs over a part of a table: they do what was asked, beside whatever else is unfinished."""
+"""Runs over a part of a table, and units that are done again."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt.errors import ConfigError, RunConflictError, SparkcryptError
+from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.new_files import NewFiles
+from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.swap import FolderSwap
+from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
-from tests.spark.killing import Clock, after_swap, kill
+from tests.spark.killing import Clock, after_record, after_swap, kill
+from tests.spark.late_writers import At
 from tests.spark.support import Lake, data_files, rows_of
-from tests.spark.tables import PARTITIONED, tagged
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, make_table, tagged
 
 pytestmark = pytest.mark.spark
 
@@ -98,4 +106,108 @@ def test_run_that_is_begun_anew_does_what_was_asked(lake: Lake) -> None:
     report = encrypt_table(lake.spark, "t", policy, where="p = 3", engine="spark", resume="never")
     assert (report.outcome, report.engine, [unit["unit"] for unit in report.units]) == ("done", "spark", ["p=3"])
     assert unfinished(lake, policy) is None
+    assert rows_of(lake.spark.table("t")) == before
+
+
+BUDGET = PassOptions(run=RunOptions(keep_going=True, parallelism=1), max_bytes=1)
+
+
+def test_unit_that_drifts_again_in_a_paused_run_is_left_to_another_run(lake: Lake) -> None:
+    """Its first old folder stays known: it expires, and each run can be rolled back by itself."""
+    policy = lake.policy("\n  pii: {key: pii}\n  finance: {key: fin}\n")
+    make_table(lake, "t", partitions=3)
+    before = rows_of(lake.spark.table("t"))
+    paused = backfill(lake.spark, policy, tables=["t"], options=BUDGET).tables[0]
+    assert (paused.outcome, [unit["unit"] for unit in paused.units]) == ("stopped at budget", ["p=0"])
+    set_tags(lake.spark, "t", {"email": ["finance"]}, policy)
+    report = backfill(lake.spark, policy, tables=["t"]).tables[0]
+    assert (report.outcome, report.run_id != paused.run_id) == ("done", True)
+    assert [unit["unit"] for unit in report.units] == ["p=0"]
+    assert any("had swapped some units before they drifted again" in warning for warning in report.warnings)
+    assert verify_table(lake.spark, "t", policy).ok
+    rollback_run(lake.spark, "t", policy, report.run_id)
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    expire_run(lake.spark, "t", policy)
+    assert not data_files(lake.path("t"))
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+
+
+def test_renamed_table_that_was_killed_and_tagged_again(lake: Lake, clock: Clock) -> None:
+    """A folder is renamed once in a run."""
+    policy, before = tagged(lake, UNPARTITIONED["using"])
+    kill(lake, policy, clock, after_record("unit_swapped"))
+    set_tags(lake.spark, "t", {"note": ["fin"]}, policy)
+    report = encrypt_table(lake.spark, "t", policy)
+    assert report.outcome == "done"
+    assert rows_of(lake.spark.table("t")) == before
+    assert verify_table(lake.spark, "t", policy).ok
+    assert expire_run(lake.spark, "t", policy).files == 8
+    assert len(data_files(lake.root / "db")) == 4
+
+
+def test_driver_of_a_renamed_table_that_wakes_up_early_undoes_its_rename(
+    lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock,
+) -> None:
+    """While another driver verifies what it staged: that one swaps, and every file is in the audit."""
+    policy, before = tagged(lake, UNPARTITIONED["using"])
+    swap, slept = FolderSwap.swap, list[str]()
+
+    def paused(self: FolderSwap, new: NewFiles) -> str:
+        if slept:
+            return swap(self, new)
+        slept.append(new.staged)
+        clock.now += 1_000
+        other = At(lake.name("t"), "verifying", lambda: slept.append(swap(self, new)))
+        monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+        try:
+            encrypt_table(lake.spark, "t", policy, progress=other)
+        except SparkcryptError as error:  # it finds its source renamed away
+            slept.append(str(error))
+        return slept[1]
+
+    monkeypatch.setattr(FolderSwap, "swap", paused)
+    with pytest.raises(RunConflictError, match="no longer holds the lock"):
+        encrypt_table(lake.spark, "t", policy)
+    monkeypatch.undo()
+    assert len(slept) >= 2
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    report = encrypt_table(lake.spark, "t", policy)
+    assert report.outcome in ("done", "nothing to do")
+    table = Catalog(lake.spark).table("t")
+    store = open_state_directory(lake.spark, policy.run_state, outside="/nowhere")
+    assert [signed.entry["what"] for signed in audit_entries(store, table.uuid or "")] == ["encrypt"]
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+    expire_run(lake.spark, "t", policy)
+    assert len(data_files(lake.root / "db")) == 4
+
+
+def test_folder_is_not_renamed_where_that_copies_each_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an object store readers would see a part of the table; it is refused before anything is written."""
+    policy, before = tagged(lake, UNPARTITIONED["using"])
+    monkeypatch.setattr(HadoopFiles, "renames_at_once", lambda *_: False)
+    with pytest.raises(ConfigError, match="which this file system does file by file"):
+        encrypt_table(lake.spark, "t", policy)
+    with pytest.raises(ConfigError, match="use --output instead"):
+        encrypt_table(lake.spark, None, policy, path=str(lake.path("t")), exclusive=True)
+    assert rows_of(lake.spark.table("t")) == before
+    assert not (lake.root / "db" / ".sparkcrypt").exists()
+
+
+def test_old_files_expire_without_a_rename_where_that_copies_each_file(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what was listed is deleted."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    monkeypatch.setattr(HadoopFiles, "renames_at_once", lambda *_: False)
+    monkeypatch.setattr(HadoopFiles, "rename", lambda *_: pytest.fail("a rename copies every byte"))
+    assert expire_run(lake.spark, "t", policy).files == 4
+    assert not data_files(lake.path("t"))
     assert rows_of(lake.spark.table("t")) == before

@@ -1,4 +1,4 @@
-"""Plaintext that `expire` cannot reach is found, and goes on demand; what somebody uses or may need never does."""
+"""Old files that nobody leads to any more, or that come back into reach."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sparkcrypt import encrypt_table
-from sparkcrypt.cli.runs.past_runs import expire
+from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt.cli.runs.expire import expire
 from sparkcrypt.cli.tables.audit import verify
-from sparkcrypt.errors import ConfigError
+from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
-from sparkcrypt.runs.old_folders.orphans import Orphan, find_orphans
-from sparkcrypt.runs.old_folders.problems import Decision
-from sparkcrypt.runs.passes.choose_tables import Choice
+from sparkcrypt.runs.old_folders import grace as reach_module
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.orphan_search import Orphan
+from sparkcrypt.runs.old_folders.orphans import find_orphans
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.chosen_tables import Choice
+from sparkcrypt.runs.passes.expire_tables import expire_many
 from sparkcrypt.runs.passes.html.page import report_html
 from sparkcrypt.runs.passes.passes import PassOptions, backfill, expire_many
 from sparkcrypt.runs.passes.plan import plan_target
+from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table.disposal import Disposal
@@ -35,11 +39,12 @@ from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock, Killed, between_renames, kill, kill_during
 from tests.spark.late_writers import ids
-from tests.spark.passes import the_pass, with_grace
-from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, rows_of
+from tests.spark.passes import the_pass, the_problem, with_grace
+from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
 pytestmark = pytest.mark.spark
+
 EXTERNAL = f"{UNPARTITIONED['using']} LOCATION '{{}}'"
 
 
@@ -297,3 +302,139 @@ def test_plaintext_awaiting_expiry_is_a_headline(lake: Lake) -> None:
     assert "beyond its grace" in page
     expire_many(lake.spark, policy, Choice((lake.name("t"),)), options=ExpiryOptions(older_than_seconds=0))
     assert (the_pass(lake, policy).tables[0].awaiting_expiry or {})["files"] == 0
+
+
+def drop_and_insert(lake: Lake) -> None:
+    """Load a partition anew in the way that brings old files back."""
+    lake.sql("ALTER TABLE t DROP PARTITION (p = 0)")
+    lake.sql(f"INSERT INTO t VALUES (50, '{SECRET}-50', 'new', 0)")
+
+
+@pytest.mark.parametrize("keep", ["new", "old"])
+def test_rows_that_came_back_are_not_taken_for_the_tables(lake: Lake, keep: Any) -> None:
+    """A pass leaves a unit with files of an earlier run's source list as it was, until someone decides."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    drop_and_insert(lake)
+    with_old = sorted([*(row.id for row in before), 50])
+    assert ids(lake) == with_old
+    report = the_pass(lake, policy)
+    problem = the_problem(report)
+    assert (problem["kind"], problem["unit"], len(problem["came"])) == ("old files are in use again", "p=0", 2)
+    assert report.tables[0].units_left == 1
+    assert (lake.path("t") / "p=0" / problem["came"][0]).read_bytes()[-4:] == b"PAR1"
+    assert the_problem(the_pass(lake, policy)) == problem
+    resolve_problem(lake.spark, "t", policy, problem["problem"], keep=keep, reason="looked at")
+    after = with_old if keep == "old" else [1, 3, 50]
+    assert the_pass(lake, policy).outcome in ("done", "nothing to do")
+    assert ids(lake) == after
+    assert verify_table(lake.spark, "t", policy).ok
+    assert the_pass(lake, policy).outcome == "nothing to do"
+    expire_run(lake.spark, "t", policy)
+    assert ids(lake) == after
+
+
+def test_old_files_that_another_table_reads_stay(lake: Lake) -> None:
+    """A decision to move them out is refused while another table points to the folder, and carried out afterwards."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    drop_and_insert(lake)
+    problem = the_problem(the_pass(lake, policy))["problem"]
+    place = lake.path("t") / "p=0"
+    lake.sql(f"CREATE TABLE other (id INT, email STRING, note STRING) USING parquet LOCATION 'file:{place}'")
+    files = data_files(place)
+    with pytest.raises(VerificationError, match=r"other points to .*p=0, so it stays where it is"):
+        resolve_problem(lake.spark, "t", policy, problem, keep="new", reason="looked at")
+    assert data_files(place) == files
+    lake.sql("DROP TABLE other")
+    resolve_problem(lake.spark, "t", policy, problem, keep="new", reason="looked at")
+    assert ids(lake) == [1, 3, 50]
+    assert len(data_files(place)) == len(files) - 2
+
+
+def test_partition_that_is_added_again_is_seen(lake: Lake) -> None:
+    """MSCK REPAIR brings a dropped partition's old files back, nothing more: that is seen too."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    lake.sql("ALTER TABLE t DROP PARTITION (p = 0)")
+    lake.sql("MSCK REPAIR TABLE t")
+    assert the_problem(the_pass(lake, policy))["kind"] == "old files are in use again"
+
+
+def test_rows_that_a_rollback_put_back_are_the_tables(lake: Lake) -> None:
+    """After a rollback old files are in use, and the next pass encrypts them without a question."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    first = encrypt_table(lake.spark, "t", policy)
+    rollback_run(lake.spark, "t", policy, first.run_id)
+    assert the_pass(lake, policy).outcome == "done"
+    assert ids(lake) == sorted(row.id for row in before)
+
+
+@pytest.mark.parametrize("kind", ["partitioned", "external"])
+def test_old_files_are_out_of_reach_after_the_grace(lake: Lake, kind: str) -> None:
+    """The first pass after the grace moves them; a partition that is loaded anew has its new row alone."""
+    create = PARTITIONED["using"]
+    if kind == "external":
+        create = f"{UNPARTITIONED['using']} LOCATION '{(lake.root / 'external').as_uri()}'"
+    policy, before = tagged(lake, create)
+    policy = with_grace(lake, policy, "1h")
+    first = encrypt_table(lake.spark, "t", policy)
+    place = lake.path("t") / "p=0" if kind == "partitioned" else lake.root / "external"
+    the_pass(lake, policy)
+    assert_plaintext(place)
+    policy = lake.changed("grace: 1h", "grace: 1s")
+    time.sleep(1)  # the grace
+    assert the_pass(lake, policy, changed=True).outcome == "nothing to do"
+    assert not place.exists()
+    assert len(list(lake.root.rglob(f".sparkcrypt/*/old-{first.run_id}/**/*.parquet"))) == 4
+    assert the_pass(lake, policy).outcome == "nothing to do"
+    assert ids(lake) == sorted(row.id for row in before)
+    if kind == "partitioned":
+        drop_and_insert(lake)
+        assert ids(lake) == [1, 3, 50]
+        assert not the_pass(lake, policy).left_out
+    else:
+        rollback_run(lake.spark, "t", policy, first.run_id)
+        assert ids(lake) == sorted(row.id for row in before)
+        assert_plaintext(place)
+
+
+def test_grace_of_nothing_moves_old_files_at_once(lake: Lake) -> None:
+    """``grace: 0s`` is ``--move-old`` for every run."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    policy = with_grace(lake, policy, "0s")
+    report = the_pass(lake, policy).tables[0]
+    assert "/old-" in str(report.old_location)
+    assert not any((lake.path("t") / "p=0").glob("*.parquet"))
+    assert ids(lake) == sorted(row.id for row in before)
+
+
+def test_move_that_was_killed_is_written_down(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that is killed between the rename and its record loses nothing, and the next one opens no problem."""
+    policy, before = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    policy = with_grace(lake, policy, "1s")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reach_module, "_note_move", killed)
+        with pytest.raises(KeyboardInterrupt):
+            the_pass(lake, policy)
+    assert the_pass(lake, policy).outcome == "nothing to do"
+    assert ids(lake) == sorted(row.id for row in before)
+    assert expire_run(lake.spark, "t", policy).files == 4
+
+
+def test_old_files_stay_where_a_rename_is_no_single_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an object store they are not moved, and each report says so."""
+    policy, _ = tagged(lake, PARTITIONED["using"])
+    encrypt_table(lake.spark, "t", policy)
+    policy = with_grace(lake, policy, "1s")
+    monkeypatch.setattr(HadoopFiles, "renames_at_once", lambda *_: False)
+    report: PassReport = the_pass(lake, policy)
+    assert report.outcome == "nothing to do"
+    assert "where a rename is a copy of each file" in " ".join(report.tables[0].warnings)
+    assert_plaintext(Path(lake.path("t")) / "p=0")
+    assert_encrypted(lake.root / "db" / ".sparkcrypt" / "t", policy, {"email": "pii"}, visible=["note 1"])

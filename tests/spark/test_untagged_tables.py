@@ -1,16 +1,22 @@
-"""Untagged is not encrypted: it is said so, tags that have no effect are named, and nothing is decrypted unasked."""
+"""Tables and files that are odd: without tags, without rows, with tags on a part of a group."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sparkcrypt import encrypt_table, verify_table
+import sparkcrypt
+from sparkcrypt import encrypt_table, index_table, verify_table
+from sparkcrypt.arrow import read_table
 from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.cli.tables.plan import plan_text
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import SparkcryptError, VerificationError
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.plan import plan_target
 from sparkcrypt.runs.rewrite.options import RunOptions
@@ -18,7 +24,19 @@ from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.planning import find_tags_without_effect
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
-from tests.spark.support import Lake, assert_encrypted, assert_plaintext, rows_of
+from sparkcrypt.spark.tables.tags_without_effect import find_tags_without_effect
+from tests.spark.stored_tables import settle
+from tests.spark.support import (
+    SECRET,
+    Lake,
+    assert_encrypted,
+    assert_plaintext,
+    data_files,
+    footers,
+    rows_of,
+    with_keys,
+    without_keys,
+)
 from tests.spark.tables import PARTITIONED, make_table, tagged
 
 pytestmark = pytest.mark.spark
@@ -129,3 +147,126 @@ def test_tags_without_effect_are_named(lake: Lake) -> None:
     text = pass_text(passed(lake, policy, dry_run=True))
     for part in ("stands in TBLPROPERTIES", "its format is csv", "failed: " + lake.name("w"), "is not read"):
         assert part in text
+
+
+MORE = "formats: [parquet, orc]\nindex: {location: indexes/}\n"
+CASES = {
+    "managed": ("parquet", "", "native"),
+    "partitioned": ("parquet", "PARTITIONED BY (p)", "native"),
+    "by rows": ("parquet", "PARTITIONED BY (p)", "spark"),
+    "orc": ("orc", "", "native"),
+}
+
+
+def put_empty(folders: set[Path]) -> list[Path]:
+    """Put a file of 0 bytes into each folder; return them."""
+    found = sorted(folder / "000009_0" for folder in folders)
+    for file in found:
+        file.touch()
+    return found
+
+
+def folders_in_use(lake: Lake) -> set[Path]:
+    """Return the folders of the table's data."""
+    table = Catalog(lake.spark).table("t")
+    places = [part.location for part in Catalog(lake.spark).partitions(table)] if table.partition_columns else []
+    return {Path(place.removeprefix("file:")) for place in places or [table.location]}
+
+
+def rows_now(lake: Lake) -> list[object]:
+    """Return the table's rows, by Spark."""
+    lake.spark.catalog.refreshTable("t")
+    return rows_of(lake.spark.table("t"))
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_files_of_no_bytes_hold_up_nothing(lake: Lake, case: str) -> None:
+    """They are planned by name; runs, verification, rotation, rollback and expiry do what they do without them."""
+    kind, partitioned, engine = CASES[case]
+    with lake.stranger() as stranger:
+        stranger.sql(f"CREATE TABLE t (id INT, email STRING, p INT) USING {kind} {partitioned}")
+        stranger.sql(f"INSERT INTO t VALUES (1, '{SECRET}-1', 0), (2, '{SECRET}-2', 1)")
+    empty = put_empty(folders_in_use(lake))
+    policy = lake.policy(more=MORE)
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    before = rows_now(lake)
+    planned = plan_target(lake.spark, catalog_target(lake.spark, Catalog(lake.spark).table("t"), policy, None), policy)
+    assert planned.exit_code == 2 and not planned.report.quarantined
+    assert planned.to_dict()["empty_files"] == [f"file:{file}" for file in empty]
+    assert f"0 bytes, which hold no row and are left out: file:{empty[0]}" in plan_text(planned)
+    run = encrypt_table(lake.spark, "t", policy, engine=engine)
+    assert run.outcome == "done" and not run.quarantined
+    rollback_run(lake.spark, "t", policy, run.run_id)
+    run = encrypt_table(lake.spark, "t", policy, engine=engine)
+    empty_now = put_empty(folders_in_use(lake))
+    found = verify_table(lake.spark, "t", policy)
+    assert found.ok and all(f"file:{file}: has 0 bytes" in " ".join(found.notes) for file in empty_now)
+    if engine == "native":
+        assert not rotate_key(lake.spark, policy, "pii", tables=[lake.name("t")]).tables[0].quarantined
+    expire_run(lake.spark, "t", policy)
+    assert not any(file.exists() for file in empty) or not partitioned
+    assert rows_now(lake) == before
+    if case == "managed":
+        assert_read(lake, policy)
+    unset_tags(lake.spark, "t", ["email"])
+    assert encrypt_table(lake.spark, "t", policy, engine=engine, allow_decrypt=True).outcome == "done"
+    assert rows_now(lake) == before
+
+
+def assert_read(lake: Lake, policy: Policy) -> None:
+    """The table is indexed, and read without Spark, and a file that lost its bytes is no such file."""
+    (folder,) = folders_in_use(lake)
+    settle(folder)
+    assert index_table(lake.spark, lake.name("t"), policy, columns=["id"]).objects == len(
+        [file for file in data_files(folder) if file.stat().st_size]
+    )
+    assert read_table(str(folder), policy).num_rows == 2
+    full = next(file for file in data_files(folder) if file.stat().st_size)
+    kept = full.read_bytes()
+    full.write_bytes(b"")
+    found = verify_table(lake.spark, "t", policy, manifest=True)
+    assert not found.ok and full.name in str(found.to_dict())
+    full.write_bytes(kept)
+
+
+COLUMNS = (
+    "k MAP<STRING, STRING>, v MAP<STRING, STRING>, l ARRAY<STRUCT<x: STRING, y: INT>>, s STRUCT<m: MAP<STRING, INT>>"
+)
+VALUES = f"map('{SECRET}-k', 'a'), map('b', '{SECRET}-v'), array(named_struct('x', '{SECRET}-x', 'y', 1), null), "
+TAGS = {"k.key": ["pii"], "v.value": ["pii"], "l.element.x": ["fin"], "s.m.value": ["pii"]}
+ENCRYPTED = {"k.key_value.key", "v.key_value.value", "l.list.element.x", "s.m.key_value.value"}
+
+
+def make(lake: Lake) -> list[Any]:
+    """Make a plaintext table, and return its rows."""
+    with lake.stranger() as stranger:
+        stranger.sql(f"CREATE TABLE t (id INT, {COLUMNS}) USING parquet")
+        stranger.sql(f"INSERT INTO t SELECT 1, {VALUES} named_struct('m', map('c', 7))")
+        return rows_of(stranger.table("t"))
+
+
+@pytest.mark.sparks
+def test_only_tagged_leaves_are_encrypted(lake: Lake) -> None:
+    """Neither a map's other half nor a list's other fields get the tags, and rows stay."""
+    policy, rows = lake.policy(), make(lake)
+    set_tags(lake.spark, "t", TAGS, policy)
+    assert encrypt_table(lake.spark, "t", policy, engine="spark").outcome == "done"
+    (found,) = footers(lake.root / "db" / "t", policy)
+    assert {".".join(path) for path, column in (found.columns or {}).items() if column.key_id} == ENCRYPTED
+    assert rows_of(lake.spark.table("t")) == rows
+    assert encrypt_table(lake.spark, "t", policy, engine="spark").outcome == "nothing to do"
+    assert verify_table(lake.spark, "t", policy).ok
+
+
+def test_nulls_of_a_reader_are_not_written(lake: Lake) -> None:
+    """A run in a session that has nulls in place of denied columns is refused, and changes nothing."""
+    policy, rows = lake.policy(), make(lake)
+    set_tags(lake.spark, "t", {"k.key": ["pii"]}, policy)
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+    set_tags(lake.spark, "t", TAGS, policy)
+    poor = with_keys(policy, lake.root / "poor", without_keys("pii"))
+    session = sparkcrypt.session(poor, on_denied="mask")
+    session.sql(f"USE {lake.database}")
+    with pytest.raises(SparkcryptError):
+        encrypt_table(session, "t", poor, engine="spark")
+    assert rows_of(lake.spark.table("t")) == rows

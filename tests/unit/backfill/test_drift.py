@@ -1,18 +1,26 @@
-"""Drift told in a few lines, whatever the number of files."""
+"""How files differ from their plan, in either format, and what follows of it."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.footers import FooterFacts, pack, unpack
-from sparkcrypt.files.parquet import ColumnSummary, FileSummary
-from sparkcrypt.ledger.unit import Folder, Unit
+from sparkcrypt.files.parquet import ColumnSummary, FileSummary, read_footer
+from sparkcrypt.files.parquet.codecs import NAMES, codecs_of
+from sparkcrypt.keys.material import Wrapping
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
+from sparkcrypt.runs.rewrite.spark_engine import choose_codec
+from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.dark import find_dark, find_dark_drift, refuse_dark, tell_none
 from sparkcrypt.runs.table.difference import Drift, drift_in_short, drift_of_file, drift_of_unknown
 from sparkcrypt.runs.table.footers import Footers
@@ -288,3 +296,64 @@ def test_footers_travel_with_what_was_purged() -> None:
     file = replace(dark_file(email="footer"), purged={("email",): "old"}, wrappings=())
     facts = FooterFacts(file, {"SNAPPY": 1})
     assert unpack(pack({file.path: facts})) == {file.path: facts}
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
+def test_the_codec_of_a_file_is_read_from_its_footer(tmp_path: Path, codec: str) -> None:
+    """Every codec that another writer has is known by its name; what pyarrow calls LZ4 is the raw one."""
+    table = pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]})
+    pq.write_table(table, tmp_path / "f", compression=codec, row_group_size=2)
+    name = {"none": "uncompressed", "lz4": "lz4_raw"}.get(codec, codec)
+    assert codecs_of(read_footer(tmp_path / "f")) == {name: 4}
+
+
+def test_the_numbers_are_those_of_the_specification() -> None:
+    """CompressionCodec in parquet.thrift: LZO is 3, LZ4 5, LZ4_RAW 7."""
+    assert (NAMES.index("lzo"), NAMES.index("lz4"), NAMES.index("lz4_raw")) == (3, 5, 7)
+
+
+def test_one_codec_is_taken_without_a_word() -> None:
+    """Where every column chunk has it, nothing is to be told."""
+    choice = choose_codec([{"gzip": 2}, {"gzip": 7}])
+    assert (choice.codec, choice.note) == ("gzip", None)
+
+
+def test_of_several_the_most_common_is_taken_and_told() -> None:
+    """Column chunks are counted over all files; the note says how many have which; a tie goes by name."""
+    choice = choose_codec([{"zstd": 2}, {"snappy": 3}, {"gzip": 1, "zstd": 2}])
+    assert choice.codec == "zstd"
+    assert "zstd (4), snappy (3), gzip (1); all new ones have zstd" in (choice.note or "")
+    assert choose_codec([{"zstd": 1, "gzip": 1}]).codec == "gzip"
+
+
+@pytest.mark.parametrize(
+    ("codecs", "word"),
+    [([], "do not show theirs"), ([{}], "do not show theirs"), ([{"brotli": 1}], "cannot write brotli")],
+)
+def test_what_cannot_be_kept_is_told(codecs: list[dict[str, int]], word: str) -> None:
+    """A hidden codec, and one that Spark does not write, is left to Spark, and the report says so."""
+    choice = choose_codec(codecs)
+    assert choice.codec is None
+    assert word in (choice.note or "")
+
+
+INSIDE = FileSummary(
+    *("a", "encrypted", "AES_GCM_V1", "footer", None, False, None, 1, 1, {}), wrappings=(Wrapping("footer", 1, "f"),)
+)
+BESIDE = replace(INSIDE, path="b", external_material=True)
+
+
+def test_material_beside_a_file_is_read_anew(tmp_path: Path) -> None:
+    """A file's stamp tells nothing of the file of key material beside it, which others may rotate; both are counted."""
+    cache = FooterCache(LocalStateStore(tmp_path), "id")
+    sources = [SourceFile("a", 10, 1), SourceFile("b", 10, 1)]
+    found = {"a": FooterFacts(INSIDE, {}), "b": FooterFacts(BESIDE, {})}
+    cache.keep("unit", sources, found)
+    assert cache.find_known("unit", sources) == {"a": found["a"]}
+    assert [dict(facts) for _, _, facts in cache.read_all()] == [found]
+
+
+def test_packed_facts_say_where_the_material_is() -> None:
+    """What tasks tell the driver holds it."""
+    facts = {"a": FooterFacts(INSIDE, {}), "b": FooterFacts(BESIDE, {})}
+    assert unpack(pack(facts)) == facts

@@ -1,4 +1,4 @@
-"""What is left of a run when its old files have expired: one authentic record, which says what the journal said."""
+"""Journals: forms of their entries, what is archived, which runs are settled, and the folders that they name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,42 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import RunConflictError, VerificationError
+from sparkcrypt.files.beside_data import Beside
 from sparkcrypt.ledger.audit.audit import AuditWriter, journalled_head, verify_audit
-from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
-from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
+from sparkcrypt.ledger.journal.archive import archive_records, clear_archived
+from sparkcrypt.ledger.journal.entries import (
+    AuditHead,
+    Entry,
+    Proven,
+    RunFinished,
+    RunPaused,
+    UnitFailed,
+    UnitListed,
+    UnitStaged,
+    UnitSwapped,
+    UnitSwapping,
+    UnitVerified,
+)
+from sparkcrypt.ledger.journal.journal import KINDS, Journal
+from sparkcrypt.ledger.journal.later_entries import (
+    RunExpired,
+    RunExpiring,
+    RunRolledBack,
+    UnitCarried,
+    UnitCarrying,
+    UnitMoved,
+    UnitRelocated,
+    UnitResolved,
+    UnitRolledBack,
+    UnitRollingBack,
+)
+from sparkcrypt.ledger.journal.run_status import has_ended, has_expired
+from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.state.mac import TableMac
-from sparkcrypt.runs.old_folders.late_commits import new_files
+from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
+from sparkcrypt.runs.old_folders.reconcile import new_files
+from sparkcrypt.spark.tables.table import Partition
 from tests.unit.backfill.audits import entry
 from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
 from tests.unit.backfill.memory_store import MemoryStore
@@ -141,3 +172,81 @@ def test_a_planted_archive_neither_ends_a_run_nor_deletes_its_journal() -> None:
     with pytest.raises(VerificationError, match="does not authenticate"):
         store.records = {NAME: other.records[NAME]}
         Journal.open(store, TABLE, RUN, MAC)
+
+
+FOLDERS = (Folder("", (SourceFile("file:/t/p=1/a", 3, 7),)),)
+FILES = [["", [["file:/t/p=1/a", 3, 7]]]]
+BESIDE = (Beside("_metadata", "summary", 5),)
+PARTITION = Partition((("p", "1"),), "file:/t/p=1", "parquet")
+UNIT = Unit("p=1", "file:/t/p=1", PARTITION, "p=1", {"p": "1"}, FOLDERS, BESIDE)
+DESCRIBED = {
+    "location": "file:/t/p=1", "partition": [["p", "1"]], "serde": "parquet", "partition_path": "p=1", "files": FILES,
+    "summaries": [["_metadata", 5]],
+}  # fmt: skip
+OUTCOME = UnitOutcome("p=1", 1, 2, 3, 4, "file:/old", "file:/new", verified=True)
+HEAD, AUDIT = AuditHead(9, "ab"), {"number": 9, "digest": "ab"}
+EVIDENCE: dict[str, Any] = {"digests": {}, "changes": []}
+ABOUT = {"engine": "native", "codec": None, "notes": ["slow"]}
+CARRYING = UnitCarrying("p=1", "/old", "/new", FOLDERS, "/s", FOLDERS, EVIDENCE, 5, "native")
+
+WRITTEN: list[tuple[Entry, dict[str, Any]]] = [
+    (RunPaused(None), {"units_left": None}),
+    (RunFinished("done"), {"outcome": "done"}),
+    (RunRolledBack(("p=1",)), {"units": ["p=1"]}),
+    (RunExpiring(("/old",)), {"folders": ["/old"]}),
+    (RunExpired(("/old",)), {"folders": ["/old"]}),
+    (RunExpired(("/old",), ("p=1",)), {"folders": ["/old"], "units_left": ["p=1"]}),
+    (UnitListed(UNIT, "/s"), {"unit": "p=1", "staged": "/s", **DESCRIBED}),
+    (UnitSwapping(UNIT, "/s"), {"unit": "p=1", "staged": "/s", **DESCRIBED}),
+    (UnitStaged("p=1", "/s", FOLDERS), {"unit": "p=1", "staged": "/s", "files": FILES}),
+    (
+        UnitVerified("p=1", "/s", Proven(5, EVIDENCE, ABOUT)),
+        {"unit": "p=1", "staged": "/s", "rows": 5, "evidence": EVIDENCE, "about": ABOUT},
+    ),
+    (UnitSwapped(OUTCOME, HEAD), {"unit": "p=1", "outcome": OUTCOME.to_dict(), "audit": AUDIT}),
+    (UnitMoved(OUTCOME), {"unit": "p=1", "outcome": OUTCOME.to_dict()}),
+    (
+        UnitRelocated(UNIT, "file:/t", OUTCOME, HEAD),
+        {"unit": "p=1", "base": "file:/t", "outcome": OUTCOME.to_dict(), "audit": AUDIT, **DESCRIBED},
+    ),
+    (UnitFailed("p=1", "PlanError: no"), {"unit": "p=1", "error": "PlanError: no"}),
+    (
+        CARRYING,
+        {
+            "unit": "p=1", "from": "/old", "to": "/new", "files": FILES, "staged": "/s", "made": FILES,
+            "evidence": EVIDENCE, "rows": 5, "engine": "native",
+        },
+    ),
+    (UnitCarried("p=1", "/old", FOLDERS, HEAD), {"unit": "p=1", "from": "/old", "files": FILES, "audit": AUDIT}),
+    (
+        UnitResolved("p=1", "x1", "new", {"old": [["a", 3]]}),
+        {
+            "unit": "p=1", "problem": "x1", "keep": "new", "listing": {"old": [["a", 3]]}, "given_up": "",
+            "cut_off": False,
+        },
+    ),
+    (
+        UnitResolved("p=1", "x1", "new", {}, "/old", cut_off=True),
+        {"unit": "p=1", "problem": "x1", "keep": "new", "listing": {}, "given_up": "/old", "cut_off": True},
+    ),
+    (UnitRollingBack("p=1"), {"unit": "p=1"}),
+    (UnitRolledBack("p=1", HEAD), {"unit": "p=1", "audit": AUDIT}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("entry", "fields"), WRITTEN, ids=lambda value: getattr(value, "kind", ""))
+def test_an_entry_is_written_with_the_keys_that_every_release_reads(entry: Entry, fields: dict[str, Any]) -> None:
+    """The fields of a record are a format: they keep their names, whatever a class calls them."""
+    assert entry.to_dict() == fields
+
+
+@pytest.mark.parametrize(("entry", "fields"), WRITTEN, ids=lambda value: getattr(value, "kind", ""))
+def test_an_entry_that_is_read_again_is_equal(entry: Any, fields: dict[str, Any]) -> None:
+    """Of those classes that are read: what comes back from a record's fields is what was written."""
+    if hasattr(entry, "from_dict"):
+        assert type(entry).from_dict(fields) == entry
+
+
+def test_every_kind_has_an_entry() -> None:
+    """But the two that say nothing of their own: the first record is the run's, and a resumption has no fields."""
+    assert {entry.kind for entry, _ in WRITTEN} == set(KINDS) - {"run_started", "run_resumed"}

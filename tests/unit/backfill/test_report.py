@@ -1,18 +1,29 @@
-"""The report of a run, for machines and for people."""
+"""Reports of runs and passes, and the problems that stay open after them."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from sparkcrypt.cli.frame.pass_text import pass_text
+from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError, RunConflictError, VerificationError
+from sparkcrypt.ledger.audit.manifest import LISTED_GONE, REPLAYED
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.plan import build_plan
 from sparkcrypt.policy.load import policy_from_text
+from sparkcrypt.runs.old_folders.problems import BACK, STRAY, Problem, Problems, problems_of_target
+from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.passes.result import RunResult
+from sparkcrypt.runs.passes.table_failures import TableError, TableFailures
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.table.difference import Drift
 from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
@@ -119,3 +130,283 @@ def test_what_is_still_encrypted_is_not_called_untagged() -> None:
         made = RunResult("run", outcome, [survey]).report(target, "native", 1.0)  # type: ignore[arg-type]
         assert (made.untagged, made.outcome) == (untagged, "untagged" if untagged else outcome)
         assert made.data_columns == 1
+
+
+FAILED = {"failed": [TableError("s.t", "PlanError", "no tag x")]}
+REFUSED = {"refused": {"s.t": "the tags of ssn are gone"}}
+
+
+def made(*, dry_run: bool = False, **fields: Any) -> PassReport:
+    """Return the report of a pass."""
+    return PassReport("p", "digest", "2026-11-21T10:00:00+00:00", 1.0, dry_run, **fields)
+
+
+@pytest.mark.parametrize("fields", [FAILED, REFUSED, {**FAILED, "tables": [report(outcome="dry run", units_left=2)]}])
+def test_dry_run_that_could_not_look_at_a_table_ends_with_74(fields: dict[str, Any]) -> None:
+    """Silence about a table would be taken for a match, and 2 for all the drift that there is."""
+    done = made(dry_run=True, **fields)
+    assert (done.outcome, done.exit_code) == ("dry run", 74)
+
+
+def test_dry_run_ends_with_2_on_drift_alone() -> None:
+    """Drift is a plan's news; without it, and with tables that are of another kind or unchanged, all is well."""
+    drifting = report(outcome="dry run", units_left=1)
+    assert made(dry_run=True, tables=[report(outcome="dry run"), drifting]).exit_code == 2
+    well = made(dry_run=True, tables=[report(outcome="dry run")], passed_over={"s.v": "a view"}, unchanged=["s.u"])
+    assert well.exit_code == 0
+
+
+@pytest.mark.parametrize("fields", [FAILED, REFUSED, {"tables": [report(), report(outcome="incomplete")]}])
+def test_pass_that_left_something_out_ends_with_74(fields: dict[str, Any]) -> None:
+    """Tables that failed or were refused, and units that were quarantined."""
+    done = made(**fields)
+    assert (done.outcome, done.exit_code) == ("incomplete", 74)
+
+
+@pytest.mark.parametrize("outcome", ["done", "nothing to do", "stopped at budget"])
+def test_pass_that_did_what_it_could_ends_well(outcome: Any) -> None:
+    """What a budget left is the next pass's; only a dry run ends with 2 on drift."""
+    done = made(tables=[report(outcome=outcome, units_left=3)])
+    assert (done.outcome, done.exit_code) == (outcome, 0)
+
+
+CONFLICT = {"failed": [TableError("s.t", "RunConflictError", "another run holds it")]}
+PROBLEM = {"problems": ({"problem": "0f"},)}
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_pass_that_waits_for_other_runs_alone_ends_with_75(dry_run: bool) -> None:
+    """A scheduler may try again by itself, unless something is left that does not end by itself: an open problem."""
+    outcome: Any = "dry run" if dry_run else "done"
+    assert made(dry_run=dry_run, **CONFLICT, tables=[report(outcome=outcome)]).exit_code == 75
+    troubled = report(outcome=outcome if dry_run else "incomplete", **PROBLEM)
+    assert made(dry_run=dry_run, **CONFLICT, tables=[troubled]).exit_code == 74
+
+
+CONFIG: dict[str, Any] = {"failed": [TableError("s.t", "ConfigError", "no state")]}
+
+
+def test_pass_in_which_every_table_met_an_error_of_the_set_up_ends_with_78() -> None:
+    """If any table could be worked on, it is the fault of the one that could not."""
+    assert made(**CONFIG).exit_code == 78
+    assert made(**CONFIG, tables=[report()]).exit_code == 74
+    assert made(failed=[*CONFIG["failed"], TableError("s.u", "PlanError", "no tag x")]).exit_code == 74
+
+
+def test_dry_run_that_misses_a_folder_ends_with_74() -> None:
+    """The pass would quarantine that unit, so its plan is no mere drift."""
+    lost = report(outcome="dry run", quarantined=({"unit": "p=1", "error": "StorageError", "message": "no"},))
+    assert made(dry_run=True, tables=[lost]).exit_code == 74
+
+
+UNTAGGED: Any = {"outcome": "untagged", "untagged": True}
+
+
+def test_untagged_tables_are_counted_and_end_no_pass_badly() -> None:
+    """They are an outcome of their own, and no success: what is encrypted elsewhere is not theirs."""
+    alone = made(tables=[report(**UNTAGGED)])
+    assert (alone.outcome, alone.exit_code, alone.totals()["untagged"]) == ("untagged", 0, 1)
+    assert made(tables=[report(**UNTAGGED), report(outcome="nothing to do")]).outcome == "nothing to do"
+    assert made(tables=[report(**UNTAGGED), report()]).outcome == "done"
+
+
+def test_text_of_a_pass_counts_and_names_untagged_tables() -> None:
+    """Their rows do not say that they match, in a plan and in a pass."""
+    dry = report(outcome="dry run", untagged=True, data_columns=3, table="s.plain")
+    text = pass_text(made(dry_run=True, tables=[dry, report(outcome="dry run")]))
+    assert "2 tables (1 untagged)" in text and "s.plain" in text and "no tag on 3 columns" in text
+    assert "untagged, so nothing in them is encrypted: s.plain" in text
+    assert text.count("matches") == 1
+    assert pass_text(made(tables=[report(**UNTAGGED)])).startswith("untagged: 1 table (1 untagged)")
+
+
+WHOLE = UnitOutcome("p=0", 1, 2, 3, 4, "/t/p=0", "/new/p=0", True, finished="2026-05-03T10:00:00+00:00")
+
+
+def test_outcome_is_read_as_it_was_written() -> None:
+    """Lists become tuples."""
+    assert UnitOutcome.from_dict(WHOLE.to_dict()) == WHOLE
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        None,
+        [],
+        "p=0",
+        {},
+        {"unit": "p=0"},
+        {**WHOLE.to_dict(), "more": 1},
+        {**WHOLE.to_dict(), "finished": "soon"},
+        {**WHOLE.to_dict(), "seconds": "3"},
+        {**WHOLE.to_dict(), "bytes_before": None},
+    ],
+)
+def test_what_no_release_wrote_is_refused(values: Any) -> None:
+    """It is an error that says so, and no accident of Python."""
+    with pytest.raises(VerificationError, match="which no release wrote"):
+        UnitOutcome.from_dict(values)
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "part"),
+    [
+        (ConfigError("no state"), "ConfigError", "no state"),
+        (KeyError("files"), "KeyError", "(test_report.py, line"),
+        (RuntimeError("ParquetCryptoRuntimeException: KeyNotFoundError: no key"), "KeyNotFoundError", "no key"),
+    ],
+)
+def test_error_of_a_table_is_recorded(error: Exception, name: str, part: str) -> None:
+    """Also one that nothing foresaw, with its place in the code, and one that Java carried."""
+    failures = TableFailures()
+    with failures.of("db.t"):
+        _fail(error)
+    with failures.of("db.u"):
+        pass
+    (found,) = failures.found
+    assert (found.table, found.error) == ("db.t", name) and part in found.message
+
+
+@pytest.mark.parametrize("kind", [KeyServiceUnavailableError, BridgeError])
+def test_error_that_all_would_meet_is_recorded_and_raised(kind: type[Exception]) -> None:
+    """The report then names the table at which the command ended."""
+    failures = TableFailures()
+    with pytest.raises(kind), failures.of("db.t"):
+        raise kind("no answer")
+    assert [found.table for found in failures.found] == ["db.t"]
+
+
+def test_interruption_is_no_error_of_a_table() -> None:
+    """Ctrl-C ends the command."""
+    failures = TableFailures()
+    with pytest.raises(KeyboardInterrupt), failures.of("db.t"):
+        raise KeyboardInterrupt
+    assert failures.found == []
+
+
+MAC = TableMac(b"m" * 32)
+FOUND = Problem("", "db.t", "run-1", "p=0", "removed", "/t/p=0", gone=("a.parquet",), message="p=0: a.parquet is gone")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStateStore:
+    """An empty state directory."""
+    return LocalStateStore(tmp_path)
+
+
+def problems(store: LocalStateStore, table: str = "t1", mac: TableMac = MAC) -> Problems:
+    """The problems of a table."""
+    return Problems(store, table, lambda: mac)
+
+
+def test_a_problem_stays_open_until_it_is_resolved(store: LocalStateStore) -> None:
+    """It is listed as it was found, once, whoever finds it again; and not after its resolution."""
+    opened = problems(store).add(FOUND)
+    assert problems(store).open() == [opened]
+    assert problems(store).add(FOUND) == opened
+    assert len(opened.problem) == 12
+    for part in (opened.problem, "--table db.t", "--keep new|old", "p=0: a.parquet is gone"):
+        assert part in opened.message
+    problems(store).close(opened.problem, "new", "a reason")
+    assert problems(store).open() == []
+    assert problems(store).add(FOUND).problem != opened.problem
+    with pytest.raises(RunConflictError):
+        problems(store).close(opened.problem, "old", "another")
+
+
+def test_what_is_found_again_is_told_as_it_is_now(store: LocalStateStore) -> None:
+    """The name stays, and what else has gone since is told."""
+    opened = problems(store).add(FOUND)
+    more = Problem("", "db.t", "run-1", "p=0", "removed", "/t/p=0", gone=("a", "b"), message="two are gone")
+    again = problems(store).add(more)
+    assert (again.problem, again.gone) == (opened.problem, ("a", "b"))
+    assert again.message.startswith("two are gone")
+
+
+@pytest.mark.parametrize("kind", [LISTED_GONE, REPLAYED, STRAY])
+def test_one_unit_may_have_problems_of_different_things(store: LocalStateStore, kind: str) -> None:
+    """What its old files need a decision on is not what the list lacks or a former home has; each stays open."""
+    other = problems(store).add(replace(FOUND, kind=kind))
+    opened = problems(store).add(FOUND)
+    assert {problem.problem for problem in problems(store).open()} == {opened.problem, other.problem}
+    assert "--keep new|old" in opened.message and "--keep new " in other.message
+    problems(store).close(other.problem, "new", "a reason")
+    assert problems(store).open() == [opened]
+
+
+@pytest.mark.parametrize("planted", ["the problem itself", "edited", "of another table", "of another key", "no record"])
+def test_no_planted_resolution_closes_a_problem(store: LocalStateStore, planted: str) -> None:
+    """A resolution that the table's key did not authenticate leaves the problem open, and is named."""
+    opened = problems(store).add(FOUND)
+    name = f"problems/t1/{opened.problem}-resolved.json"
+    other = problems(store, "t2", TableMac(b"x" * 32) if planted == "of another key" else MAC)
+    if planted == "the problem itself":
+        content = store.read(f"problems/t1/{opened.problem}.json") or b""
+    elif planted == "no record":
+        content = b"{}"
+    else:
+        other.close(opened.problem, "new", "a reason")
+        content = store.read(f"problems/t2/{opened.problem}-resolved.json") or b""
+    if planted == "edited":
+        content = encode_record({**json.loads(content), "table_id": "t1"})
+    store.create(name, content)
+    (still,) = problems(store).open()
+    assert still.problem == opened.problem
+    assert name in (still.damage or "")
+
+
+@pytest.mark.parametrize("how", ["edited", "cut", "unknown field"])
+def test_damaged_record_is_a_problem_of_its_own(store: LocalStateStore, how: str) -> None:
+    """Nobody can hide a problem by damaging its record: it is listed, and says what to do."""
+    opened = problems(store).add(FOUND)
+    name = f"problems/t1/{opened.problem}.json"
+    content = store.read(name) or b""
+    store.delete(name)
+    body = json.loads(content)
+    body["fields"]["gone" if how == "edited" else "gonne"] = []
+    store.create(name, content[:40] if how == "cut" else encode_record(body))
+    (found,) = problems(store).open()
+    assert (found.kind, found.problem) == ("damaged record", opened.problem)
+    assert "restore it from a backup" in found.message
+
+
+def test_resolution_without_its_problem_is_told(store: LocalStateStore) -> None:
+    """A genuine resolution closes; the record of the problem may be gone then, and nothing else is closed by it."""
+    problems(store).close("0" * 12, "new", "a reason")
+    assert problems(store).open() == []
+
+
+def test_without_a_key_service_problems_are_shown_and_none_is_written(store: LocalStateStore) -> None:
+    """Status goes on where nothing can be authenticated, and says so itself; nothing is opened or closed then."""
+    opened = problems(store).add(FOUND)
+    blind = Problems(store, "t1", None)
+    assert blind.open() == [opened]
+    with pytest.raises(VerificationError, match="cannot be authenticated"):
+        blind.close(opened.problem, "new", "a reason")
+
+
+def test_old_rows_that_are_back_have_a_step_of_their_own(store: LocalStateStore) -> None:
+    """What --keep means there is said in the message."""
+    found = Problem("", "db.t", "run-1", "p=0", BACK, "/t/p=0", came=("a.parquet",), message="p=0: old rows")
+    assert "new moves these files out of it" in problems(store).add(found).message
+
+
+@pytest.mark.parametrize(
+    "there", [{"/u/p=0"}, {"/t/p=0", "/u/p=0"}, set()], ids=["moved", "another table is there", "gone"]
+)
+def test_a_problem_is_told_by_the_names_of_now(store: LocalStateStore, there: set[str]) -> None:
+    """After a RENAME, which takes old folders along; never by a guess: the folder is there, and no other is left."""
+    opened = problems(store).add(replace(FOUND, base="/t"))
+    target, files = Mock(base="/u", table_id="t1"), Mock(exists=there.__contains__)
+    target.name = "db.u"
+    (told,) = problems_of_target(target, store, lambda: MAC, files).open()
+    assert (told.problem, told.table) == (opened.problem, "db.u")
+    assert "--table db.u " in told.message
+    moved = there == {"/u/p=0"}
+    assert told.old_location == ("/u/p=0" if moved else "/t/p=0")
+    assert ("that folder is /u/p=0 now" in told.message) is moved
+    assert problems(store).open() == [opened]

@@ -1,16 +1,25 @@
-"""Units one after the other or several at a time: what is begun, what is tried again, and what an error ends."""
+"""In which order units are worked on, how long they may take, and how far they are."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
-from sparkcrypt.ledger.unit import Unit, UnitOutcome
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import Unit
+from sparkcrypt.runs.passes.survey import bytes_a_second, rate
 from sparkcrypt.runs.rewrite.schedule import Budget, work_through
-from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
+from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.progress import UnitProgress
+from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from tests.unit.backfill.heard_progress import Heard, summed
 
 
 def survey(name: str, total_bytes: int = 10) -> UnitSurvey:
@@ -110,3 +119,74 @@ def test_busy_units_are_tried_again_where_they_are_then() -> None:
     )
     assert began == ["a", "b", "c", "a", "b", "b"]
     assert (names(found.outcomes), [unit.message for unit in found.failed]) == (["a"], ["b 2"])
+
+
+def swapped(total_bytes: int, seconds: float | None) -> UnitOutcome:
+    """Return the outcome of a unit that took so long."""
+    return UnitOutcome("p=0", 1, 1, total_bytes, total_bytes, "/t/p=0", "/new/p=0", True, seconds=seconds)
+
+
+def test_rate_is_of_all_units_together() -> None:
+    """Long units weigh more than short ones; what does not tell its seconds does not count."""
+    assert rate([swapped(100, 1.0), swapped(900, 4.0), swapped(10**9, None), swapped(10**9, 0.0)]) == 200
+    assert rate([swapped(100, None)]) is None
+    assert rate([]) is None
+
+
+def run(store: LocalStateStore, number: int, outcome: dict[str, Any]) -> None:
+    """Write the journal of a run of one unit."""
+    record = RunRecord("t", "db.t", f"2026112{number}T000000000Z-abcdef", "digest", {}, {}, number)
+    journal = Journal.start(store, record)
+    journal.append("unit_listed", unit="p=0")
+    journal.append("unit_swapped", unit="p=0", outcome=outcome)
+    journal.append("run_finished", outcome="done")
+
+
+def test_the_newest_three_runs_count(tmp_path: Path) -> None:
+    """What a machine did long ago says nothing of this one."""
+    store = LocalStateStore(tmp_path)
+    assert bytes_a_second(store, "t") is None
+    run(store, 1, swapped(1, 1000.0).to_dict())
+    assert bytes_a_second(store, "t") == pytest.approx(0.001)
+    for number in (2, 3, 4):
+        run(store, number, swapped(300, 2.0).to_dict())
+    assert bytes_a_second(store, "t") == 150
+
+
+@pytest.mark.parametrize("forged", [{}, 3, {**swapped(1, 1.0).to_dict(), "seconds": "soon"}])
+def test_record_that_says_nothing_costs_only_its_run(tmp_path: Path, forged: Any) -> None:
+    """Journals are shown without a key here, so anybody may have written them: a dry run does not end by one."""
+    store = LocalStateStore(tmp_path)
+    run(store, 1, swapped(300, 2.0).to_dict())
+    run(store, 2, forged)
+    assert bytes_a_second(store, "t") == 150
+
+
+def test_rewritten_files_are_told_and_a_unit_that_is_not_done_is_not_told_as_done() -> None:
+    """Its rewrite is nine tenths of it; the end is told once, whatever was told before."""
+    heard = Heard()
+    progress = UnitProgress(heard, 10, 1000)
+    for files, told in ((0, (0, 0, 0)), (5, (4, 450, 0)), (5, (4, 450, 0)), (10, (9, 900, 0)), (12, (9, 900, 0))):
+        progress.tell_rewritten(files)
+        assert summed(heard) == told
+    assert len(heard.told) == 2
+    progress.tell_done()
+    assert summed(heard) == (10, 1000, 1)
+
+
+def test_unit_that_failed_is_taken_back() -> None:
+    """It will be done another time."""
+    heard = Heard()
+    progress = UnitProgress(heard, 10, 1000)
+    progress.tell_rewritten(7)
+    progress.tell_unchanged()
+    assert summed(heard) == (0, 0, 0)
+
+
+def test_unit_without_files_is_told_as_done() -> None:
+    """No division by zero, and no file to tell."""
+    heard = Heard()
+    progress = UnitProgress(heard, 0, 0)
+    progress.tell_rewritten(0)
+    progress.tell_done()
+    assert heard.told == [(0, 0, 1)]

@@ -1,4 +1,4 @@
-"""The local state directory: exclusive, whole, durable, and honest about what it cannot do."""
+"""State directories: records, the folders that they may name, and the generations of indexes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.service import KeyService
+from sparkcrypt.ledger.audit.confined_paths import RunFolders, refuse_outside
+from sparkcrypt.ledger.journal.record import Record
+from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import LocalStateStore, decode_record, encode_record, open_state_store
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.runs.index.open_index import StoreGeneration
 from tests.services.installed import ROOT
 from tests.unit.backfill.conftest import Together
 from tests.unit.backfill.store_behaviour import RACE, StoreBehaviour
@@ -194,3 +201,137 @@ def test_other_spellings_of_a_record_are_refused(content: bytes) -> None:
     """Only the canonical text is a record."""
     with pytest.raises(VerificationError, match=r"^some/name"):
         decode_record("some/name", content)
+
+
+BASE = "hdfs://nn/warehouse/db/t"
+STAGED = "hdfs://nn/warehouse/db/.sparkcrypt/t/run-1/p=0"
+
+
+def record(**fields: Any) -> Record:
+    """A record with these fields."""
+    return Record("runs/t/r/000002.json", 2, "", "unit_listed", "r", 1, fields, "", None, "", "")
+
+
+def refused(named: tuple[str, ...] = (), **fields: Any) -> bool:
+    """Tell whether a record is refused, where the metastore names these folders."""
+    try:
+        refuse_outside([record(unit="p=0", **fields)], RunFolders(BASE, lambda: named))
+    except VerificationError as error:
+        assert "runs/t/r/000002.json" in str(error)
+        return True
+    return False
+
+
+def nested(path: str) -> list[dict[str, Any]]:
+    """Return every way in which a record can name a path."""
+    return [
+        {"location": path},
+        {"from": path},
+        {"base": path},
+        {"to": path},
+        {"outcome": {"old_location": path}},
+        {"outcome": {"new_location": path}},
+        {"files": [["", [[path, 1, 2]]]]},
+        {"made": [["a=1", [[path, 1, 2]]]]},
+        *({"evidence": {"changes": [{"sources": [{name: path}], "targets": []}]}} for name in ("path", "kept")),
+        *({"evidence": {"changes": [{"sources": [], "targets": [{name: path}]}]}} for name in ("path", "staged")),
+    ]
+
+
+@pytest.mark.parametrize("path", [BASE, f"{BASE}/p=0/part-0", STAGED, f"{BASE}//p=0", "hdfs://nn/warehouse/db/t/"])
+def test_what_is_inside_is_taken(path: str) -> None:
+    """The table's folder, what is below it, and what is below the folder beside it."""
+    assert not any(refused(**fields) for fields in nested(path))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "hdfs://nn/warehouse/db/other",
+        "hdfs://nn/warehouse/db/t2/p=0",
+        "hdfs://nn/warehouse/db/.sparkcrypt/t2/run-1",
+        "hdfs://nn/warehouse/db",
+        f"{BASE}/../other",
+        f"{BASE}/p=0/../../other",
+        f"{BASE}/./p=0",
+        "hdfs://other/warehouse/db/t",
+        "file:/warehouse/db/t",
+        "/warehouse/db/t",
+        "warehouse/db/t",
+        "",
+        "hdfs:warehouse/db/t",
+    ],
+)
+def test_what_is_outside_is_refused(path: str) -> None:
+    """Another folder, table, scheme or authority, a way up, or no absolute path, wherever a record names it."""
+    assert all(refused(**fields) for fields in nested(path))
+    assert refused(staged=path)
+
+
+def test_what_runs_make_is_in_their_folder() -> None:
+    """A staging folder inside the table itself is refused: it would be live rows."""
+    assert not refused(staged=STAGED)
+    assert refused(staged=f"{BASE}/p=0") and refused(staged=BASE)
+
+
+def test_what_somebody_else_names_is_taken() -> None:
+    """A partition that the metastore has elsewhere may be named, and a path out of it may not."""
+    named = ("s3a://bucket/p=0",)
+    assert not refused(named, location="s3a://bucket/p=0", files=[["", [["s3a://bucket/p=0/f", 1, 2]]]])
+    assert refused(named, location="s3a://bucket/p=1") and refused(named, location="s3a://bucket/p=0/../p=1")
+
+
+@pytest.mark.parametrize("path", ["..", "../other", "/etc", "a=1/../..", "a//b", "a/./b", "a\0b"])
+def test_relative_folders_stay_below_the_unit(path: str) -> None:
+    """Folders of files, and partition paths, lead nowhere up."""
+    assert refused(files=[[path, []]]) and refused(made=[[path, []]]) and refused(partition_path=path)
+    assert refused(evidence={"changes": [{"folder": path}]})
+
+
+MASTERS = MasterKeys("audit", (), ("footer",))
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> KeyService:
+    """A key service with the audit's key."""
+    made = open_key_service(KeyServiceConfig.from_dict({"type": "local", "path": str(tmp_path / "keys")}))
+    made.create("audit")
+    return made
+
+
+def generation(tmp_path: Path, service: KeyService, table: str = "t") -> StoreGeneration:
+    """Return the record of a table's store."""
+    return StoreGeneration(LocalStateStore(tmp_path / "state"), table, service, MASTERS)
+
+
+def test_the_last_generation_is_kept(tmp_path: Path, service: KeyService) -> None:
+    """What was noted last is told to whoever asks next, and an earlier one does not take its place."""
+    assert generation(tmp_path, service).read() == 0
+    assert not (tmp_path / "state").exists()
+    for noted, last in ((1, 1), (3, 3), (2, 3), (4, 4)):
+        generation(tmp_path, service).keep(noted)
+        assert generation(tmp_path, service).read() == last
+    assert generation(tmp_path, service, "u").read() == 0
+    assert len(list((tmp_path / "state" / "indexes" / "t").iterdir())) == 1
+
+
+def test_a_record_that_was_forged_or_moved_is_refused(tmp_path: Path, service: KeyService) -> None:
+    """Who can only write to the state directory cannot say that an older store is the last one."""
+    generation(tmp_path, service).keep(7)
+    (record,) = (tmp_path / "state" / "indexes" / "t").iterdir()
+    content = record.read_bytes()
+    record.write_bytes(content.replace(b'"generation":7', b'"generation":6'))
+    with pytest.raises(VerificationError, match="indexes/t: does not authenticate"):
+        generation(tmp_path, service).read()
+    record.write_bytes(content)
+    generation(tmp_path, service, "u").keep(9)
+    (other,) = (tmp_path / "state" / "indexes" / "u").iterdir()
+    other.write_bytes(content)
+    with pytest.raises(VerificationError, match="does not authenticate"):
+        generation(tmp_path, service, "u").read()
+
+
+def test_a_record_leaves_no_trace_of_an_audit(tmp_path: Path, service: KeyService) -> None:
+    """A table whose audit is there had runs: the record's MAC key is kept apart."""
+    generation(tmp_path, service).keep(1)
+    assert LocalStateStore(tmp_path / "state").list("audit/t/") == ()

@@ -1,7 +1,4 @@
-"""No table's OPTIONS or TBLPROPERTIES, and no SET, changes where a key service over a network is or what it is shown.
-
-The jar's door to key services is asked in a JVM without a session; tests/attacks has the same attacks on whole tables.
-"""
+"""The key service that the launch has set, for either format."""
 
 from __future__ import annotations
 
@@ -127,3 +124,17 @@ def test_no_launch_is_not_made_up_by_a_table(ask: Ask) -> None:
     questions += [("parquet.other", "x", POLICY, policy_of({"type": kind, **NETWORK[kind]})) for kind in NETWORK]
     for told in ask(questions):
         assert told.startswith("refused: ConfigError: no key service was named when this application was launched")
+
+
+@pytest.mark.slow
+def test_every_failure_of_the_provider_of_orc_keys_is_an_error() -> None:
+    """Refusals, answers of the helper and what nobody expected end as Errors that say what is wrong."""
+    jars = f"{ROOT / 'sparkcrypt' / '_jar' / 'sparkcrypt.jar'}:{spark_home() / 'jars'}/*"
+    source = Path(__file__).with_name("OrcProviderCheck.java")
+    command = [str(java_home() / "bin" / "java"), *QUICK, "-cp", jars, str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    outcomes = {line.split("\t")[0]: line.split("\t")[1:] for line in done.stdout.splitlines()}
+    assert len(outcomes) == 6
+    assert {name: kind for name, (kind, *_) in outcomes.items()} == dict.fromkeys(outcomes, "Error")
+    assert all("Error: " in message for _, message in outcomes.values())
+    assert "does not say which ORC file it reads" in outcomes["open without a file"][1]

@@ -1,4 +1,4 @@
-"""The normal form of places: one in Python and in the jar, by the cases of ``tests/places.json``."""
+"""Places as the helper compares them, of tables and of the log."""
 
 from __future__ import annotations
 
@@ -123,3 +123,13 @@ def test_index_does_not_look_at_all_places() -> None:
     at = Counted("s3a", "lake", "/db/t77/p=1/q=2")
     assert [number for _, number in index.find_above(at)] == [77]
     assert compared == 1
+
+
+@pytest.mark.slow
+def test_log_of_a_policy_is_the_same_key_of_maps_whenever_it_is_asked_for() -> None:
+    """Events that wait, the bound on them and events that were written at once are found under it again."""
+    jars = f"{ROOT / 'sparkcrypt' / '_jar' / 'sparkcrypt.jar'}:{spark_home() / 'jars'}/*"
+    source = Path(__file__).with_name("LogPlaceCheck.java")
+    command = [str(java_home() / "bin" / "java"), *QUICK, "-cp", jars, str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "true true false\n"

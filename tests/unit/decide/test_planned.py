@@ -1,4 +1,4 @@
-"""What is refused of writes that are only planned: partition columns that encrypt, and formats that lose tags."""
+"""Writes are judged by where their columns come from, and by what their table says."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from sparkcrypt.decide.file import resolve_read, resolve_write
-from sparkcrypt.decide.judge_write import check_format, check_partitioning, check_sink, table_tags
+from sparkcrypt.decide.inherited_tags import check_inherited, check_lost
+from sparkcrypt.decide.judge_write import judge_write
+from sparkcrypt.decide.planned_writes import check_format, check_partitioning, check_sink, table_tags
 from sparkcrypt.errors import BridgeError, ConfigError, PlanError, VerificationError
-from tests.unit.decide.requests import JOB, NAME, PREFIX, STRICT, leaf, policy, schema, write
+from tests.unit.decide.requests import JOB, NAME, PREFIX, STRICT, TABLE, leaf, policy, schema, write
 from tests.unit.schema.message_types import fields_of
 
 LOG = "file:/w/d/_delta_log"
@@ -209,3 +211,186 @@ def test_tags_of_a_table_that_is_read() -> None:
     request["properties"] = {"parquet.sparkcrypt.tags.ssn": "pii,,"}
     with pytest.raises(PlanError, match=r"parquet\.sparkcrypt\.tags\.ssn: 'pii,,' is not a list of tags"):
         table_tags(request)
+
+
+def request(written: str, table: str, **changes: Any) -> dict[str, Any]:
+    """Return a request about a write of some columns into the table a.b."""
+    return {
+        "policy": policy(),
+        "path": "/",
+        "properties": {PREFIX + "table": "a.b"},
+        "schema": written,
+        "table_schema": table,
+        "sources": ["x.y"],
+        **changes,
+    }
+
+
+def lacking(**changes: Any) -> dict[str, list[str]]:
+    """Return the columns that lack tags when ``id``, ``ssn`` (pii) and ``pay`` (finance) are written."""
+    written = schema(id=None, ssn="pii", pay="finance")
+    answer = check_inherited(request(written, schema(id=None, ssn=None, pay=None), **changes))
+    return {".".join(column["path"]): column["tags"] for column in answer["columns"]}
+
+
+def test_each_column_that_would_have_another_key_by_its_own_tags() -> None:
+    """Tags count wherever the table has them, in whatever case; columns that the write lacks do not matter."""
+    assert lacking() == {"ssn": ["pii"], "pay": ["finance"]}
+    assert lacking(properties=TABLE) == {}
+    assert lacking(table_schema=schema(id=None, SSN="pii", pay=None, more="pii")) == {"pay": ["finance"]}
+    assert lacking(policy=policy(tables={"a.b": {"tags": {"ssn": "pii"}}})) == {"pay": ["finance"]}
+    assert lacking(policy=policy(tables={"a.b": {"enforce": False}})) == {}
+    assert lacking(policy=policy(untagged="deny")) == {"ssn": ["pii"], "pay": ["finance"]}
+    assert lacking(policy=policy(untagged="footer_key")) == {"ssn": ["pii"], "pay": ["finance"]}
+
+
+def test_order_of_the_policy_decides_whether_the_own_tag_is_enough() -> None:
+    """A tag that comes first keeps its key, whatever comes to it; one that comes later does not."""
+    assert lacking(table_schema=schema(id=None, ssn=None, pay="pii")) == {"ssn": ["pii"]}
+    assert lacking(table_schema=schema(id=None, ssn="finance", pay="public")) == {"ssn": ["pii"], "pay": ["finance"]}
+
+
+def test_plaintext_tag_is_nothing_that_a_column_can_lack() -> None:
+    """Only keys matter: what encrypts nothing is not missed."""
+    assert check_inherited(request(schema(ssn="public"), schema(ssn=None)))["columns"] == []
+
+
+@pytest.mark.parametrize(
+    ("of_all", "of_table", "required", "mode"),
+    [
+        (None, None, False, "observe"),
+        (None, None, True, "refuse"),
+        ("add", None, True, "add"),
+        ("refuse", None, False, "refuse"),
+        ("refuse", "observe", True, "observe"),
+        ("observe", "refuse", False, "refuse"),
+    ],
+)
+def test_table_goes_before_the_policy_and_this_before_the_default(
+    of_all: str | None, of_table: str | None, required: bool, mode: str
+) -> None:
+    """A refusal names table, column, tag, source and the command that tags the column."""
+    rule = {"inherit": of_table} if of_table else {}
+    said = policy(tables={"a.b": rule}, **({"inherit": of_all} if of_all else {}))
+    properties = {PREFIX + "table": "a.b", PREFIX + "tags.open": "pii"}
+    if required:
+        properties[PREFIX + "require_encryption"] = "true"
+    asked = request(schema(ssn="pii"), schema(ssn=None, open=None), policy=said, properties=properties)
+    if mode != "refuse":
+        assert check_inherited(asked)["mode"] == mode
+        return
+    why = "'inherit: refuse'" if of_all or of_table else "the table requires encryption"
+    with pytest.raises(
+        PlanError, match=rf"a\.b: column ssn .* tag 'pii' \(read from x\.y\).*{why}.*`sparkcrypt tags set a\.b ssn pii`"
+    ):
+        check_inherited(asked)
+
+
+def test_property_keeps_the_tags_that_it_has() -> None:
+    """What would be added stands beside what is there."""
+    properties = {PREFIX + "table": "a.b", PREFIX + "tags.ssn": "public"}
+    (column,) = check_inherited(request(schema(ssn="pii"), schema(ssn=None), properties=properties))["columns"]
+    assert (column["property"], column["value"]) == (PREFIX + "tags.ssn", "public,pii")
+
+
+def lost(column: str = "ssn", *tags: str, **changes: Any) -> dict[str, Any]:
+    """Return a request about a value that may have lost tags, in a table that requires encryption."""
+    return {
+        "policy": policy(tables={"a.b": {"require_encryption": True}}),
+        "path": "/",
+        "properties": {PREFIX + "table": "a.b"},
+        "schema": schema(id=None, ssn=None, pay="finance"),
+        "table_schema": None,
+        "lost": [{"column": column, "from": "x.y.ssn", "tags": list(tags or ("pii",))}],
+        **changes,
+    }
+
+
+def test_values_that_may_have_lost_a_tag_are_refused_where_encryption_is_required() -> None:
+    """The message names table, column, where the name was seen, and what to do."""
+    with pytest.raises(PlanError, match=r"a\.b: column ssn is written .* name of x\.y\.ssn, .* tag 'pii'"):
+        check_lost(lost())
+    by_property = {PREFIX + "table": "a.b", PREFIX + "require_encryption": "true"}
+    with pytest.raises(PlanError, match="column ssn is written"):
+        check_lost(lost(policy=policy(), properties=by_property))
+    with pytest.raises(PlanError, match=r"sparkcrypt tags set a\.b ssn pii"):
+        check_lost(lost(table_schema=schema(id=None, ssn=None)))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        lost(policy=policy()),
+        lost(policy=policy(tables={"a.b": {"require_encryption": True, "enforce": False}})),
+        lost(schema=schema(ssn="pii")),
+        lost(schema=schema(ssn="public")),
+        lost(table_schema=schema(SSN="public")),
+        lost(properties={PREFIX + "table": "a.b", PREFIX + "tags.ssn": "finance"}),
+        lost("ssn", "public"),
+        lost("ssn", "unknown"),
+        lost("ssn", "!masked"),
+        lost(lost=[]),
+    ],
+)
+def test_values_that_may_have_lost_a_tag_pass(request_: dict[str, Any]) -> None:
+    """Without such a rule, under any tag of their own, and where the tag encrypts nothing or is not known."""
+    check_lost(request_)
+
+
+def test_lost_values_that_are_no_list() -> None:
+    """A jar of another version is told so."""
+    with pytest.raises(BridgeError, match="'lost' is 'x'; allowed: a list of mappings"):
+        check_lost(lost(lost="x"))
+
+
+SINK = {"sink": "csv", "requires_encryption": False}
+PARTITION = {"target": "a.b", "columns": [{"name": "ssn", "metadata": json.dumps({"tags": ["pii"]})}]}
+
+
+def question(**aspects: Any) -> dict[str, Any]:
+    """Return a question about a write of a tagged column into a table that lacks its tag."""
+    return {
+        "policy": policy(),
+        "path": "/",
+        "properties": {PREFIX + "table": "a.b"},
+        "schema": schema(id=None, ssn="pii"),
+        "table_schema": schema(id=None, ssn=None),
+        "sources": ["x.y"],
+        "aspects": aspects,
+    }
+
+
+def test_each_aspect_has_an_answer() -> None:
+    """Every aspect that is named is answered under its name, in the order of the question."""
+    buckets = {"target": "a.b", "columns": ["ssn"], "is_new": False}
+    lost: dict[str, Any] = {"lost": []}
+    asked = question(written={"is_parquet": True}, sink=SINK, bucketing=buckets, inherited={}, lost=lost)
+    answer = judge_write(asked)
+    assert list(answer) == ["written", "sink", "bucketing", "inherited", "lost"]
+    assert "written to csv" in answer["sink"]["warnings"][0]
+    assert "bucketed by column ssn" in answer["bucketing"]["warnings"][0]
+    assert answer["inherited"]["columns"][0]["path"] == ["ssn"]
+
+
+def test_first_refusal_ends_the_question() -> None:
+    """The message is that of the first aspect that is refused, whatever comes after it."""
+    denied = {"policy": policy(sinks="deny")}
+    with pytest.raises(PlanError, match="written to csv"):
+        judge_write({**question(sink=SINK, partitioning=PARTITION), **denied})
+    with pytest.raises(PlanError, match="is a partition column"):
+        judge_write({**question(partitioning=PARTITION, sink=SINK), **denied})
+
+
+def test_aspect_has_fields_of_its_own() -> None:
+    """A policy for one write counts for the aspect that has it, not for the others."""
+    strict = {**SINK, "policy": policy(sinks="deny")}
+    with pytest.raises(PlanError, match="written to csv"):
+        judge_write(question(sink=strict))
+    assert judge_write({**question(written={"policy": policy(), "is_parquet": False}, sink=SINK)})["sink"]["warnings"]
+
+
+@pytest.mark.parametrize("aspects", [{}, {"sinks": {}}, {"sink": SINK, "more": {}}, {"sink": "csv"}, "sink", None])
+def test_question_that_would_not_be_judged(aspects: Any) -> None:
+    """No aspect, one that is not known, and one without fields are errors, since nothing would be refused by them."""
+    with pytest.raises(BridgeError):
+        judge_write({**question(), "aspects": aspects})

@@ -1,8 +1,9 @@
-"""Data keys: as few calls as can be, and no cache entry that a forged file could reach."""
+"""Data keys: made, wrapped, opened, counted, and their key material."""
 
 from __future__ import annotations
 
 import base64
+import json
 import os
 import secrets
 import threading
@@ -10,12 +11,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, KeyNotFoundError, KeyServiceError
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener, WrappedKek
-from sparkcrypt.keys.material import KeyMaterial, parse_key_material
+from sparkcrypt.keys.material import KeyMaterial, Wrapping, parse_key_material, version_of, wrapping_of, wrapping_of_kek
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.keys.wrapping import seal_key
 from tests.unit.keys.conftest import opened
@@ -295,3 +297,135 @@ def test_an_identity_that_nothing_authenticates_is_refused(service: CountingKeyS
         DataKeyOpener(service).open(material)
     with pytest.raises(FormatError, match="fileIdentity is not base64"):
         parse_key_material(material.to_bytes().replace(b'"Zg=="', b'"!"'))
+
+
+HADOOP = "hadoop:v1:" + base64.b64encode((7).to_bytes(4, "big") + bytes(40)).decode()
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "version"),
+    [
+        ("vault:v3:AAAA", 3),
+        ("local:v12:AAAA", 12),
+        (HADOOP, 7),
+        ("hadoop:v1:no base64", 0),
+        ("hadoop:v1:", 0),
+        ("gcp:v1:AAAA", 0),  # of the form, not of the key
+        ("AQICAHh", 0),
+        ("vault:v0:AAAA", 0),
+        ("vault:v3", 0),
+        ("", 0),
+    ],
+)
+def test_version_is_told_by_the_services_that_tell_it(wrapped: str, version: int) -> None:
+    """Vault, the local service and Hadoop KMS write the version into what they give; all else is 0, and never wrong."""
+    assert version_of(wrapped) == version
+
+
+def test_wrappings_differ_as_a_readers_calls_do() -> None:
+    """One KEK of two data keys is one call; another id or another text is another; so is each key without a KEK."""
+
+    def material(wrapped_dek: str, kek_id: str | None = None, wrapped_kek: str | None = None) -> KeyMaterial:
+        return KeyMaterial(False, None, None, "pii", wrapped_dek, kek_id, wrapped_kek)
+
+    first = wrapping_of(material("a", "id", "local:v2:AAAA"))
+    assert first == wrapping_of(material("b", "id", "local:v2:AAAA")) == wrapping_of_kek("pii", "id", "local:v2:AAAA")
+    others = {
+        wrapping_of(material("a", "other", "local:v2:AAAA")),
+        wrapping_of(material("a", "id", "local:v2:BBBB")),
+        wrapping_of(material("local:v2:AAAA")),
+        wrapping_of(material("local:v2:BBBB")),
+    }
+    assert len(others | {first}) == 5
+    assert Wrapping(*first.to_list()) == first
+    assert (first.key_id, first.version) == ("pii", 2)
+
+
+FOOTER = KeyMaterial(True, "DEFAULT", "DEFAULT", "arn:aws:x/é", "d2Rlaw==", "a2VraWQ=", "local:v1:AAAA")
+COLUMN = KeyMaterial(False, None, None, "pii", "d2Rlaw==", "a2VraWQ=", "vault:v1:AAAA")
+SINGLE = KeyMaterial(False, None, None, "pii", "vault:v1:AAAA")
+
+
+@pytest.mark.parametrize("material", [FOOTER, COLUMN, SINGLE])
+def test_material_reads_back(material: KeyMaterial) -> None:
+    """What is written is read as it was, double or single wrapped, of footer or column."""
+    assert parse_key_material(material.to_bytes()) == material
+
+
+def test_footer_material_has_the_fields_of_parquet_mr() -> None:
+    """Names, types and order are those of KeyMaterial.createSerialized; the key id is percent-encoded."""
+    assert FOOTER.to_bytes().decode() == (
+        '{"keyMaterialType":"PKMT1","internalStorage":true,"isFooterKey":true,"kmsInstanceID":"DEFAULT",'
+        '"kmsInstanceURL":"DEFAULT","masterKeyID":"arn%3Aaws%3Ax%2F%C3%A9","wrappedDEK":"d2Rlaw==",'
+        '"doubleWrapping":true,"keyEncryptionKeyID":"a2VraWQ=","wrappedKEK":"local:v1:AAAA"}'
+    )
+
+
+def test_column_material_has_no_instance_and_single_wrapping_no_kek() -> None:
+    """A column's material leaves the instance out, a single-wrapped one the KEK."""
+    assert set(json.loads(COLUMN.to_bytes())) == {
+        "keyMaterialType", "internalStorage", "isFooterKey", "masterKeyID", "wrappedDEK", "doubleWrapping",
+        "keyEncryptionKeyID", "wrappedKEK",
+    }  # fmt: skip
+    assert set(json.loads(SINGLE.to_bytes())) == {
+        "keyMaterialType", "internalStorage", "isFooterKey", "masterKeyID", "wrappedDEK", "doubleWrapping",
+    }  # fmt: skip
+    assert not SINGLE.double_wrapped
+
+
+def test_unknown_fields_are_passed_over() -> None:
+    """A later version of the key tools may add fields."""
+    document = {**json.loads(COLUMN.to_bytes()), "later": [1]}
+    assert parse_key_material(json.dumps(document).encode()) == COLUMN
+
+
+def test_master_key_id_of_another_writer_is_read() -> None:
+    """Other writers put key ids there as they are."""
+    document = {**json.loads(COLUMN.to_bytes()), "masterKeyID": "arn:aws:x"}
+    assert parse_key_material(json.dumps(document).encode()) == replace(COLUMN, master_key_id="arn:aws:x")
+
+
+_FIELDS: dict[str, Any] = json.loads(FOOTER.to_bytes())
+_OTHERS: tuple[Any, ...] = (None, 1, "yes", True, {}, ["x"])
+_WRONG = [
+    (name, value)
+    for name in _FIELDS
+    for value in _OTHERS
+    if (name == "keyMaterialType" or not isinstance(value, type(_FIELDS[name])))
+    and not (name.startswith("kmsInstance") and value is None)
+]
+
+
+@pytest.mark.parametrize(("missing", "value"), _WRONG)
+def test_field_that_is_missing_or_of_another_type_is_refused(missing: str, value: Any) -> None:
+    """A field that is absent, or is not what parquet-mr writes there, is a FormatError that names it."""
+    document = json.loads(FOOTER.to_bytes())
+    del document[missing]
+    if value is not None:
+        document[missing] = value
+    with pytest.raises(FormatError, match=f"{missing}|PKMT1"):
+        parse_key_material(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"\xff\xfe", b"[]", b"null", b'"PKMT1"', b"NaN", b"[" * 100_000, b"0123456789abcdef", b'{"a":1,"a":2}'],
+)
+def test_bytes_that_are_not_key_material_are_refused(data: bytes) -> None:
+    """Key metadata of another scheme, garbage and nesting without end are FormatErrors."""
+    with pytest.raises(FormatError):
+        parse_key_material(data)
+
+
+def test_field_that_stands_twice_is_refused() -> None:
+    """Readers differ on which of two equal fields counts, so neither does."""
+    text = COLUMN.to_bytes().decode().replace('"masterKeyID":"pii"', '"masterKeyID":"pii","masterKeyID":"fin"')
+    with pytest.raises(FormatError):
+        parse_key_material(text.encode())
+
+
+def test_material_outside_the_file_is_refused_with_the_property_to_set() -> None:
+    """External key material is named as such."""
+    document = {"keyMaterialType": "PKMT1", "internalStorage": False, "keyReference": "footerKey"}
+    with pytest.raises(FormatError, match=r"material\.store\.internally=true"):
+        parse_key_material(json.dumps(document).encode())

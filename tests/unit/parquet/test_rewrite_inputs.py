@@ -1,3 +1,5 @@
+"""Rewrites of files of many writers, types and widths."""
+
 from __future__ import annotations
 
 import datetime
@@ -13,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
-from sparkcrypt.files.parquet import FOOTER_KEY, read_footer, rewrap_file, rewrite_file, verify_file
+from sparkcrypt.files.parquet import FOOTER_KEY, inspect_file, read_footer, rewrap_file, rewrite_file, verify_file
+from sparkcrypt.files.parquet.thrift import fields
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData
 from tests.fuzz.attempt import deadline
 from tests.fuzz.cases import Original, corpus, make_case
@@ -258,3 +261,53 @@ def test_sizes_that_cannot_be_added(tmp_path: Path, size: int) -> None:
     with pytest.raises(FormatError, match="<bytes>: row group 0 announces"):
         rewrite_file(source, tmp_path / "out")
     assert left_over(tmp_path) == []
+
+
+COUNT = 300
+MOST_VIEWS = 60 * COUNT
+
+
+def write(path: Path, columns: int, rows: int) -> Path:
+    """Write a file with a row group for each row."""
+    table = pa.table({f"c{number}": pa.array(range(rows), pa.int32()) for number in range(columns)})
+    pq.write_table(table, path, use_dictionary=False, row_group_size=1)
+    return path
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(COUNT, 1), (1, COUNT)])
+def test_work_grows_with_the_number_of_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, rows: int
+) -> None:
+    """Lists of a footer become views a few times in all, not once for each of their elements."""
+    plain = write(tmp_path / "plain", columns, rows)
+    convert, made = fields._convert_value, [0]
+
+    def count(*arguments: Any) -> Any:
+        found = convert(*arguments)
+        made[0] += len(found) if isinstance(found, tuple) else 0
+        return found
+
+    monkeypatch.setattr(fields, "_convert_value", count)
+
+    def views(action: Callable[[], object]) -> int:
+        made[0] = 0
+        action()
+        return made[0]
+
+    own = tuple((f"c{number}",) for number in range(columns))
+    first, second = tmp_path / "first", tmp_path / "second"
+    steps: dict[str, Callable[[], object]] = {
+        "inspect": lambda: inspect_file(plain),
+        "verify plain": lambda: verify_file(plain),
+        "encrypt": lambda: rewrite_file(plain, first, encryption=new_encryption(*own)),
+        "verify": lambda: verify_file(first, retrieve_key=Keys()),
+        "encrypt anew": lambda: rewrite_file(
+            first, second, retrieve_key=Keys(), encryption=new_encryption(*own, footer_mode="plaintext")
+        ),
+        "purge": lambda: rewrite_file(
+            first, tmp_path / "purged", retrieve_key=Keys(), encryption=new_encryption(*own), purge=own[:1]
+        ),
+        "decrypt": lambda: rewrite_file(second, tmp_path / "third", retrieve_key=Keys()),
+    }
+    found = {name: views(step) for name, step in steps.items()}
+    assert not {name: number for name, number in found.items() if number > MOST_VIEWS}

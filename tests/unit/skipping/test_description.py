@@ -1,12 +1,25 @@
+"""What a store says of itself and of its objects, and rows as they are packed."""
+
 from __future__ import annotations
 
 import json
+import math
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from sparkcrypt.errors import FormatError
-from sparkcrypt.skipping.format.description import Labels, PartitionColumn, description_of
+from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.skipping.format.description import Index, Labels, PartitionColumn, description_of
+from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES, field_name, object_name
+from sparkcrypt.skipping.format.store import Bounds, Entry
+from sparkcrypt.skipping.indexes.entries import ReadFile, make_index, read_file
+from sparkcrypt.skipping.indexes.packed_rows import index_reader, pack_file, unpack_file
+from tests.unit.skipping.keys import Keys
+from tests.unit.skipping.tables import UUID, Table
 
 from .stores import TABLE, UDT, index_field, list_type, minmax_type, schema_json, spark_field
 
@@ -108,3 +121,136 @@ def test_other_documents_are_refused(text: str) -> None:
     """What is not the JSON of a store's schema is a format error."""
     with pytest.raises(FormatError, match="expected"):
         description_of(text)
+
+
+def test_the_example_of_the_specification() -> None:
+    """The specification's example comes out as it stands there."""
+    assert field_name(["lat#_.$_new", "$_lng.#"], "someindex") == "lat##_$#$$_new_$_lng$#$##_someindex_14-10"
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind", "version", "name"),
+    [
+        (["temp"], "minmax", 1, "temp_minmax"),
+        (["a", "b.c"], "idx", 1, "a_b.c_idx"),
+        (["temp"], "minmax", 2, "temp_minmax_4"),
+        (["a.b"], "valuelist", 4, "a$#$b_valuelist_5"),
+        (["naïve"], "bloomfilter", 4, "naïve_bloomfilter_5"),
+        (["\U0001f600"], "bloomfilter", 4, "\U0001f600_bloomfilter_2"),
+    ],
+)
+def test_each_version_names_fields_in_its_way(columns: list[str], kind: str, version: int, name: str) -> None:
+    """Version 1 joins names; from version 2 on they are escaped, and their lengths follow, in Java's units."""
+    assert field_name(columns, kind, version) == name
+
+
+def test_no_two_indexes_have_one_field() -> None:
+    """Columns whose names join to the same text have fields of their own."""
+    names = [["a_b", "c"], ["a", "b_c"], ["a#b_c"], ["a.b_c"], ["a$#$b_c"], ["a", "b", "c"]]
+    assert len({field_name(columns, "idx") for columns in names}) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/t/a.parquet", "/t/a.parquet#5"),
+        ("file:/t/a.parquet", "/t/a.parquet#5"),
+        ("file:///t/a.parquet", "/t/a.parquet#5"),
+        ("s3a://bucket/t/a.parquet", "/t/a.parquet#5"),
+        ("hdfs://nn:8020/t/a.parquet", "/t/a.parquet#5"),
+        ("/t/at=10:00/a#b.parquet", "/t/at=10:00/a#b.parquet#5"),
+        ("hdfs://nn/t/at=10:00/a.parquet", "/t/at=10:00/a.parquet#5"),
+    ],
+)
+def test_an_object_is_its_path_and_time(path: str, name: str) -> None:
+    """Scheme and bucket are left out, as upstream does; a colon in a folder's name is none of a scheme."""
+    assert object_name(path, 5) == name
+
+
+LIMITS: dict[str, Any] = {"most_values": 100, "false_positives": 0.01}
+INDEXES = (
+    make_index("id", MINMAX, "long", **LIMITS),
+    make_index("id", BLOOM, "long", **LIMITS),
+    make_index("ssn", VALUES, "string", **LIMITS),
+    make_index("gone", MINMAX, "long", **LIMITS),
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """One file, its text under a key."""
+    keys = Keys(tmp_path / "keys")
+    made = Table(tmp_path, keys, keys)
+    made.write("a.parquet", 1, 5, uuid=UUID, key="pii")
+    return made
+
+
+def test_what_a_file_holds_arrives_as_it_was(table: Table) -> None:
+    """Bounds, lists, filters, the unknown with its reason, facts and summary."""
+    path = str(table.root / "data" / "a.parquet")
+    found = read_file(path, INDEXES, table.retrieve, b"k" * 32)
+    assert found.entries[INDEXES[0]] == Bounds(1, 5)
+    assert found.entries[INDEXES[2]] == frozenset({"001-secret", "005-secret"})
+    assert "does not have the column" in found.unknown[INDEXES[3]]
+    assert unpack_file(pack_file(path, found, INDEXES), INDEXES) == (path, found)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Bounds(None, None),
+        Bounds(-0.5, math.inf),
+        Bounds(b"\x00\xff", b"\xff"),
+        Bounds(Decimal("-1.50"), Decimal("12345678901234567890.12")),
+        Bounds(False, True),
+        Bounds("", "\U0001f600\x00"),
+        frozenset[Any](),
+        frozenset({1.5, -2.5}),
+        b"\x00filter",
+        None,
+    ],
+)
+def test_every_kind_of_value_arrives_in_its_type(table: Table, entry: Any) -> None:
+    """Numbers are exact, bytes are bytes, and true is not 1."""
+    path = str(table.root / "data" / "a.parquet")
+    found = read_file(path, INDEXES[:1], table.retrieve, b"k" * 32)
+    made = ReadFile(found.facts, found.summary, {INDEXES[0]: entry}, {})
+    _, arrived = unpack_file(pack_file(path, made, INDEXES[:1]), INDEXES[:1])
+    assert isinstance(arrived, ReadFile)
+    got = arrived.entries[INDEXES[0]]
+    assert repr(got) == repr(entry) if isinstance(entry, Bounds) else got == entry
+
+
+def test_not_a_number_arrives_once(table: Table) -> None:
+    """A list has one NaN, and bounds may end in one."""
+    path = str(table.root / "data" / "a.parquet")
+    found = read_file(path, INDEXES[:2], table.retrieve, b"k" * 32)
+    entries: dict[Index, Entry | None] = {
+        INDEXES[0]: Bounds(1.0, math.nan),
+        INDEXES[1]: frozenset({math.nan, 1.0}),
+    }
+    packed = pack_file(path, ReadFile(found.facts, found.summary, entries, {}), INDEXES[:2])
+    _, arrived = unpack_file(packed, INDEXES[:2])
+    assert isinstance(arrived, ReadFile)
+    assert repr(arrived.entries[INDEXES[0]]) == "Bounds(least=1.0, greatest=nan)"
+    values = arrived.entries[INDEXES[1]]
+    assert isinstance(values, frozenset)
+    assert len(values) == 2
+
+
+def test_error_arrives_in_its_class(table: Table) -> None:
+    """What cannot be read is the file's outcome, with the class and words that the task met."""
+    (table.root / "data" / "b.parquet").write_bytes(b"PAR1 no PAR1")
+    chunks = [[str(table.root / "data" / name) for name in ("a.parquet", "b.parquet", "c.parquet")]]
+    config = KeyServiceConfig.from_dict({"type": "local", "path": str(table.root / "keys")})
+    read = index_reader(chunks, INDEXES[:1], config, {}, b"k" * 32)
+    batches = read([pa.RecordBatch.from_pydict({"id": [0]})])
+    found = dict(unpack_file(batch.column(0)[0].as_py(), INDEXES[:1]) for batch in batches)
+    whole, torn, missing = found.values()
+    assert isinstance(whole, ReadFile)
+    assert whole.entries == {INDEXES[0]: Bounds(1, 5)}
+    assert (type(torn), type(missing)) == (FormatError, FormatError)
+    assert "b.parquet" in str(torn)
+    error: SparkcryptError = ConfigError("column 'x': cannot be indexed")
+    _, arrived = unpack_file(pack_file("p", error, ()), ())
+    assert (type(arrived), str(arrived)) == (ConfigError, str(error))

@@ -1,14 +1,20 @@
-"""A path finds the column that it names, by any of its names, and case only where nothing else tells."""
+"""Tags find their columns, are united, and are noted with what derives from them."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 
 from sparkcrypt.parquet_schema import schema_from_parquet
-from sparkcrypt.schema import ColumnIndex, schema_from_spark
+from sparkcrypt.schema import schema_from_spark
+from sparkcrypt.tags.avro import schema_from_avro
+from sparkcrypt.tags.find_column import ColumnIndex
+from sparkcrypt.tags.lineage_note import ColumnLineage, PartLineage, is_same_leaf, lineage_of_schema
+from sparkcrypt.tags.model import TaggedColumn
+from sparkcrypt.tags.unite import unite_tags
 from tests.unit.schema.message_types import FORMS
 from tests.unit.schema.strategies import spark_schemas
 
@@ -92,3 +98,135 @@ def test_names_below_a_variant_are_the_variants() -> None:
     for path in (("s", "v"), ("s", "v", "value"), ("S", "V", "METADATA")):
         assert index.find(path) == (("s", "v"),)
     assert index.find(("s",)) == (("s",),) and index.find(("s", "v", "typed_value")) == ()
+
+
+FIELD = {"name": "email", "type": "string", "nullable": True, "metadata": {"tags": ["pii"]}}
+SCHEMA = schema_from_spark(json.dumps({"type": "struct", "fields": [FIELD]}))
+AVRO = schema_from_avro(
+    json.dumps(
+        {"type": "record", "name": "r", "fields": [{"name": "email", "type": "string", "confluent:tags": ["contact"]}]}
+    ),
+    where="r.avsc",
+)
+
+
+def test_tags_of_every_place_are_united_under_their_own_source() -> None:
+    """A column may have tags from several places, and none of them hides another."""
+    known = TaggedColumn(("id",), ("key",), "table property")
+    found = unite_tags(
+        schemas=[SCHEMA],
+        properties={"parquet.sparkcrypt.tags.email": "fin", "other": "x"},
+        avro=[AVRO, None],
+        overlay=(("email", ("secret",)),),
+        known=[known],
+    )
+    assert found == (
+        TaggedColumn(("email",), ("pii",), "schema metadata"),
+        known,
+        TaggedColumn(("email",), ("fin",), "table property"),
+        TaggedColumn(("email",), ("contact",), "avro schema"),
+        TaggedColumn(("email",), ("secret",), "overlay"),
+    )
+
+
+def test_no_place_is_no_tag() -> None:
+    """Places that are not there are passed over."""
+    assert unite_tags() == unite_tags(avro=[None]) == ()
+
+
+def document(*notes: Any) -> str:
+    """Return a schema whose columns carry these notes and the tag pii; None is no note."""
+    fields = [
+        {
+            "name": f"c{number}",
+            "type": "string",
+            "nullable": True,
+            "metadata": {"tags": ["pii"], **({} if note is None else {"lineage": note})},
+        }
+        for number, note in enumerate(notes)
+    ]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+def test_each_part_of_a_note() -> None:
+    """Tables keep their columns apart, and what travels between processes is the same."""
+    note = {
+        "from": {"a.b": ["x", "y"], "c.d": ["x"]},
+        "declassified": {"a.b": ["w"]},
+        "conditions": {"a.b": ["z"]},
+        "inherited": ["pii"],
+        "more": True,
+    }
+    (found,) = lineage_of_schema(document(None, note))
+    assert found == ColumnLineage(
+        "c1",
+        ("pii",),
+        (("a.b", "x"), ("a.b", "y"), ("c.d", "x")),
+        (("a.b", "w"),),
+        (("a.b", "z"),),
+        ("pii",),
+        more=True,
+    )
+    assert ColumnLineage.from_list(json.loads(json.dumps(found.to_list()))) == found
+
+
+def test_parts_of_a_nested_column() -> None:
+    """Each part has its own tags and those of what it is in; what was recorded before parts were is read as it was."""
+    element = {"type": "struct", "fields": [{"name": "a.b", "type": "string", "metadata": {"tags": ["fin"]}}]}
+    of_list = {"type": "array", "elementType": element, "containsNull": True}
+    note = {"from": {"d.t": ["s.x"]}, "into": {"l.list.element.a%2Eb": {"d.t": ["s.y", "s.z"]}}}
+    fields = [{"name": "l", "type": of_list, "metadata": {"tags": ["pii"]}}]
+    column = {"name": "c", "type": {"type": "struct", "fields": fields}, "metadata": {"lineage": note}}
+    (found,) = lineage_of_schema(json.dumps({"type": "struct", "fields": [column]}))
+    sources = (("d.t", "s.y"), ("d.t", "s.z"))
+    assert found.parts == (PartLineage("l.list.element.a%2Eb", ("pii", "fin"), sources),)
+    assert tuple(found.places) == (("c", (("d.t", "s.x"),)), ("c.l.list.element.a%2Eb", sources))
+    assert found.sources == (("d.t", "s.x"), *sources)
+    values = json.loads(json.dumps(found.to_list()))
+    assert ColumnLineage.from_list(values) == found
+    assert ColumnLineage.from_list(values[:-1]).parts == ()
+
+
+@pytest.mark.parametrize(
+    ("noted", "leaf", "same"),
+    [
+        ("s.mail", "s.Mail", True),
+        ("s.mail", "s.mailbox", False),
+        ("s.mail", "s.name", False),
+        ("s", "s.mail", True),  # as earlier releases noted it
+        ("s.mail", "s", True),
+        ("a.b", "a%2Eb.c", True),  # an earlier release's name of a column
+        ("a.b", "a.c", False),
+    ],
+)
+def test_columns_in_notes_stand_for_leaves(noted: str, leaf: str, same: bool) -> None:
+    """A column stands for all that is in it."""
+    assert is_same_leaf(noted, leaf) is same
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        7,
+        "from",
+        ["from"],
+        {"from": ["a"]},
+        {"from": {"a": "b"}},
+        {"into": {"a": {"b": "c"}}},
+        {"into": []},
+        {"inherited": "pii"},
+        {"more": 1},
+        {"else": []},
+    ],
+)
+def test_what_the_extension_would_not_write_is_passed_over(note: Any) -> None:
+    """A forged note neither counts nor hides the others."""
+    assert [found.column for found in lineage_of_schema(document(note, {"inherited": ["pii"]}))] == ["c1"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", '{"fields": 7}', '{"fields": [7]}', '{"fields": [{}]}', "[" * 9999]
+)
+def test_what_is_no_schema_has_no_lineage(text: str) -> None:
+    """No text ends a scan."""
+    assert lineage_of_schema(text) == ()
