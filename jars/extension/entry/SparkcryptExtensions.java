@@ -5,10 +5,6 @@ import java.util.Map;
 import java.util.WeakHashMap;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
-import org.apache.spark.sql.catalyst.analysis.Analyzer;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.execution.ColumnarRule;
 import org.apache.spark.sql.internal.SessionState;
 import org.slf4j.Logger;
 import scala.runtime.AbstractFunction1;
@@ -57,11 +53,25 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
   public static void install(Object session) {
     SparkSession live = (SparkSession) session;
     EarlierTables.of(live); // some writers drop a table before TagRule sees a plan
-    add(live, new TagRule(live), POST_HOC);
-    if (NameRule.IS_OFFERED) { // rules that come before names are resolved
-      add(live, new VariableRule(live), EARLY);
+    SessionState state = live.sessionState();
+    try {
+      add(state.analyzer(), POST_HOC, new TagRule(live));
+      if (NameRule.IS_OFFERED) { // rules that come before names are resolved
+        add(state.analyzer(), EARLY, new VariableRule(live));
+      }
+    } catch (RuntimeException e) {
+      throw Refusal.of(
+          "ConfigError",
+          "this session's analyzer (" + state.analyzer().getClass().getName() + ") takes no further rules, so tags would not follow "
+              + "data in it; start it with spark.sql.extensions=" + SparkcryptExtensions.class.getName()
+              + " and the jar in spark.jars, as `sparkcrypt conf` prints them, or use its newSession()",
+          e);
     }
-    addColumnar(live, new SkipRule.Metrics());
+    try {
+      add(state, COLUMNAR, new SkipRule.Metrics());
+    } catch (RuntimeException e) {
+      LOG.warn("scans of this session get no metrics of skipped files: {}", e.getMessage());
+    }
     Declassify.register(session);
     Object experimental = Calls.call(session, "experimental");
     List<Object> rules = Calls.list(Calls.call(experimental, "extraOptimizations"));
@@ -90,48 +100,18 @@ public final class SparkcryptExtensions extends AbstractFunction1<SparkSessionEx
   }
 
   /**
-   * Adds a rule to those in a field of the analyzer of an existing session, unless there is one of its class.
+   * Adds a rule to those in a field of an existing session, unless there is one of its class.
    *
    * <p>Spark has no method for this, unlike for optimizer rules; it reads the field again for each query.
    */
-  private static void add(SparkSession session, Rule<LogicalPlan> rule, String field) {
-    Analyzer analyzer = session.sessionState().analyzer();
-    List<Object> rules = Calls.list(Calls.call(analyzer, field));
-    if (rules.stream().anyMatch(present -> present.getClass() == rule.getClass())) {
-      return;
+  private static void add(Object owner, String field, Object rule) {
+    List<Object> rules = Calls.list(Calls.call(owner, field));
+    if (rules.stream().noneMatch(present -> present.getClass() == rule.getClass())) {
+      rules.add(rule);
+      Calls.setField(owner.getClass(), owner, field, Calls.scalaList(rules));
+      if (Calls.list(Calls.call(owner, field)).stream().noneMatch(present -> present == rule)) {
+        throw new IllegalStateException(owner.getClass().getName() + " takes no further rules");
+      }
     }
-    rules.add(rule);
-    try {
-      Calls.setField(analyzer.getClass(), analyzer, field, Calls.scalaList(rules));
-    } catch (RuntimeException e) {
-      throw missing(analyzer, e);
-    }
-    if (Calls.list(Calls.call(analyzer, field)).stream().noneMatch(present -> present == rule)) {
-      throw missing(analyzer, null);
-    }
-  }
-
-  /** Adds a rule of physical plans in the same way; logs a warning if the session takes none. */
-  private static void addColumnar(SparkSession session, ColumnarRule rule) {
-    SessionState state = session.sessionState();
-    List<Object> rules = Calls.list(Calls.call(state, COLUMNAR));
-    if (rules.stream().anyMatch(found -> found.getClass() == rule.getClass())) {
-      return;
-    }
-    rules.add(rule);
-    try {
-      Calls.setField(state.getClass(), state, COLUMNAR, Calls.scalaList(rules));
-    } catch (RuntimeException e) {
-      LOG.warn("scans of this session get no metrics of skipped files: {}", e.getMessage());
-    }
-  }
-
-  private static RuntimeException missing(Analyzer analyzer, Throwable cause) {
-    return Refusal.of(
-        "ConfigError",
-        "this session's analyzer (" + analyzer.getClass().getName() + ") takes no further rules, so tags would not follow data in "
-            + "it; start it with spark.sql.extensions=" + SparkcryptExtensions.class.getName()
-            + " and the jar in spark.jars, as `sparkcrypt conf` prints them, or use its newSession()",
-        cause);
   }
 }

@@ -8,7 +8,10 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.util.QueryExecutionListener;
 import org.slf4j.Logger;
@@ -40,10 +43,7 @@ public class StatisticsGuard implements QueryExecutionListener {
   public void onFailure(String function, QueryExecution execution, Exception exception) {}
 
   private static Object analyzeColumnCommand(QueryExecution execution) {
-    Object plan = Calls.call(execution, "commandExecuted");
-    if (plan.getClass().getSimpleName().equals("CommandResult")) {
-      plan = Calls.call(plan, "commandLogicalPlan");
-    }
+    LogicalPlan plan = execution.commandExecuted() instanceof CommandResult result ? result.commandLogicalPlan() : execution.commandExecuted();
     return AnalyzedColumns.isAnalyze(plan) ? plan : null;
   }
 
@@ -77,17 +77,14 @@ public class StatisticsGuard implements QueryExecutionListener {
    * the event that it is called for reaches listeners of the whole application.
    */
   static final class Watch extends SparkListener {
-    private static final String END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd";
     private final StatisticsGuard guard = new StatisticsGuard();
 
     @Override
     public void onOtherEvent(SparkListenerEvent event) {
-      if (event.getClass().getName().equals(END)) {
-        Object failure = Calls.call(event, "executionFailure");
-        Object execution = Calls.call(event, "qe");
-        if (execution instanceof QueryExecution && !(failure != null && (Boolean) Calls.call(failure, "isDefined"))) {
-          guard.onSuccess("command", (QueryExecution) execution, 0);
-        }
+      if (event instanceof SparkListenerSQLExecutionEnd end
+          && end.qe() != null
+          && (end.executionFailure() == null || end.executionFailure().isEmpty())) {
+        guard.onSuccess("command", end.qe(), 0);
       }
     }
   }

@@ -59,7 +59,7 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
     if (policy != null && policy.encryptsOrc() && OrcWrite.isOrc(format)) {
       String schema = FieldTags.without(writtenQuery(query).schema(), partitionNames(query)).json();
       if (!OrcWrite.isSparksOrc(format)) {
-        OrcWrite.refuseClear(new SessionConf(job.getConfiguration()).request("resolve_orc_write", new Path(folder)), schema, Map.of());
+        OrcWrite.refuseClear(new SessionConf(job.getConfiguration()).request("resolve_orc_write", new Path(folder)), schema);
       }
       job.getConfiguration().set(Names.ORC_SCHEMA, schema);
       job.getConfiguration().set(OrcWrite.ENCRYPT, OrcWrite.NOT_PREPARED);

@@ -7,13 +7,17 @@ import java.util.function.UnaryOperator;
 import java.util.stream.Collectors;
 
 /**
- * The tags that a value has from the columns that it is made of, with those columns, and the tags that it lost or may have lost.
+ * What a value has from the columns that it is made of.
+ *
+ * @param tags the tags that it has
+ * @param placedOrigins the tagged columns, each with its place in the value
+ * @param declassifiedOrigins the tagged columns whose tags the value does not have because it was declassified
+ * @param losses the tags that the value may have lost before the plan, kept apart from its tags
  */
-final class Carried {
-  private final Set<String> tags = new LinkedHashSet<>();
-  private final Set<Placed> placed = new LinkedHashSet<>();
-  private final Set<Origin> declassified = new LinkedHashSet<>();
-  private final Set<Lost> lost = new LinkedHashSet<>();
+record Carried(Set<String> tags, Set<Placed> placedOrigins, Set<Origin> declassifiedOrigins, Set<Lost> losses) {
+  Carried() {
+    this(new LinkedHashSet<>(), new LinkedHashSet<>(), new LinkedHashSet<>(), new LinkedHashSet<>());
+  }
 
   /** The tags that a value from no table may have lost: those of a column of the same name that was seen in a table. */
   record Lost(Origin of, Set<String> tags) {}
@@ -37,17 +41,8 @@ final class Carried {
     }
   }
 
-  Set<String> tags() {
-    return tags;
-  }
-
   Set<Origin> origins() {
-    return placed.stream().map(Placed::origin).collect(Collectors.toCollection(LinkedHashSet::new));
-  }
-
-  /** Returns the same columns, each with its place in the value. */
-  Set<Placed> placedOrigins() {
-    return placed;
+    return placedOrigins.stream().map(Placed::origin).collect(Collectors.toCollection(LinkedHashSet::new));
   }
 
   /** Returns the same for the part of the value at a path: without the columns that are elsewhere in it. */
@@ -68,28 +63,18 @@ final class Carried {
   private Carried withPlaces(UnaryOperator<Placed> change) {
     Carried changed = new Carried();
     changed.addAll(this);
-    changed.placed.clear();
-    placed.stream().map(change).filter(each -> each != null).forEach(changed.placed::add);
+    changed.placedOrigins.clear();
+    placedOrigins.stream().map(change).filter(each -> each != null).forEach(changed.placedOrigins::add);
     return changed;
   }
 
-  /** Returns the tagged columns whose tags the value does not have because it was declassified. */
-  Set<Origin> declassifiedOrigins() {
-    return declassified;
-  }
-
-  /** Returns the tags that the value may have lost before the plan, kept apart from its tags. */
-  Set<Lost> losses() {
-    return lost;
-  }
-
   boolean isEmpty() {
-    return tags.isEmpty() && placed.isEmpty() && declassified.isEmpty() && lost.isEmpty();
+    return size() == 0;
   }
 
   /** Returns the number of all these entries, which only grows. */
   int size() {
-    return tags.size() + placed.size() + declassified.size() + lost.size();
+    return tags.size() + placedOrigins.size() + declassifiedOrigins.size() + losses.size();
   }
 
   void addAll(Set<String> more) {
@@ -98,22 +83,22 @@ final class Carried {
 
   void addAll(Carried other) {
     tags.addAll(other.tags);
-    placed.addAll(other.placed);
-    declassified.addAll(other.declassified);
-    lost.addAll(other.lost);
+    placedOrigins.addAll(other.placedOrigins);
+    declassifiedOrigins.addAll(other.declassifiedOrigins);
+    losses.addAll(other.losses);
   }
 
   /** Adds the columns of another value, but none of its tags. */
   void addDeclassified(Carried other) {
-    declassified.addAll(other.origins());
-    declassified.addAll(other.declassified);
+    declassifiedOrigins.addAll(other.origins());
+    declassifiedOrigins.addAll(other.declassifiedOrigins);
   }
 
   void add(Lost loss) {
-    lost.add(loss);
+    losses.add(loss);
   }
 
   void add(Placed origin) {
-    placed.add(origin);
+    placedOrigins.add(origin);
   }
 }

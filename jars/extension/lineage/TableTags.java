@@ -150,12 +150,8 @@ final class TableTags {
     Asked key = new Asked(policy.text(), told, schema);
     JsonNode known = ANSWERS.get(key);
     if (known == null) {
-      ObjectNode request = policy.request("table_tags", told.getOrDefault("", "/")).put("schema", schema.json());
-      told.forEach((name, value) -> {
-        if (!name.isEmpty()) {
-          ((ObjectNode) request.get("properties")).put(name, value);
-        }
-      });
+      Map<String, String> properties = new TreeMap<>(told);
+      ObjectNode request = policy.request("table_tags", properties.remove(""), properties).put("schema", schema.json());
       known = Helper.ask(request).path("columns");
       ANSWERS.put(key, known);
     }

@@ -11,12 +11,15 @@ import java.util.Set;
 import java.util.regex.Pattern;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
+import org.apache.spark.sql.execution.command.DropDatabaseCommand;
 
 /**
  * A guard that refuses plans that read, write, name or delete the places of keys, credentials, state and stores
@@ -161,9 +164,9 @@ final class PlaceGuard {
       }
     }
     if (isManaged(node)) {
-      refuse(defaultPath(Calls.call(Calls.call(node, "table"), "identifier")), true);
+      refuse(Place.textOf(catalog().defaultTablePath(((CatalogTable) Calls.call(node, "table")).identifier())), true);
     } else if (DELETES.contains(name)) {
-      Object deleted = deletedFolder(node, name);
+      URI deleted = deletedFolder(node);
       if (deleted != null) {
         refuse(Place.textOf(deleted), true);
       }
@@ -176,25 +179,20 @@ final class PlaceGuard {
     return table instanceof CatalogTable made && made.tableType().name().equals("MANAGED");
   }
 
-  private String defaultPath(Object identifier) {
-    return Place.textOf(Calls.call(catalog(), "defaultTablePath", identifier));
-  }
-
-  private Object deletedFolder(LogicalPlan node, String name) {
-    if (name.equals("DropDatabaseCommand")) {
-      Object database = Calls.call(node, "databaseName");
-      boolean isThere = (Boolean) Calls.call(catalog(), "databaseExists", database);
-      return isThere ? Calls.call(Calls.call(catalog(), "getDatabaseMetadata", database), "locationUri") : null;
+  /** Returns where a command deletes what Spark manages; null if that is nothing. */
+  private URI deletedFolder(LogicalPlan node) {
+    if (node instanceof DropDatabaseCommand drop) {
+      return catalog().databaseExists(drop.databaseName()) ? catalog().getDatabaseMetadata(drop.databaseName()).locationUri() : null;
     }
-    Object identifier = Calls.call(node, "tableName");
-    if (!(Boolean) Calls.call(catalog(), "tableExists", identifier)) {
+    TableIdentifier identifier = (TableIdentifier) Calls.call(node, "tableName");
+    if (!catalog().tableExists(identifier)) {
       return null;
     }
     CatalogTable table = (CatalogTable) Calls.call(catalog(), "getTableMetadata", identifier);
     return table.tableType().name().equals("MANAGED") ? Calls.orNull(table.storage().locationUri()) : null;
   }
 
-  private Object catalog() {
+  private SessionCatalog catalog() {
     return session.sessionState().catalog();
   }
 

@@ -4,8 +4,10 @@ import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
 import java.security.SecureRandom;
 import java.util.HexFormat;
+import java.util.LinkedHashSet;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 import org.apache.spark.SparkContext;
@@ -16,6 +18,7 @@ import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.slf4j.Logger;
 
 /**
@@ -28,7 +31,6 @@ import org.slf4j.Logger;
  */
 final class QueryWatch extends SparkListener {
   private static final Logger LOG = CleanLog.of(QueryWatch.class);
-  private static final String END = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd";
   private static final String THRIFT = "org.apache.spark.sql.hive.thriftserver.ui.SparkListenerThriftServerOperationStart";
   private static final int MOST = 10_000;
   private static final byte[] KEY = newKey(); // for digests
@@ -63,15 +65,10 @@ final class QueryWatch extends SparkListener {
   @Override
   public void onOtherEvent(SparkListenerEvent event) {
     try {
-      String name = event.getClass().getName();
-      if (name.equals(THRIFT)) {
-        Statement statement = new Statement(text(event, "userName"), text(event, "statement"));
-        statements.put(text(event, "groupId"), statement);
-      } else if (name.equals(END)) {
-        Object execution = Calls.call(event, "qe");
-        if (execution instanceof QueryExecution) {
-          note((QueryExecution) execution, String.valueOf(Calls.call(event, "executionId")));
-        }
+      if (event.getClass().getName().equals(THRIFT)) {
+        statements.put(text(event, "groupId"), new Statement(text(event, "userName"), text(event, "statement")));
+      } else if (event instanceof SparkListenerSQLExecutionEnd end && end.qe() != null) {
+        note(end.qe(), String.valueOf(end.executionId()));
       }
     } catch (RuntimeException | LinkageError e) {
       LOG.debug("an access event lacks what the listener would have added", e);
@@ -90,16 +87,13 @@ final class QueryWatch extends SparkListener {
     }
     SparkSession session = (SparkSession) Calls.call(query, "sparkSession");
     SessionPolicy policy = SessionPolicy.of(session);
-    if (policy == null || AccessLogPlace.of(policy.text()) == null) {
-      return;
-    }
-    if (!ReaderPlan.isConcerned((LogicalPlan) Calls.call(query, "analyzed"))) {
+    if (policy == null || AccessLogPlace.of(policy.text()) == null || !ReaderPlan.isConcerned(query.analyzed())) {
       return;
     }
     AccessLogPlace place = AccessLogPlace.of(PinnedPolicy.of(policy.hadoopConf()).policy());
     if (place != null) {
       Statement statement = statements.get(job.getProperty(Reader.JOB_GROUP, ""));
-      String text = statement == null ? sqlText((LogicalPlan) Calls.call(query, "logical")) : statement.text();
+      String text = statement == null ? sqlText(query.logical()) : statement.text();
       AccessEvents.noteQuery(place, reader(execution, statement), text == null ? null : digest(text));
     }
   }
@@ -113,18 +107,12 @@ final class QueryWatch extends SparkListener {
 
   /** Returns the text that a plan was parsed from, or null; the text of a view is not the query's. */
   private static String sqlText(LogicalPlan plan) {
-    String[] found = new String[1];
-    plan.find(
-        Trees.test(
-            node -> {
-              Object origin = Calls.call(node, "origin");
-              Object text = Calls.orNull(Calls.call(origin, "sqlText"));
-              if (text != null && Calls.orNull(Calls.call(origin, "objectType")) == null) {
-                found[0] = (String) text;
-              }
-              return found[0] != null;
-            }));
-    return found[0];
+    Set<String> found = new LinkedHashSet<>();
+    plan.find(Trees.test(node -> {
+      boolean isOwn = node.origin().sqlText().isDefined() && node.origin().objectType().isEmpty();
+      return isOwn && found.add(node.origin().sqlText().get());
+    }));
+    return found.stream().findFirst().orElse(null);
   }
 
   private static String digest(String text) {

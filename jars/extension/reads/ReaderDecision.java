@@ -14,16 +14,8 @@ import org.apache.parquet.crypto.ParquetCryptoRuntimeException;
 import org.apache.spark.sql.types.StructType;
 
 /** The helper's decision on one table's leaves for this session: which are null, everywhere or in some partitions. */
-final class ReaderDecision {
+record ReaderDecision(SessionPolicy policy, String onDenied) {
   private static final int MOST_SAMPLES = 8;
-
-  private final SessionPolicy policy;
-  private final String onDenied;
-
-  ReaderDecision(SessionPolicy policy, String onDenied) {
-    this.policy = policy;
-    this.onDenied = onDenied;
-  }
 
   /** Returns whether anything can be masked at all, by the session's setting or a tag's. */
   boolean isAsked() {
@@ -31,9 +23,7 @@ final class ReaderDecision {
   }
 
   DeniedPlaces of(ReadTable table) {
-    ObjectNode request = policy.request("decide", table.folder());
-    ObjectNode properties = (ObjectNode) request.get("properties");
-    table.readerProperties().forEach(properties::put);
+    ObjectNode request = policy.request("decide", table.folder(), table.readerProperties());
     request.put("on_denied", onDenied).put("schema", table.schema().json());
     try {
       return decide(table, request);

@@ -10,6 +10,7 @@ import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 
 /**
  * The mark of the reader whose keys a plan's tables are read with, as an option of each read.
@@ -22,18 +23,12 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
  * so the credential. It is the session's pinned configuration, never one that SET names: no session can do without its mark, so
  * it is no secret.
  */
-final class ReaderMark {
+record ReaderMark(String text) {
   /** Not one of the properties for the helper. */
   private static final String OPTION = "sparkcrypt.reader";
 
   private static final String PREFIX = "sparkcrypt reader ";
   private static final int SHOWN_BYTES = 16;
-
-  private final String text;
-
-  private ReaderMark(String text) {
-    this.text = text;
-  }
 
   static ReaderMark of(SessionPolicy policy) {
     String keyService;
@@ -50,14 +45,10 @@ final class ReaderMark {
     }
   }
 
-  String text() {
-    return text;
-  }
-
   LogicalPlan on(LogicalPlan node) {
-    Object relation = ReadTable.relationOf(node);
+    HadoopFsRelation relation = ReadTable.relationOf(node);
     if (relation != null) {
-      Object options = Calls.call(relation, "options");
+      Object options = relation.options();
       Object marked = Calls.copy(relation, options, Calls.with(options, Map.of(OPTION, text)));
       return node.makeCopy(Calls.values(node, relation, marked));
     }
@@ -74,10 +65,6 @@ final class ReaderMark {
     return found != null && found.startsWith(PREFIX) && !found.equals(text);
   }
 
-  boolean isSame(ReaderMark other) {
-    return text.equals(other.text);
-  }
-
   private static String textOn(LogicalPlan node) {
     if (node instanceof Filter filter
         && filter.condition() instanceof EqualNullSafe same
@@ -86,7 +73,7 @@ final class ReaderMark {
         && left.equals(right)) {
       return String.valueOf(left.value());
     }
-    Object relation = ReadTable.relationOf(node);
-    return relation == null ? null : (String) Calls.orNull(Calls.call(Calls.call(relation, "options"), "get", OPTION));
+    HadoopFsRelation relation = ReadTable.relationOf(node);
+    return relation == null ? null : Calls.orNull(relation.options().get(OPTION));
   }
 }

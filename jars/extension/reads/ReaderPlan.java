@@ -99,7 +99,7 @@ final class ReaderPlan {
       return false;
     }
     SessionPolicy other = SessionPolicy.of(owner);
-    return other == null || !mark.isSame(ReaderMark.of(other));
+    return other == null || !mark.equals(ReaderMark.of(other));
   }
 
   /**

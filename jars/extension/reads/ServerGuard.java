@@ -10,23 +10,16 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 /**
  * A guard of servers whose users have keys of their own: it refuses SQL that runs programs or reads local files with the server's
  * rights, unless the launch allows it.
+ *
+ * @param allowances what the launch allows; null if this session is none of a server's user
+ * @param warehouse the folder of Spark's own tables
  */
-final class ServerGuard {
+record ServerGuard(Set<String> allowances, Place warehouse) {
   private static final String ALLOW = "spark.sparkcrypt.allow_on_server";
   private static final String TRANSFORM = "transform";
   private static final String REFLECT = "reflect";
   private static final String RESOURCES = "resources";
   private static final String LOCAL_FILES = "local_files";
-
-  /** What the launch allows; null if this session is none of a server's user. */
-  private final Set<String> allowed;
-
-  private final Place warehouse;
-
-  private ServerGuard(Set<String> allowed, Place warehouse) {
-    this.allowed = allowed;
-    this.warehouse = warehouse;
-  }
 
   static ServerGuard of(SparkSession session) {
     if (!PrincipalBinding.isOfUser(session)) {
@@ -39,7 +32,7 @@ final class ServerGuard {
   }
 
   String text() {
-    return String.valueOf(allowed);
+    return String.valueOf(allowances);
   }
 
   void check(Expression expression) {
@@ -67,13 +60,13 @@ final class ServerGuard {
 
   /** Refuses a path that a query names itself and that is a local file; the warehouse is known by its tables anyhow. */
   void checkPath(Place place, String path) {
-    if (allowed != null && "file".equals(place.scheme()) && !place.isWithin(warehouse)) {
+    if (allowances != null && "file".equals(place.scheme()) && !place.isWithin(warehouse)) {
       refuse(LOCAL_FILES, "the local path " + path);
     }
   }
 
   private void refuse(String name, String what) {
-    if (allowed != null && !allowed.contains(name)) {
+    if (allowances != null && !allowances.contains(name)) {
       throw Refusal.of(
           "ConfigError",
           what + " is refused: users of this server have keys of their own, and it would run or read with the server's rights; "

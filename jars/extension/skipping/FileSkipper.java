@@ -99,10 +99,8 @@ final class FileSkipper {
   private JsonNode ask(List<Object> partitions, ArrayNode predicate) {
     Configuration conf = policy.hadoopConf();
     SessionConf session = new SessionConf(conf);
-    ObjectNode request = session.request("skip_files", new Path(table.folder()));
+    ObjectNode request = session.request("skip_files", new Path(table.folder()), table.readerProperties());
     session.addLifetime(request);
-    ObjectNode properties = (ObjectNode) request.get("properties");
-    table.readerProperties().forEach(properties::put);
     request.put("schema", table.schema().json()).set("types", forms.types());
     read.forEach(request.putArray("read")::add);
     request.set("predicate", predicate);

@@ -11,6 +11,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.SortedSet;
 import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.expressions.And;
@@ -46,6 +47,16 @@ import org.apache.spark.unsafe.types.UTF8String;
  * with a collation.
  */
 final class FilterForms {
+  private static final Set<DataType> SIMPLE =
+      Set.of(
+          DataTypes.StringType, DataTypes.BooleanType, DataTypes.ByteType, DataTypes.ShortType, DataTypes.IntegerType, DataTypes.LongType,
+          DataTypes.FloatType, DataTypes.DoubleType, DataTypes.BinaryType, DataTypes.DateType, DataTypes.TimestampType,
+          DataTypes.TimestampNTZType);
+  private static final Map<Class<?>, String> OPERATORS =
+      Map.of(EqualTo.class, "=", LessThan.class, "<", LessThanOrEqual.class, "<=", GreaterThan.class, ">", GreaterThanOrEqual.class, ">=");
+  /** The operators whose sides are exchanged. */
+  private static final Map<String, String> TURNED = Map.of("=", "=", "<", ">", "<=", ">=", ">", "<", ">=", "<=");
+
   private final Map<ExprId, Attribute> columns = new HashMap<>();
   private final ObjectNode types = Wire.object();
 
@@ -69,8 +80,8 @@ final class FilterForms {
   SortedSet<String> columns(List<Expression> filters) {
     SortedSet<String> found = new TreeSet<>();
     for (Expression filter : filters) {
-      for (Object attribute : Calls.list(Calls.call(filter, "references"))) {
-        Attribute column = column((Attribute) attribute);
+      for (Attribute attribute : Trees.attributes(filter, "references")) {
+        Attribute column = column(attribute);
         if (column != null) {
           found.add(column.name());
         }
@@ -81,29 +92,13 @@ final class FilterForms {
 
   /** Returns all of these filters joined; null if none of them restricts a column. */
   ArrayNode of(List<Expression> filters) {
-    List<ArrayNode> parts = new ArrayList<>();
-    filters.forEach(filter -> parts.add(form(filter)));
+    List<ArrayNode> parts = filters.stream().map(this::form).toList();
     return parts.stream().allMatch(FilterForms::isUnknown) ? null : join("and", parts);
   }
 
   private static String kind(Attribute attribute) {
     DataType type = attribute.dataType();
-    boolean isSimple =
-        List.of(
-                DataTypes.StringType,
-                DataTypes.BooleanType,
-                DataTypes.ByteType,
-                DataTypes.ShortType,
-                DataTypes.IntegerType,
-                DataTypes.LongType,
-                DataTypes.FloatType,
-                DataTypes.DoubleType,
-                DataTypes.BinaryType,
-                DataTypes.DateType,
-                DataTypes.TimestampType,
-                DataTypes.TimestampNTZType)
-            .contains(type);
-    return isSimple || type instanceof DecimalType ? type.typeName() : null;
+    return SIMPLE.contains(type) || type instanceof DecimalType ? type.typeName() : null;
   }
 
   private ArrayNode form(Expression expression) {
@@ -159,27 +154,8 @@ final class FilterForms {
       ArrayNode isNull = leaf("null", column);
       return literal.isNull() ? isNull : join("and", List.of(negate(isNull), leaf("=", column).add(literal)));
     }
-    String operator = operator(comparison, isTurned);
-    return operator == null ? unknown() : leaf(operator, column).add(literal);
-  }
-
-  private static String operator(BinaryComparison comparison, boolean isTurned) {
-    if (comparison instanceof EqualTo) {
-      return "=";
-    }
-    if (comparison instanceof LessThan) {
-      return isTurned ? ">" : "<";
-    }
-    if (comparison instanceof LessThanOrEqual) {
-      return isTurned ? ">=" : "<=";
-    }
-    if (comparison instanceof GreaterThan) {
-      return isTurned ? "<" : ">";
-    }
-    if (comparison instanceof GreaterThanOrEqual) {
-      return isTurned ? "<=" : ">=";
-    }
-    return null;
+    String operator = OPERATORS.get(comparison.getClass());
+    return operator == null ? unknown() : leaf(isTurned ? TURNED.get(operator) : operator, column).add(literal);
   }
 
   private ArrayNode in(In in) {

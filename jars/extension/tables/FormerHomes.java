@@ -26,15 +26,13 @@ import scala.Option;
  * <p>They are known from the catalog alone: whatever lies in {@code .sparkcrypt/<folder>/<run>} lived in the folder beside that.
  * Writes that were planned before are not judged; passes bring their files into the table.
  */
-final class FormerHomes {
+record FormerHomes(KnownTables tables) {
   private static final Logger LOG = CleanLog.of(FormerHomes.class);
   private static final String OR_NEW = ", or name the folder of a new partition itself, and add it to the table";
   private static final String OLD = "old-"; // old_folder in sparkcrypt/ledger/unit.py
   private static final int MOST_TOLD = 1_000;
   private static final int MOST_NAMED = 100;
   private static final Map<String, Boolean> TOLD = Newest.shared(MOST_TOLD);
-
-  private final KnownTables tables;
 
   /** What has left a folder: a table's name, where it or its partition was, and texts for people. */
   private record Left(String table, String home, String what, String also) {}
@@ -54,10 +52,6 @@ final class FormerHomes {
       String below = found.group("below");
       return new Staged(home, Place.ofRuns(home), found.group("run"), below == null ? "" : below);
     }
-  }
-
-  FormerHomes(KnownTables tables) {
-    this.tables = tables;
   }
 
   /**

@@ -55,12 +55,10 @@ final class AnalyzedColumns {
   /** Returns the top-level columns that are encrypted, or null if they cannot be determined. */
   static Set<String> findEncrypted(SessionState state, CatalogTable table) {
     try {
-      ObjectNode request = new SessionConf(state.newHadoopConf()).request("encrypted_columns", new Path("/"));
-      ObjectNode properties = (ObjectNode) request.get("properties");
       Map<String, String> own = Calls.map(table.storage().properties());
       own.putAll(Calls.map(table.properties()));
       own.keySet().removeIf(name -> !name.startsWith(Names.PREFIX) || name.equals(Names.POLICY));
-      own.forEach(properties::put);
+      ObjectNode request = new SessionConf(state.newHadoopConf()).request("encrypted_columns", new Path("/"), own);
       request.put("table", TableEntry.name(table)).put("schema", table.schema().json());
       return Set.copyOf(Wire.texts(Wire.requireField(Helper.ask(request), "columns")));
     } catch (RuntimeException e) {

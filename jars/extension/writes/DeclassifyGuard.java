@@ -56,7 +56,7 @@ final class DeclassifyGuard {
   }
 
   private static ObjectNode request(SessionPolicy policy, Asked asked) {
-    ObjectNode request = policy.request("check_declassified", "/").put("reason", asked.reason());
+    ObjectNode request = policy.request("check_declassified", null, Map.of()).put("reason", asked.reason());
     request.put("principal", asked.reader().principal());
     asked.tags().forEach(request.putArray("tags")::add);
     ObjectNode columns = request.putObject("columns");

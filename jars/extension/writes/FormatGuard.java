@@ -17,7 +17,7 @@ import org.apache.spark.sql.types.StructType;
  * <p>Tags are lost on the way to these formats' file writers (an append by a DataFrame has its own schema, not the table's), and
  * their logs contain minimum and maximum of columns. The tags of the written data and of the target are therefore judged here.
  */
-final class FormatGuard {
+record FormatGuard(SparkSession session, SessionPolicy policy) {
   private static final String SAVE = "org.apache.spark.sql.execution.datasources.SaveIntoDataSourceCommand";
   private static final String CONVERT = "ConvertToDeltaCommand";
   private static final String STREAMED = "WriteToMicroBatchDataSource";
@@ -29,14 +29,6 @@ final class FormatGuard {
 
   /** Statements that Spark rewrites if it can, and that a format may plan itself. */
   private static final Set<String> OF_ROWS = Set.of("MergeIntoTable", "UpdateTable");
-
-  private final SparkSession session;
-  private final SessionPolicy policy;
-
-  FormatGuard(SparkSession session, SessionPolicy policy) {
-    this.session = session;
-    this.policy = policy;
-  }
 
   boolean isJudged(LogicalPlan node) {
     String name = node.getClass().getName();

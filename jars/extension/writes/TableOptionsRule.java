@@ -1,7 +1,6 @@
 package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -171,14 +170,9 @@ final class TableOptionsRule extends Rule<LogicalPlan> {
      */
     private void refuseHivesReader(String folder, Map<String, String> told) {
       if (policy.encryptsOrc()) {
-        ObjectNode request = policy.request("check_orc_reader", folder == null ? "/" : folder);
-        ObjectNode properties = (ObjectNode) request.get("properties");
-        told.forEach((name, value) -> {
-          if (name.startsWith(Names.PREFIX) && !name.equals(Names.POLICY) && !name.equals(Names.SESSION_TOKEN)) {
-            properties.put(name, value);
-          }
-        });
-        Helper.ask(request);
+        Map<String, String> more = new TreeMap<>(told);
+        more.keySet().removeIf(name -> !name.startsWith(Names.PREFIX) || name.equals(Names.POLICY) || name.equals(Names.SESSION_TOKEN));
+        Helper.ask(policy.request("check_orc_reader", folder, more));
       }
     }
 
@@ -224,7 +218,7 @@ final class TableOptionsRule extends Rule<LogicalPlan> {
           told.put(Names.ORC_SCHEMA, schema);
           told.put(OrcWrite.ENCRYPT, OrcWrite.NOT_PREPARED);
         } else {
-          OrcWrite.refuseClear(policy.request("resolve_orc_write", folder), schema, told);
+          OrcWrite.refuseClear(policy.request("resolve_orc_write", folder, told), schema);
         }
       } else {
         Map<String, String> all = told;
@@ -277,7 +271,7 @@ final class TableOptionsRule extends Rule<LogicalPlan> {
     private void refuseHivesOrc(CatalogStorageFormat storage, Map<String, String> told, LogicalPlan node, List<Attribute> partitionColumns, String folder) {
       if (policy.encryptsOrc() && TableEntry.isOrcSerde(storage)) {
         String schema = FieldTags.without(WriteQueries.query(node).schema(), names(partitionColumns)).json();
-        OrcWrite.refuseClear(policy.request("resolve_orc_write", folder == null ? "/" : folder), schema, told);
+        OrcWrite.refuseClear(policy.request("resolve_orc_write", folder, told), schema);
       }
     }
 

@@ -37,7 +37,7 @@ final class WriteRequest {
    */
   WriteRequest(SessionPolicy policy, String folder, Map<String, String> properties, StructType written) {
     this.policy = policy;
-    this.folder = folder == null ? "/" : folder;
+    this.folder = folder;
     this.properties = properties;
     this.schema = written.json();
   }
@@ -82,8 +82,9 @@ final class WriteRequest {
   WriteRequest addWritten(Map<String, String> options, boolean isParquet) {
     if (SAYING.matcher(schema).find()) { // the helper takes some 10 ms for a thousand columns
       Map<String, String> more = new TreeMap<>(options);
-      ObjectNode own = policy.request("", folder, more.remove(Names.SESSION_TOKEN));
-      more.forEach(with(own, properties)::put);
+      String token = more.remove(Names.SESSION_TOKEN);
+      properties.forEach(more::putIfAbsent);
+      ObjectNode own = policy.requestOfWrite("", folder, more, token);
       ObjectNode written = add("written").put("is_parquet", isParquet);
       written.set("policy", own.get("policy"));
       written.set("properties", own.get("properties"));
@@ -101,18 +102,11 @@ final class WriteRequest {
     if (aspects.isEmpty()) {
       return aspects;
     }
-    ObjectNode request = policy.request("judge_write", folder).put("schema", schema);
-    with(request, properties);
+    ObjectNode request = policy.request("judge_write", folder, properties).put("schema", schema);
     request.setAll(shared);
     request.set("aspects", aspects);
     JsonNode answer = Helper.ask(request);
     answer.forEach(aspect -> aspect.path("warnings").forEach(warning -> LOG.warn("{}", warning.asText())));
     return answer;
-  }
-
-  private static ObjectNode with(ObjectNode request, Map<String, String> more) {
-    ObjectNode properties = (ObjectNode) request.get("properties");
-    more.forEach(properties::put);
-    return properties;
   }
 }

@@ -5,7 +5,6 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.BitSet;
 import java.util.List;
-import java.util.Map;
 import java.util.stream.IntStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -46,12 +45,10 @@ final class OrcWrite {
   /**
    * Refuses a write by a writer that encrypts nothing, if one of its columns must be encrypted.
    *
-   * @param request a request resolve_orc_write, with the folder and the session's properties
+   * @param request a request resolve_orc_write, with the folder, and properties of the session and of the table that is written to
    * @param schema the written columns, as JSON
-   * @param told properties of the table that is written to
    */
-  static void refuseClear(ObjectNode request, String schema, Map<String, String> told) {
-    told.forEach((name, value) -> ((ObjectNode) request.get("properties")).put(name, value));
+  static void refuseClear(ObjectNode request, String schema) {
     JsonNode answer = Helper.ask(request.put("schema", schema));
     if (Wire.requireField(answer, "encrypt").asBoolean(true)) {
       throw Refusal.of(

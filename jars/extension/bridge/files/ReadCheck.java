@@ -11,16 +11,8 @@ import org.apache.parquet.crypto.FileDecryptionProperties;
 import org.slf4j.Logger;
 
 /** A check of a file's footer by the helper, whose answer is converted into parquet-mr's decryption properties. */
-final class ReadCheck {
+record ReadCheck(SessionConf session, FileKeys keys) {
   private static final Logger LOG = CleanLog.of(ReadCheck.class);
-
-  private final SessionConf session;
-  private final FileKeys keys;
-
-  ReadCheck(SessionConf session, FileKeys keys) {
-    this.session = session;
-    this.keys = keys;
-  }
 
   /**
    * Returns properties with which no footer can be read, plaintext or encrypted.

@@ -51,9 +51,15 @@ final class SessionConf {
 
   /** Returns a request about one file. The path is Hadoop's text of it, which is not escaped like a URI. */
   ObjectNode request(String op, Path path) {
+    return request(op, path, Map.of());
+  }
+
+  /** Returns the same with more properties, those of a table. */
+  ObjectNode request(String op, Path path, Map<String, String> more) {
     ObjectNode request = Wire.request(op).put("policy", pinned.policy()).put("path", path.toString());
     ObjectNode sent = request.putObject("properties");
     properties.forEach(sent::put);
+    more.forEach(sent::put);
     return request;
   }
 

@@ -13,15 +13,16 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.internal.SQLConf;
 
-/** The policy that a session is under, as far as the driver needs it. */
-final class SessionPolicy {
+/**
+ * The policy that a session is under, as far as the driver needs it.
+ *
+ * @param text the policy's JSON
+ * @param document the same, parsed
+ */
+record SessionPolicy(SparkSession session, String text, JsonNode document) {
   private static final int MOST = 64;
   /** Parsed policies by their texts, which several rules of each query ask for; they are never changed. */
   private static final Map<String, JsonNode> DOCUMENTS = Newest.shared(MOST);
-
-  private final SparkSession session;
-  private final String text;
-  private final JsonNode document;
 
   /** Returns null for a session without a policy, whose plans are not changed. */
   static SessionPolicy of(SparkSession session) {
@@ -30,17 +31,11 @@ final class SessionPolicy {
     if (text.isBlank()) {
       text = session.sparkContext().hadoopConfiguration().get(Names.POLICY, "");
     }
-    return text.isBlank() ? null : new SessionPolicy(session, PrincipalBinding.bind(session, text));
-  }
-
-  private SessionPolicy(SparkSession session, String text) {
-    this.session = session;
-    this.text = text;
-    this.document = DOCUMENTS.computeIfAbsent(text, Wire::parse); // the helper refuses what is no policy in each write and read
-  }
-
-  String text() {
-    return text;
+    if (text.isBlank()) {
+      return null;
+    }
+    String bound = PrincipalBinding.bind(session, text);
+    return new SessionPolicy(session, bound, DOCUMENTS.computeIfAbsent(bound, Wire::parse)); // the helper refuses what is no policy
   }
 
   String footerKey() {
@@ -140,9 +135,14 @@ final class SessionPolicy {
     return document.has("safe_aggregates") ? Set.copyOf(Wire.texts(document.path("safe_aggregates"))) : Set.of("count");
   }
 
-  /** Returns a request to the helper about a write or read that is being planned. */
-  ObjectNode request(String op, String path) {
-    return request(op, path, null);
+  /**
+   * Returns a request to the helper about a write or read that is being planned.
+   *
+   * @param folder where it writes or reads; null if that is no folder
+   * @param more properties of the table, besides those of the session
+   */
+  ObjectNode request(String op, String folder, Map<String, String> more) {
+    return request(hadoopConf(), op, folder, more);
   }
 
   /**
@@ -150,14 +150,18 @@ final class SessionPolicy {
    *
    * @param token the token among the options of the write; it counts if it is of a policy for this write alone
    */
-  ObjectNode request(String op, String path, String token) {
+  ObjectNode requestOfWrite(String op, String folder, Map<String, String> more, String token) {
     Configuration conf = hadoopConf();
     if (RegisteredPolicies.isOwn(token)) {
       conf.set(Names.SESSION_TOKEN, token);
       conf.set(Names.POLICY, RegisteredPolicies.policyOf(token));
       conf.unset(Names.KEY_SERVICE);
     }
-    return new SessionConf(conf).request(op, new Path(path));
+    return request(conf, op, folder, more);
+  }
+
+  private static ObjectNode request(Configuration conf, String op, String folder, Map<String, String> more) {
+    return new SessionConf(conf).request(op, new Path(folder == null ? "/" : folder), more);
   }
 
   Configuration hadoopConf() {
