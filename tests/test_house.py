@@ -58,65 +58,32 @@ THIRD_PARTY = {
 LONG_MODULE = 700
 SAYS_WHY = re.compile(r"\b(?:because|since|so that)\b")
 
-NAMED = "public: callers name what they set, and leave the rest"
-UNPACKED = "what it takes is not yet one object"
 LONG_SIGNATURES = {
-    "sparkcrypt/airflow/operators.py: __init__": NAMED,
-    "sparkcrypt/arrow/open.py: open_table": NAMED,
-    "sparkcrypt/arrow/orc.py: open_orc": UNPACKED,
-    "sparkcrypt/files/orc/rewrite/result.py: of": UNPACKED,
-    "sparkcrypt/files/orc/verify/file.py: verify_orc": UNPACKED,
-    "sparkcrypt/files/parquet/rewrite/file.py: rewrite_file": UNPACKED,
-    "sparkcrypt/files/parquet/rewrite/rewrap.py: rewrap_file": UNPACKED,
-    "sparkcrypt/files/parquet/verify/file.py: verify_file": UNPACKED,
-    "sparkcrypt/files/rewrap.py: prove_rewrapped": UNPACKED,
-    "sparkcrypt/files/rewrap.py: rewrap_order": UNPACKED,
-    "sparkcrypt/runs/keys/rotate.py: rotate_key": NAMED,
-    "sparkcrypt/runs/old_folders/compare_with_audit.py: _problem": UNPACKED,
-    "sparkcrypt/runs/old_folders/expire.py: _find_waste": UNPACKED,
-    "sparkcrypt/runs/old_folders/expire.py: expire_run": UNPACKED,
-    "sparkcrypt/runs/passes/encrypt.py: encrypt_table": NAMED,
-    "sparkcrypt/runs/passes/expire_tables.py: expire_many": UNPACKED,
-    "sparkcrypt/runs/passes/passes.py: backfill": NAMED,
-    "sparkcrypt/runs/passes/resolve_problem.py: resolve_problem": NAMED,
-    "sparkcrypt/runs/rewrite/orc_orders.py: order_orc_file": UNPACKED,
-    "sparkcrypt/runs/rewrite/schedule.py: _begin_units": UNPACKED,
-    "sparkcrypt/runs/rewrite/schedule.py: work_through": UNPACKED,
-    "sparkcrypt/runs/table/difference.py: drift_of_file": UNPACKED,
-    "sparkcrypt/runs/table/scan.py: __init__": UNPACKED,
-    "sparkcrypt/runs/table/scan.py: scan_target": UNPACKED,
+    "sparkcrypt/files/orc/rewrite/file.py: of",
+    "sparkcrypt/files/orc/verify/file.py: verify_orc",
+    "sparkcrypt/files/parquet/rewrite/file.py: rewrite_file",
+    "sparkcrypt/files/parquet/rewrite/rewrap.py: rewrap_file",
+    "sparkcrypt/files/parquet/verify/file.py: verify_file",
+    "sparkcrypt/files/rewrap.py: prove_rewrapped",
+    "sparkcrypt/files/rewrap.py: rewrap_order",
+    "sparkcrypt/runs/old_folders/compare_with_audit.py: _problem",
+    "sparkcrypt/runs/old_folders/expire.py: _find_waste",
+    "sparkcrypt/runs/rewrite/file_orders.py: order_orc_file",
+    "sparkcrypt/runs/rewrite/schedule.py: _begin_units",
+    "sparkcrypt/runs/rewrite/schedule.py: work_through",
+    "sparkcrypt/runs/table/difference.py: drift_of_file",
+    "sparkcrypt/runs/table/scan.py: __init__",
+    "sparkcrypt/runs/table/scan.py: scan_target",
 }
-"""Functions above six parameters, each with its reason."""
+"""Functions above six parameters: what they take is not yet one object."""
 
 HOLDERS = {
-    "sparkcrypt/runs/keys/find_shreddable.py: Survey",
-    "sparkcrypt/runs/old_folders/orphan_search.py: OrphanSearch",
-    "sparkcrypt/runs/passes/keys_by_catalog.py: _Search",
-    "sparkcrypt/runs/passes/passes.py: _Pass",
-    "sparkcrypt/runs/passes/refused_tables.py: Gate",
     "sparkcrypt/runs/table/open_table.py: OpenTable",
     "sparkcrypt/runs/table/target.py: CatalogTarget",
 }
 """Classes that hold both a Spark session and a policy."""
 
-THIN_MODULES = {
-    "sparkcrypt.cli.setup.conf",
-    "sparkcrypt.decide.declassified_values",
-    "sparkcrypt.decide.judge_write",
-    "sparkcrypt.files.orc.verify.content",
-    "sparkcrypt.files.parquet.verify.nulls",
-    "sparkcrypt.files.pool",
-    "sparkcrypt.files.task_batches",
-    "sparkcrypt.keys.steady.breaker",
-    "sparkcrypt.ledger.audit.compact",
-    "sparkcrypt.ledger.journal.settled_runs",
-    "sparkcrypt.ledger.state.lock_holder",
-    "sparkcrypt.runs.rewrite.orc_orders",
-    "sparkcrypt.spark.setup.declassify",
-    "sparkcrypt.spark.setup.skipping_report",
-    "sparkcrypt.spark.tasks.footers",
-    "sparkcrypt.spark.tasks.python_needs",
-}
+THIN_MODULES = frozenset[str]()
 """Modules below 80 lines with one importer."""
 
 JAVA_ROOMS = (

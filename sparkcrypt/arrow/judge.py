@@ -22,10 +22,20 @@ from sparkcrypt.decide.file import resolve_read
 from sparkcrypt.errors import FormatError, StorageError
 from sparkcrypt.files.open_places import Settings, place
 from sparkcrypt.files.parquet import Footer, KeyRequest, message_type, read_footer
+from sparkcrypt.files.parquet.file.footer import PLAINTEXT_MAGIC
 from sparkcrypt.files.parquet.file.modules import FileCiphers
+from sparkcrypt.files.parquet.rewrite.footer_writer import in_id_order
 from sparkcrypt.files.parquet.rewrite.rewrap import inline_footer
-from sparkcrypt.files.parquet.rewrite.source_chunk import column_chunks, source_chunks
-from sparkcrypt.files.source import beside_on, beside_path, naming, open_source
+from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk, column_chunks, source_chunks
+from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct, encode_struct
+from sparkcrypt.files.parquet.thrift.metadata import (
+    ColumnChunk,
+    ColumnMetaData,
+    FileMetaData,
+    PageType,
+    RowGroup,
+)
+from sparkcrypt.files.source import Beside, beside_on, beside_path, naming, open_source
 from sparkcrypt.regular_files import open_regular
 from sparkcrypt.schema import Path
 

@@ -35,9 +35,8 @@ from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
 from sparkcrypt.keys.opened import OpenedKeyService
 from sparkcrypt.keys.tombstones import reason_of_absence
-from sparkcrypt.policy.access_log import AccessLogRule
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.policy.model import Policy, ReadMode
+from sparkcrypt.policy.model import AccessLogRule, Policy, ReadMode
 from sparkcrypt.schema import join_dotted
 
 ROUTE = "arrow"

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import PlanError, SparkcryptError
+from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 from sparkcrypt.files.listing import STAGING_FOLDER, Beside, refuse_formats
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
 from sparkcrypt.spark.files.hadoop import SourceFile, list_contents

@@ -10,7 +10,7 @@ from sparkcrypt.files.orc import inspect_orc
 from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.rotate import rotate_key
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.rewrite.options import RunOptions
@@ -97,7 +97,7 @@ class PlacedTable:
         told["rolled back"] = [files.keys(), rows_are_the_same()]
         told["again"] = encrypt_table(spark, self.name, policy).outcome
         told["rotated"] = rotate_key(spark, policy, "pii", tables=[self.name]).tables[0].files_rewritten
-        dry_expire = expire_run(spark, self.name, policy, dry_run=True).files
+        dry_expire = expire_run(spark, self.name, policy, options=ExpiryOptions(dry_run=True)).files
         told["expired"] = [dry_expire > 0, expire_run(spark, self.name, policy).files == dry_expire]
         told["at last"] = [files.keys(), self._verify(spark, policy), rows_are_the_same(), files.in_clear()]
         return told
@@ -136,15 +136,15 @@ class _Files:
 
     def keys(self) -> list[dict[str, str | None]]:
         """Return the encrypted columns of each file, with their keys."""
-        if self._placed.format == "orc":
-            found = [inspect_orc(content).columns for content in self._contents()]
-        else:
-            found = [
-                inspect_file(content, retrieve_key=retriever(self._policy)).columns for content in self._contents()
-            ]
+        retrieve = retriever(self._policy)
         return [
             {join_dotted(path): column.key_id for path, column in columns.items() if column.encrypted}
-            for columns in found
+            for columns in (
+                inspect_orc(content).columns
+                if self._placed.format == "orc"
+                else inspect_file(content, retrieve_key=retrieve).columns or {}
+                for content in self._contents()
+            )
         ]
 
     def texts_in_use(self) -> list[bool]:

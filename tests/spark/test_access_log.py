@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from sparkcrypt import configure
 from sparkcrypt.decide.access.log import Record
 from sparkcrypt.decide.access.read import read_accesses
-from sparkcrypt.decide.access.records import Record
 from sparkcrypt.policy.model import AccessLogRule, Policy
 from tests.conftest import FreshJvm
 from tests.spark.fixtures import new_lake

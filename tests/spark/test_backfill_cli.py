@@ -21,7 +21,7 @@ from sparkcrypt.cli.frame.progress import BarProgress
 from sparkcrypt.cli.main import cli
 from sparkcrypt.cli.runs import past_runs
 from sparkcrypt.files.footers import Found
-from sparkcrypt.runs.passes import survey as run_survey
+from sparkcrypt.runs.passes import units as run_survey
 from sparkcrypt.runs.table.footers import DriverFooters
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.unit_survey import UnitSurvey, survey_unit

@@ -26,7 +26,7 @@ from sparkcrypt.runs.rewrite.engine import make_fresh_folder
 from sparkcrypt.spark.files.access_rights import copy_access
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.command_session import spark_session
-from sparkcrypt.spark.tasks.task_progress import watch_tasks
+from sparkcrypt.spark.tasks.run import watch_tasks
 from tests.conftest import FreshJvm
 from tests.services.installed import ROOT
 from tests.spark.sessions import none_active

@@ -16,14 +16,13 @@ from sparkcrypt import encrypt_table
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.parquet import FileSummary, read_footer
-from sparkcrypt.files.parquet.codecs import codecs_of
-from sparkcrypt.ledger.unit import SourceFile
+from sparkcrypt.files.parquet.summary import codecs_of
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.rewrite.engine_names import ENGINES, Engine
+from sparkcrypt.runs.rewrite.options import ENGINES, Engine
 from sparkcrypt.runs.table import footers
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters
-from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, data_files, encrypted_columns, retriever
 from tests.spark.support import footers as footers_of

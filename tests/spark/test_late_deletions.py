@@ -15,8 +15,8 @@ from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
-from sparkcrypt.runs.old_folders.orphan_search import Orphan
-from sparkcrypt.runs.old_folders.orphans import find_orphans
+from sparkcrypt.runs.old_folders.orphans import Orphan, find_orphans
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.passes import backfill
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.table.disposal import Disposal
@@ -341,7 +341,7 @@ def test_what_cannot_be_proven_is_an_open_problem(
         assert rows_of(lake.spark.read.parquet(str(new))) == left
         assert len(data_files(lake.path("t"))) == 4
     (problem,) = report.tables[0].problems
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="the row should be gone")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "the row should be gone"))
     assert rows_of(lake.spark.read.parquet(str(new))) == left
     assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
 

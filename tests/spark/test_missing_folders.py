@@ -16,14 +16,14 @@ from sparkcrypt.names import FOLDER_LISTING_CLASS
 from sparkcrypt.paths import is_hidden
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.check_keys import check_keys
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.plan import plan_target
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table.target import catalog_target
-from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.listing import list_contents
+from sparkcrypt.spark.files.hadoop import HadoopFiles, list_contents
 from sparkcrypt.spark.jvm.jar import bring_jar
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags

@@ -164,7 +164,7 @@ def test_driver_of_a_renamed_table_that_wakes_up_early_undoes_its_rename(
         slept.append(new.staged)
         clock.now += 1_000
         other = At(lake.name("t"), "verifying", lambda: slept.append(swap(self, new)))
-        monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+        monkeypatch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0, 0.0))
         try:
             encrypt_table(lake.spark, "t", policy, progress=other)
         except SparkcryptError as error:  # it finds its source renamed away

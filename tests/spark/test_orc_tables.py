@@ -14,7 +14,6 @@ from sparkcrypt.files.orc_footers import summarise_orc_footer
 from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.rotate import rotate_key
-from sparkcrypt.runs.passes.encrypt import encrypt_table
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.run import encrypt_table
 from sparkcrypt.runs.rewrite.options import RunOptions

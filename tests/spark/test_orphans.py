@@ -13,19 +13,18 @@ import pytest
 from click.testing import CliRunner
 
 from sparkcrypt import encrypt_table, verify_table
-from sparkcrypt.cli.runs.expire import expire
+from sparkcrypt.cli.runs.past_runs import expire
 from sparkcrypt.cli.tables.audit import verify
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders import grace as reach_module
-from sparkcrypt.runs.old_folders.expire import expire_run
-from sparkcrypt.runs.old_folders.orphan_search import Orphan
-from sparkcrypt.runs.old_folders.orphans import find_orphans
+from sparkcrypt.runs.old_folders import old_folder as reach_module
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
+from sparkcrypt.runs.old_folders.orphans import Orphan, find_orphans
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.old_folders.rollback import rollback_run
-from sparkcrypt.runs.passes.chosen_tables import Choice
-from sparkcrypt.runs.passes.expire_tables import expire_many
+from sparkcrypt.runs.passes.choose_tables import Choice
 from sparkcrypt.runs.passes.html.page import report_html
 from sparkcrypt.runs.passes.passes import PassOptions, backfill, expire_many
 from sparkcrypt.runs.passes.plan import plan_target
@@ -324,7 +323,7 @@ def test_rows_that_came_back_are_not_taken_for_the_tables(lake: Lake, keep: Any)
     assert report.tables[0].units_left == 1
     assert (lake.path("t") / "p=0" / problem["came"][0]).read_bytes()[-4:] == b"PAR1"
     assert the_problem(the_pass(lake, policy)) == problem
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep=keep, reason="looked at")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision(keep, "looked at"))
     after = with_old if keep == "old" else [1, 3, 50]
     assert the_pass(lake, policy).outcome in ("done", "nothing to do")
     assert ids(lake) == after
@@ -344,10 +343,10 @@ def test_old_files_that_another_table_reads_stay(lake: Lake) -> None:
     lake.sql(f"CREATE TABLE other (id INT, email STRING, note STRING) USING parquet LOCATION 'file:{place}'")
     files = data_files(place)
     with pytest.raises(VerificationError, match=r"other points to .*p=0, so it stays where it is"):
-        resolve_problem(lake.spark, "t", policy, problem, keep="new", reason="looked at")
+        resolve_problem(lake.spark, "t", policy, problem, Decision("new", "looked at"))
     assert data_files(place) == files
     lake.sql("DROP TABLE other")
-    resolve_problem(lake.spark, "t", policy, problem, keep="new", reason="looked at")
+    resolve_problem(lake.spark, "t", policy, problem, Decision("new", "looked at"))
     assert ids(lake) == [1, 3, 50]
     assert len(data_files(place)) == len(files) - 2
 

@@ -16,8 +16,9 @@ from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
-from sparkcrypt.runs.passes.passes import backfill
+from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock, after_swap, kill
@@ -319,7 +320,9 @@ def test_run_leaves_a_table_alone_that_was_made_anew(lake: Lake, kind: str) -> N
                 (writer if kind == "unpartitioned" else writer.partitionBy("p")).saveAsTable("t")
 
     swapping = At(unit, "swapping", make_anew)
-    report = backfill(lake.spark, policy, tables=["t"], progress=swapping)
+    report = backfill(
+        lake.spark, policy, tables=["t"], options=PassOptions(run=RunOptions(keep_going=True, progress=swapping))
+    )
     assert swapping.done
     (failed,) = report.failed
     assert (report.exit_code, failed.error) == (74, "SourceChangedError")

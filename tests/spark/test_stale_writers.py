@@ -18,17 +18,17 @@ from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.lock import acquire
 from sparkcrypt.ledger.state.store import open_state_store
-from sparkcrypt.runs.old_folders import reconcile as carry_module
-from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders import late_commits as carry_module
+from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.rewrite.context import append_audit
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.record_change import append_audit
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
-from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.open_table import Progress, Silent
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -388,7 +388,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, lake: Lake, **breaks: int) -> None
         self._catalog = Flaky(self._catalog, lake, breaks)
 
     monkeypatch.setattr(Catalog, "__init__", init)
-    monkeypatch.setattr("sparkcrypt.spark.tables.ask_metastore.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("sparkcrypt.spark.tables.catalog.PAUSE_SECONDS", 0.0)
 
 
 def test_one_broken_connection_is_no_answer(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,8 +461,8 @@ def test_report_of_a_fenced_run_tells_what_was_done(lake: Lake, clock: Clock) ->
             """Let the lock expire."""
             clock.now += 1_000 if (unit, step) == ("p=1", "swapping") else 0
 
-    options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
-    report = backfill(lake.spark, policy, tables=["t"], options=options, progress=Pause())
+    options = PassOptions(run=RunOptions(keep_going=True, parallelism=1, progress=Pause()))
+    report = backfill(lake.spark, policy, tables=["t"], options=options)
     assert report.exit_code == 75
     (run,) = report.tables
     assert (run.outcome, [unit["unit"] for unit in run.units]) == ("failed", ["p=0"])
@@ -484,9 +484,9 @@ def test_error_that_ends_everything_leaves_a_report(lake: Lake, monkeypatch: pyt
             if (unit, step) == ("p=1", "staging"):
                 raise MemoryError
 
-    options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
+    run = RunOptions(keep_going=True, parallelism=1, progress=Break())
     with pytest.raises(MemoryError):
-        backfill(lake.spark, policy, tables=["t"], options=options, progress=Break(), on_failure=heard.append)
+        backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=run, on_failure=heard.append))
     with pytest.raises(MemoryError):
         encrypt_table(lake.spark, "t", policy, progress=Break(), on_failure=heard.append)
     first, second = heard

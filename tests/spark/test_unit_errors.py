@@ -19,10 +19,9 @@ from sparkcrypt.runs.passes import passes as expire_of_many
 from sparkcrypt.runs.passes.choose_tables import Choice
 from sparkcrypt.runs.passes.passes import PassOptions, backfill, expire_many
 from sparkcrypt.runs.passes.report import PassReport
-from sparkcrypt.runs.rewrite.engine_names import Engine
-from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.options import Engine, RunOptions
 from sparkcrypt.runs.table import target
-from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.open_table import Progress, Silent
 from sparkcrypt.spark.tables import planning
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -259,9 +258,9 @@ def cut(folder: Path) -> Callable[[], None]:
     return act
 
 
-def options(engine: Engine) -> PassOptions:
+def options(engine: Engine, progress: Progress) -> PassOptions:
     """Return options of a pass with one unit at a time."""
-    return PassOptions(run=RunOptions(keep_going=True, engine=engine))
+    return PassOptions(run=RunOptions(keep_going=True, engine=engine, progress=progress))
 
 
 @pytest.mark.parametrize("engine", ["native", "spark"])
@@ -272,10 +271,8 @@ def test_overwrite_during_a_unit_is_taken_up(
 ) -> None:
     """An INSERT OVERWRITE while a unit is staged or verified: the unit is done again with the new rows."""
     policy, before = tagged(lake, create)
-    monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
-    report = backfill(
-        lake.spark, policy, tables=["t"], options=options(engine), progress=Once(step, overwrite(lake, create))
-    )
+    monkeypatch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0, 0.0))
+    report = backfill(lake.spark, policy, tables=["t"], options=options(engine, Once(step, overwrite(lake, create))))
     assert (report.outcome, report.exit_code) == ("done", 0)
     lake.spark.catalog.refreshTable("t")
     kept = [row.id for row in before if "PARTITIONED" in create and row.p == 1]
@@ -294,7 +291,7 @@ def test_file_that_is_cut_under_a_unit_is_a_change(lake: Lake, engine: Engine) -
 def test_partition_that_is_moved_or_dropped_under_a_pass(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that somebody points elsewhere is done there; one that he drops needs nothing any more."""
     policy, before = tagged(lake, PARTITIONED["using"])
-    monkeypatch.setattr("sparkcrypt.runs.passes.unit_work.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0, 0.0))
 
     def act() -> None:
         elsewhere = lake.root / "elsewhere"
@@ -303,7 +300,7 @@ def test_partition_that_is_moved_or_dropped_under_a_pass(lake: Lake, monkeypatch
             stranger.sql(f"ALTER TABLE t PARTITION (p = 0) SET LOCATION '{elsewhere.as_uri()}'")
             stranger.sql("ALTER TABLE t DROP PARTITION (p = 1)")
 
-    report = backfill(lake.spark, policy, tables=["t"], options=options("native"), progress=Once("staging", act))
+    report = backfill(lake.spark, policy, tables=["t"], options=options("native", Once("staging", act)))
     assert (report.outcome, report.exit_code) == ("done", 0)
     lake.spark.catalog.refreshTable("t")
     rows = sorted(row.id for row in lake.spark.table("t").collect())

@@ -12,12 +12,13 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.audit import AuditWriter, audit_entries
-from sparkcrypt.ledger.journal.run_status import has_ended
+from sparkcrypt.ledger.journal.unit_status import has_ended
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.store import StateStore, open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.past_run import past_runs
+from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.rewrite.options import RunOptions
@@ -396,8 +397,8 @@ def test_run_over_replayed_or_thinned_files_makes_no_list_of_them(lake: Lake) ->
         assert report.outcome == "incomplete"
         assert not is_listed(lake, policy)
     other = next(known for known in report.problems if known["unit"] == "p=1")
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="restored from a backup")
-    resolve_problem(lake.spark, "t", policy, other["problem"], keep="new", reason="deleted by hand")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "restored from a backup"))
+    resolve_problem(lake.spark, "t", policy, other["problem"], Decision("new", "deleted by hand"))
     assert run_pass(lake, policy).outcome == "done"
     assert is_listed(lake, policy)
 
@@ -412,7 +413,7 @@ def test_emptied_unit_waits_for_a_person(lake: Lake, expired: bool) -> None:
         assert report.outcome == "incomplete"
         assert not is_listed(lake, policy)
     (problem,) = report.problems
-    resolve_problem(lake.spark, "t", policy, problem["problem"], keep="new", reason="TRUNCATE")
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "TRUNCATE"))
     assert is_listed(lake, policy)
     assert run_pass(lake, policy).outcome == "nothing to do"
     overwrite(lake, 0, 5)

@@ -24,7 +24,6 @@ from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.planning import find_tags_without_effect
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
-from sparkcrypt.spark.tables.tags_without_effect import find_tags_without_effect
 from tests.spark.stored_tables import settle
 from tests.spark.support import (
     SECRET,

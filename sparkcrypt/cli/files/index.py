@@ -33,21 +33,19 @@ from sparkcrypt.files.open_places import WEB_HDFS
 from sparkcrypt.files.parquet import FileSummary, summarise
 from sparkcrypt.paths import is_local, local_path, split_path
 from sparkcrypt.runs.table.folder_index import open_folder_index
-from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.open_table import Progress
 from sparkcrypt.skipping.format.decode_chunk import Budget
-from sparkcrypt.skipping.format.merge import Store, merge_parts
-from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
-from sparkcrypt.skipping.format.store import IndexEntries, StoreFile, StorePart, read_part
+from sparkcrypt.skipping.format.description import BLOOM, MINMAX, VALUES
+from sparkcrypt.skipping.format.store import IndexEntries, Store, StorePart, merge_parts, read_part
 from sparkcrypt.skipping.indexes.build import IndexResult, Wanted, read_kinds
-from sparkcrypt.skipping.indexes.compare import Comparison, Freshness
-from sparkcrypt.skipping.indexes.gatherers import (
+from sparkcrypt.skipping.indexes.entries import (
     FILTER_SHARE,
     LIST_VALUES,
     MAX_FILTER_SHARE,
     MAX_LIST_VALUES,
     MIN_FILTER_SHARE,
 )
-from sparkcrypt.skipping.indexes.indexed import Comparison, Indexed
+from sparkcrypt.skipping.indexes.indexed import Comparison, Freshness, Indexed
 from sparkcrypt.text import count_of, size_of
 
 _FOOTERS = {"encrypted": "encrypted", "plaintext_signed": "in clear, signed", "plaintext": "not encrypted"}
@@ -80,7 +78,7 @@ def show_index(table: str | None, folder: str | None, policy: str | None, as_jso
         fresh = None
         if table is not None:
             loaded, spark = workplace.policy(str(policy)), workplace.spark
-            from sparkcrypt.runs.index.table_index import open_table_index
+            from sparkcrypt.runs.table.table_index import open_table_index
 
             found = open_table_index(spark, table, loaded)
             folder, fresh = found.store.folder.uri, found.compare_listing()

@@ -17,16 +17,15 @@ from sparkcrypt.cli.frame.named_files import policy_keys, refuse_foreign_key
 from sparkcrypt.cli.frame.options import any_key_option, json_option, option, options_from, policy_option, use
 from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
-from sparkcrypt.decide.claims import check_claims
-from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity, identity_of_write
+from sparkcrypt.decide.identity import check_aad_prefix, check_claims, check_orc_identity, identity_of_write
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError
 from sparkcrypt.files.listing import data_files
 from sparkcrypt.files.open_places import Settings, place
 from sparkcrypt.files.orc import OrcSummary, inspect_orc, is_orc
 from sparkcrypt.files.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
 from sparkcrypt.files.parquet import FileSummary, RetrieveKey, inspect_file
-from sparkcrypt.files.pool import rewrite_all
 from sparkcrypt.files.source import naming, open_source
+from sparkcrypt.files.workers import rewrite_all
 from sparkcrypt.keys.datakeys import DataKeyMaker, WrappedKek
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.open_service import open_key_service

@@ -11,8 +11,7 @@ from sparkcrypt.errors import ConfigError, KeyServiceError, KeyServiceUnavailabl
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import authentic_entries
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.run_status import has_expired, is_paused
-from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.journal.unit_status import has_expired, is_paused, status_of_units
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.model import Policy, normalized_table

@@ -16,7 +16,6 @@ from sparkcrypt.cli.frame.options import (
     AGE,
     DURATION,
     CommandOptions,
-    select_options,
     Launch,
     databases_option,
     json_option,
@@ -25,6 +24,7 @@ from sparkcrypt.cli.frame.options import (
     path_option,
     policy_option,
     required_table_option,
+    select_options,
     spark_options,
     table_option,
     use,
@@ -42,7 +42,7 @@ from sparkcrypt.text import count_of, size_of
 if TYPE_CHECKING:
     from sparkcrypt.ledger.state.store import StateStore
     from sparkcrypt.runs.old_folders.expire import Expired
-    from sparkcrypt.runs.old_folders.orphan_search import Orphan
+    from sparkcrypt.runs.old_folders.orphans import Orphan
     from sparkcrypt.runs.old_folders.problems import Problem
     from sparkcrypt.runs.passes.passes import ManyExpired
 

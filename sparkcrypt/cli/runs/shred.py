@@ -25,8 +25,15 @@ from sparkcrypt.cli.frame.options import (
 )
 from sparkcrypt.cli.frame.output import align_table, say, show
 from sparkcrypt.ledger.journal.entries import AuditHead
-from sparkcrypt.runs.keys.shredding_plan import REPORT_KIND, REPORT_VERSION, LateData, ShreddableKey, ShredPlan
-from sparkcrypt.runs.keys.shredding_report import ShreddedKey, ShredReport
+from sparkcrypt.runs.keys.shredding_plan import (
+    REPORT_KIND,
+    REPORT_VERSION,
+    LateData,
+    ShreddableKey,
+    ShreddedKey,
+    ShredPlan,
+    ShredReport,
+)
 from sparkcrypt.text import count_of, size_of, utc_text
 
 if TYPE_CHECKING:

@@ -38,8 +38,7 @@ from sparkcrypt.keys.local.keystore import decrypt_backup, encrypt_backup
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService
-from sparkcrypt.ledger.audit.read_key_audit import Hold, KeyFacts, Retirement, read_key_facts
-from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.audit.key_audit import Hold, KeyFacts, Retirement, key_audit, read_key_facts
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.policy.key_service import FormerService, split_former
 from sparkcrypt.policy.model import Policy

@@ -13,8 +13,8 @@ from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.known_runs import Authenticity, known_runs
 from sparkcrypt.cli.frame.options import json_option, optional_policy_option, policy_option
 from sparkcrypt.cli.frame.output import align_table, show
+from sparkcrypt.decide.access.log import Record
 from sparkcrypt.decide.access.read import AccessReport, read_accesses
-from sparkcrypt.decide.access.records import Record
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService

@@ -29,16 +29,15 @@ from sparkcrypt.cli.frame.options import (
     where_option,
 )
 from sparkcrypt.cli.frame.output import say, show
-from sparkcrypt.decide.claims import check_claims
-from sparkcrypt.decide.identity import check_orc_identity
+from sparkcrypt.decide.identity import check_claims, check_orc_identity
 from sparkcrypt.errors import FormatError, KeyNotFoundError, SparkcryptError, VerificationError
 from sparkcrypt.files.footers import read_facts
 from sparkcrypt.files.orc import inspect_orc, is_orc, verify_orc
 from sparkcrypt.files.parquet import RetrieveKey, read_footer, verify_file
-from sparkcrypt.ledger.audit.shredded_keys import ShreddedKeys
+from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.paths import full_path
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.table.dark import find_dark
+from sparkcrypt.runs.table.difference import find_dark
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.text import count_of
 

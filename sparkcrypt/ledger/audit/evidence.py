@@ -25,7 +25,6 @@ from sparkcrypt.errors import FormatError
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.proof import Proof
 from sparkcrypt.ledger.unit import Folder
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path

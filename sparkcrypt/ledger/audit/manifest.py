@@ -32,10 +32,11 @@ from sparkcrypt.ledger.audit.audit import (
     verify_audit,
 )
 from sparkcrypt.ledger.audit.evidence import DigestSecret
-from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
-from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import Unit
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.journal.entries import AuditHead
+from sparkcrypt.ledger.journal.journal import digest_of
+from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac, open_sealed, seal_record
+from sparkcrypt.ledger.state.store import MOST_BYTES, StateStore
+from sparkcrypt.ledger.unit import Unit, by_place
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 

@@ -16,7 +16,7 @@ from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.unit import list_unit
-from sparkcrypt.policy.former_services import split_former
+from sparkcrypt.policy.key_service import split_former
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
 from sparkcrypt.runs.passes.report import TableFailures

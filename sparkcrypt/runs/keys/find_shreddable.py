@@ -28,8 +28,7 @@ from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
 from sparkcrypt.runs.passes.keys_by_catalog import RECORDS, list_logged, walk_objects
 from sparkcrypt.runs.passes.keys_in_use import TableUse, list_key_uses
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
-from sparkcrypt.runs.table.kinds import refuse_kinds
-from sparkcrypt.runs.table.target import CatalogTarget, catalog_target, id_of
+from sparkcrypt.runs.table.target import CatalogTarget, catalog_target, id_of, refuse_kinds
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.text import count_of

@@ -20,7 +20,9 @@ from sparkcrypt.decide.access.read import read_declassified
 from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.parquet import FileSummary
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
+from sparkcrypt.paths import is_within
 from sparkcrypt.policy.key_retention import is_past_retention
 from sparkcrypt.policy.model import Policy, TagRule, normalized_table
 from sparkcrypt.runs.table.columns import ColumnMatcher
@@ -30,7 +32,8 @@ from sparkcrypt.runs.table.target import CatalogTarget
 from sparkcrypt.runs.table.unit_survey import Amount
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
-from sparkcrypt.tags.lineage_note import ColumnLineage, is_below
+from sparkcrypt.tags.lineage_note import ColumnLineage, is_below, is_same_leaf
+from sparkcrypt.text import count_of
 
 _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 

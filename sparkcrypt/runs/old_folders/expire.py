@@ -44,7 +44,7 @@ from sparkcrypt.runs.old_folders.replacements import Standing, SwappedUnit, repo
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places
-from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.open_table import Progress
 from sparkcrypt.spark.files.hadoop import Contents, HadoopFiles, list_contents
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, StorageError, VerificationError
-from sparkcrypt.files.beside_data import STAGING_FOLDER, Entry, find_beside
+from sparkcrypt.files.listing import STAGING_FOLDER, Entry, find_beside
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
@@ -46,10 +46,8 @@ from sparkcrypt.runs.old_folders.old_folder import changes_at, expired_folders
 from sparkcrypt.runs.table.disposal import Disposal, describe_foreign
 from sparkcrypt.runs.table.in_use import InUse, OtherTables
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
-from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.status import FileStatus
-from sparkcrypt.spark.tables.catalog import Catalog
-from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.files.hadoop import FileStatus, HadoopFiles
+from sparkcrypt.spark.tables.catalog import Catalog, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

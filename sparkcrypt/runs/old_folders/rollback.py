@@ -14,15 +14,7 @@ from sparkcrypt.ledger.new_files import Whereabouts
 from sparkcrypt.ledger.unit import Unit, by_place, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.check_replacements import describe_cut_off
-from sparkcrypt.runs.old_folders.cut_off import open_cut_off
-from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
-from sparkcrypt.runs.old_folders.reconcile import (
-    list_reconciled_files,
-    new_files,
-    proven_files,
-    refuse_replaced,
-)
+from sparkcrypt.runs.old_folders.late_commits import list_reconciled_files, new_files, proven_files, refuse_replaced
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
 from sparkcrypt.runs.old_folders.replacements import describe_cut_off, open_cut_off
 from sparkcrypt.runs.rewrite.context import append_audit
@@ -30,7 +22,7 @@ from sparkcrypt.runs.rewrite.recover import recover
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import refuse_moving
 from sparkcrypt.runs.table.in_use import refuse_used
-from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.open_table import Progress
 from sparkcrypt.runs.table.table_index import carry_index
 from sparkcrypt.spark.tables.catalog import Catalog
 

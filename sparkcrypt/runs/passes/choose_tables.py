@@ -12,13 +12,12 @@ from sparkcrypt.paths import PlaceIndex
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.lost_tags import lost_tags, record_lost_tags
 from sparkcrypt.runs.rewrite.run_report import WITHOUT_EFFECT
-from sparkcrypt.runs.table.kinds import refuse_kinds
+from sparkcrypt.runs.table.in_use import describe_sharing, folders_of_tables
 from sparkcrypt.runs.table.open_table import OpenTable
-from sparkcrypt.runs.table.shared_folders import describe_sharing, folders_of_tables
-from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.runs.table.target import refuse_kinds
+from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.planning import find_tags_without_effect
 from sparkcrypt.spark.tables.remembered_names import lost_tags_of_name
-from sparkcrypt.spark.tables.table import Table
-from sparkcrypt.spark.tables.tags_without_effect import find_tags_without_effect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -24,7 +24,7 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.paths import is_within
-from sparkcrypt.policy.former_services import kind_of, split_former
+from sparkcrypt.policy.key_service import kind_of, split_former
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.old_folders.old_folder import count_awaiting_expiry
 from sparkcrypt.runs.passes.keys_in_use import (
@@ -41,6 +41,7 @@ from sparkcrypt.runs.table.target import find_other_kind, id_of, target_folder_i
 from sparkcrypt.runs.table.unit_survey import Amount
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

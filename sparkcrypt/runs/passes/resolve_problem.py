@@ -12,9 +12,7 @@ from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended, is_paus
 from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.compare_with_audit import resolve_unread
-from sparkcrypt.runs.old_folders.compare_with_journal import note_resolution, problems_of
-from sparkcrypt.runs.old_folders.cut_off import resolve_cut_off
+from sparkcrypt.runs.old_folders.compare_with_audit import resolve_listed, resolve_unread
 from sparkcrypt.runs.old_folders.former_homes import resolve_stray
 from sparkcrypt.runs.old_folders.late_commits import (
     find_home,

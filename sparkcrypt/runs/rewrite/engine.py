@@ -17,9 +17,11 @@ from sparkcrypt.runs.table.difference import Drift, Rotation, drift_of_file
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit
+from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.access_rights import keep_storage
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tasks.task_progress import Told
+from sparkcrypt.spark.tasks.digest import RowsDigest
+from sparkcrypt.spark.tasks.run import Told
 
 
 class StagedWork(Protocol):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt import names
 from sparkcrypt.files.parquet.summary import NAMES
-from sparkcrypt.ledger.proof import Proof
+from sparkcrypt.ledger.audit.evidence import Proof
 from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan

@@ -26,9 +26,10 @@ from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.files.footers import FooterFacts, Found, pack, read_facts, unpack
 from sparkcrypt.files.parquet import FileSummary, KeyRequest
 from sparkcrypt.keys.opened import open_data_keys
+from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
-from sparkcrypt.spark.tasks.footers import read_footers_in_tasks
+from sparkcrypt.spark.tasks.run import read_footers_in_tasks
 from sparkcrypt.tags.lineage_note import ColumnLineage
 
 if TYPE_CHECKING:

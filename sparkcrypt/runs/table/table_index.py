@@ -29,16 +29,14 @@ from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.journal.unit_status import UnitStatus
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import list_folders
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import is_hidden, is_within
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.folder_index import find_store, report_reading
-from sparkcrypt.runs.table.kinds import refuse_kinds
-from sparkcrypt.runs.table.progress import Progress
-from sparkcrypt.runs.table.shared_folders import locations_of_tables
-from sparkcrypt.runs.table.target import Target
+from sparkcrypt.runs.table.in_use import locations_of_tables
+from sparkcrypt.runs.table.open_table import Progress
+from sparkcrypt.runs.table.target import Target, refuse_kinds
 from sparkcrypt.skipping.format.description import object_name
 from sparkcrypt.skipping.format.store import Store
 from sparkcrypt.skipping.indexes.build import IndexResult, Plan, Wanted, carry_store, read_kinds

@@ -15,9 +15,9 @@ from struct import error as StructError
 from typing import Any, NamedTuple, TypeAlias
 
 from sparkcrypt.errors import FormatError, show
-from sparkcrypt.files.parquet.codecs import NAMES
 from sparkcrypt.files.parquet.file.schema import LeafLevels
 from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk
+from sparkcrypt.files.parquet.summary import NAMES
 from sparkcrypt.files.parquet.thrift.metadata import Encoding, PageType
 
 _GZIP_OR_ZLIB = 47

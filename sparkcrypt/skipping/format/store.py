@@ -11,7 +11,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias, TypeVar
 
-from sparkcrypt.errors import FormatError, KeyAccessDeniedError, KeyNotFoundError, SparkcryptError, VerificationError
+from sparkcrypt.errors import (
+    ConfigError,
+    FormatError,
+    KeyAccessDeniedError,
+    KeyNotFoundError,
+    SparkcryptError,
+    VerificationError,
+    show,
+)
 from sparkcrypt.files.parquet.file.footer import Footer, check_magic_and_unique, footer_of
 from sparkcrypt.files.parquet.file.modules import FileCiphers, RetrieveKey, VerifyAad
 from sparkcrypt.files.parquet.file.schema import LeafLevels, Path, leaf_levels

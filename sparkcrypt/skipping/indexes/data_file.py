@@ -40,13 +40,22 @@ from struct import unpack
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, FormatError
-from sparkcrypt.files.parquet.file.footer import Footer, check_magic_and_unique, footer_of
+from sparkcrypt.files.parquet.file.footer import MAGIC_BYTES, PLAINTEXT_MAGIC, Footer, check_magic_and_unique, footer_of
 from sparkcrypt.files.parquet.file.modules import FileCiphers, RetrieveKey
 from sparkcrypt.files.parquet.file.schema import leaf_levels
-from sparkcrypt.files.parquet.rewrite.page_header import PageHead
+from sparkcrypt.files.parquet.rewrite.page_stream import PageHead
 from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk, column_chunks
-from sparkcrypt.files.parquet.thrift.compact import BINARY, BOOL, I32, STRUCT, List, Struct, decode_struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import (
+    BINARY,
+    BOOL,
+    I32,
+    STRUCT,
+    List,
+    Struct,
+    decode_struct,
+    encode_struct,
+    field_key,
+)
 from sparkcrypt.files.parquet.thrift.metadata import (
     ColumnChunk,
     ColumnMetaData,

@@ -21,7 +21,10 @@ from typing import Any
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.files.parquet.file.modules import KeyRequest, ModuleCipher, RetrieveKey
-from sparkcrypt.files.parquet.rewrite.encryption import DataKey
+from sparkcrypt.files.parquet.file.schema import Path as ColumnPath
+from sparkcrypt.files.parquet.rewrite.encryption import FOOTER_KEY, ColumnKey, DataKey, FileEncryption
+from sparkcrypt.keys.datakeys import DataKeyMaker
+from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.description import OBJECT, PARTITION_PREFIX, VERSION, Index, Labels, field_name

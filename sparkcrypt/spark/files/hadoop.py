@@ -22,9 +22,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError, VerificationError
-from sparkcrypt.files.beside_data import Beside, Entry, find_beside, find_empty
-from sparkcrypt.files.listing import refused_link
-from sparkcrypt.files.small_files import Beside as SmallFiles
+from sparkcrypt.files.listing import Beside, Entry, find_beside, find_empty, refused_link
+from sparkcrypt.files.source import Beside as SmallFiles
 from sparkcrypt.names import FOLDER_LISTING_CLASS
 from sparkcrypt.paths import hadoop_local_path, is_hidden
 from sparkcrypt.regular_files import open_regular

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt.decide.access import read as read_module
-from sparkcrypt.decide.access.log import AccessLog
+from sparkcrypt.decide.access.log import MOST_CHARACTERS, MOST_COLUMNS, AccessLog, make_record
 from sparkcrypt.decide.access.read import AccessReport, read_accesses, read_declassified, read_tables_read
-from sparkcrypt.decide.access.records import MOST_CHARACTERS, MOST_COLUMNS, make_record
 from sparkcrypt.errors import BridgeError, ConfigError, StorageError
 from tests.unit.access.events import DAY, event, record
 

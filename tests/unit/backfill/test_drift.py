@@ -15,15 +15,23 @@ from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.footers import FooterFacts, pack, unpack
 from sparkcrypt.files.parquet import ColumnSummary, FileSummary, read_footer
-from sparkcrypt.files.parquet.codecs import NAMES, codecs_of
+from sparkcrypt.files.parquet.summary import NAMES, codecs_of
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.state.store import LocalStateStore
-from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
+from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.runs.rewrite.spark_engine import choose_codec
-from sparkcrypt.runs.table.cache import FooterCache
-from sparkcrypt.runs.table.dark import find_dark, find_dark_drift, refuse_dark, tell_none
-from sparkcrypt.runs.table.difference import Drift, drift_in_short, drift_of_file, drift_of_unknown
-from sparkcrypt.runs.table.footers import Footers
+from sparkcrypt.runs.table.columns import ColumnMatcher, find_inherited, match_columns, sum_up_inherited
+from sparkcrypt.runs.table.difference import (
+    Drift,
+    drift_in_short,
+    drift_of_file,
+    drift_of_unknown,
+    find_dark,
+    find_dark_drift,
+    refuse_dark,
+    tell_none,
+)
+from sparkcrypt.runs.table.footers import FooterCache, Footers
 from sparkcrypt.runs.table.scan import scan_footers
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import action_of, survey_unit

@@ -18,10 +18,8 @@ from sparkcrypt.errors import FormatError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
-from sparkcrypt.ledger.audit.evidence import DigestSecret, FileEvidence, evidence_of
-from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE, LISTED_GONE, REPLACED, Manifest
-from sparkcrypt.ledger.audit.manifest_record import keep_listed, read_listed
-from sparkcrypt.ledger.proof import Proof, StagedUnit
+from sparkcrypt.ledger.audit.evidence import DigestSecret, FileEvidence, Proof, StagedUnit, evidence_of
+from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE, LISTED_GONE, REPLACED, Manifest, keep_listed, read_listed
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt import errors
-from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.passes.html.content import NEXT_STEPS, UNKNOWN, next_step
 from sparkcrypt.runs.passes.html.page import report_html
 from sparkcrypt.runs.passes.report import PassReport

@@ -8,42 +8,38 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import RunConflictError, VerificationError
-from sparkcrypt.files.beside_data import Beside
+from sparkcrypt.files.listing import Beside
 from sparkcrypt.ledger.audit.audit import AuditWriter, journalled_head, verify_audit
-from sparkcrypt.ledger.journal.archive import archive_records, clear_archived
 from sparkcrypt.ledger.journal.entries import (
     AuditHead,
     Entry,
     Proven,
-    RunFinished,
-    RunPaused,
-    UnitFailed,
-    UnitListed,
-    UnitStaged,
-    UnitSwapped,
-    UnitSwapping,
-    UnitVerified,
-)
-from sparkcrypt.ledger.journal.journal import KINDS, Journal
-from sparkcrypt.ledger.journal.later_entries import (
     RunExpired,
     RunExpiring,
+    RunFinished,
+    RunPaused,
     RunRolledBack,
     UnitCarried,
     UnitCarrying,
+    UnitFailed,
+    UnitListed,
     UnitMoved,
     UnitRelocated,
     UnitResolved,
     UnitRolledBack,
     UnitRollingBack,
+    UnitStaged,
+    UnitSwapped,
+    UnitSwapping,
+    UnitVerified,
 )
-from sparkcrypt.ledger.journal.run_status import has_ended, has_expired
-from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.journal.journal import KINDS, Journal, archive_records, clear_archived
+from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
 from sparkcrypt.ledger.state.mac import TableMac
-from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
-from sparkcrypt.runs.old_folders.reconcile import new_files
-from sparkcrypt.spark.tables.table import Partition
+from sparkcrypt.ledger.unit import Folder, Unit, UnitOutcome
+from sparkcrypt.runs.old_folders.late_commits import new_files
+from sparkcrypt.spark.files.hadoop import SourceFile
+from sparkcrypt.spark.tables.catalog import Partition
 from tests.unit.backfill.audits import entry
 from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
 from tests.unit.backfill.memory_store import MemoryStore

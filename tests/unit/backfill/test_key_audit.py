@@ -42,12 +42,11 @@ from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.keys.rotation_record import RotationRecord, begin_version, finish_rotation, plan_version
-from sparkcrypt.runs.passes.key_needs import find_records
+from sparkcrypt.runs.keys.rotate import RotationRecord, begin_version, finish_rotation, plan_version
+from sparkcrypt.runs.passes.keys_by_catalog import find_records
+from sparkcrypt.runs.rewrite.keks import rotation_of
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.requested_rotation import rotation_of
-from sparkcrypt.runs.table.difference import Drift
-from sparkcrypt.runs.table.rotation import Rotation, refuse_other_drift, select_drift
+from sparkcrypt.runs.table.difference import Drift, Rotation, refuse_other_drift, select_drift
 from sparkcrypt.runs.table.unit_survey import action_of
 
 POLICY = """

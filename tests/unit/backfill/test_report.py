@@ -14,16 +14,14 @@ import pytest
 from sparkcrypt.cli.frame.pass_text import pass_text
 from sparkcrypt.errors import BridgeError, ConfigError, KeyServiceUnavailableError, RunConflictError, VerificationError
 from sparkcrypt.ledger.audit.manifest import LISTED_GONE, REPLAYED
-from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
-from sparkcrypt.ledger.unit import Unit
+from sparkcrypt.ledger.unit import Unit, UnitOutcome
 from sparkcrypt.plan import build_plan
 from sparkcrypt.policy.load import policy_from_text
-from sparkcrypt.runs.old_folders.problems import BACK, STRAY, Problem, Problems, problems_of_target
-from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.old_folders.problems import BACK, STRAY, Decision, Problem, Problems, problems_of_target
+from sparkcrypt.runs.passes.report import PassReport, TableError, TableFailures
 from sparkcrypt.runs.passes.result import RunResult
-from sparkcrypt.runs.passes.table_failures import TableError, TableFailures
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.table.difference import Drift
 from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
@@ -311,11 +309,11 @@ def test_a_problem_stays_open_until_it_is_resolved(store: LocalStateStore) -> No
     assert len(opened.problem) == 12
     for part in (opened.problem, "--table db.t", "--keep new|old", "p=0: a.parquet is gone"):
         assert part in opened.message
-    problems(store).close(opened.problem, "new", "a reason")
+    problems(store).close(opened.problem, Decision("new", "a reason"))
     assert problems(store).open() == []
     assert problems(store).add(FOUND).problem != opened.problem
     with pytest.raises(RunConflictError):
-        problems(store).close(opened.problem, "old", "another")
+        problems(store).close(opened.problem, Decision("old", "another"))
 
 
 def test_what_is_found_again_is_told_as_it_is_now(store: LocalStateStore) -> None:
@@ -334,7 +332,7 @@ def test_one_unit_may_have_problems_of_different_things(store: LocalStateStore, 
     opened = problems(store).add(FOUND)
     assert {problem.problem for problem in problems(store).open()} == {opened.problem, other.problem}
     assert "--keep new|old" in opened.message and "--keep new " in other.message
-    problems(store).close(other.problem, "new", "a reason")
+    problems(store).close(other.problem, Decision("new", "a reason"))
     assert problems(store).open() == [opened]
 
 
@@ -349,7 +347,7 @@ def test_no_planted_resolution_closes_a_problem(store: LocalStateStore, planted:
     elif planted == "no record":
         content = b"{}"
     else:
-        other.close(opened.problem, "new", "a reason")
+        other.close(opened.problem, Decision("new", "a reason"))
         content = store.read(f"problems/t2/{opened.problem}-resolved.json") or b""
     if planted == "edited":
         content = encode_record({**json.loads(content), "table_id": "t1"})
@@ -376,7 +374,7 @@ def test_damaged_record_is_a_problem_of_its_own(store: LocalStateStore, how: str
 
 def test_resolution_without_its_problem_is_told(store: LocalStateStore) -> None:
     """A genuine resolution closes; the record of the problem may be gone then, and nothing else is closed by it."""
-    problems(store).close("0" * 12, "new", "a reason")
+    problems(store).close("0" * 12, Decision("new", "a reason"))
     assert problems(store).open() == []
 
 
@@ -386,7 +384,7 @@ def test_without_a_key_service_problems_are_shown_and_none_is_written(store: Loc
     blind = Problems(store, "t1", None)
     assert blind.open() == [opened]
     with pytest.raises(VerificationError, match="cannot be authenticated"):
-        blind.close(opened.problem, "new", "a reason")
+        blind.close(opened.problem, Decision("new", "a reason"))
 
 
 def test_old_rows_that_are_back_have_a_step_of_their_own(store: LocalStateStore) -> None:

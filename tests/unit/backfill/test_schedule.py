@@ -11,14 +11,12 @@ import pytest
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord
-from sparkcrypt.ledger.outcome import UnitOutcome
 from sparkcrypt.ledger.state.store import LocalStateStore
-from sparkcrypt.ledger.unit import Unit
-from sparkcrypt.runs.passes.survey import bytes_a_second, rate
+from sparkcrypt.ledger.unit import Unit, UnitOutcome
+from sparkcrypt.runs.passes.result import bytes_a_second, rate
 from sparkcrypt.runs.rewrite.schedule import Budget, work_through
-from sparkcrypt.runs.table.amount import Amount
-from sparkcrypt.runs.table.progress import UnitProgress
-from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from sparkcrypt.runs.table.open_table import UnitProgress
+from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
 from tests.unit.backfill.heard_progress import Heard, summed
 
 

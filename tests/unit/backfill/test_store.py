@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.confined_paths import RunFolders, refuse_outside
-from sparkcrypt.ledger.journal.record import Record
+from sparkcrypt.ledger.audit.trust import RunFolders, refuse_outside
+from sparkcrypt.ledger.journal.journal import Record
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import LocalStateStore, decode_record, encode_record, open_state_store
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.runs.index.open_index import StoreGeneration
+from sparkcrypt.runs.table.folder_index import StoreGeneration
 from tests.services.installed import ROOT
 from tests.unit.backfill.conftest import Together
 from tests.unit.backfill.store_behaviour import RACE, StoreBehaviour

@@ -16,8 +16,7 @@ from sparkcrypt.ledger.audit.audit import AuditWriter
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.state.mac import TableMac
-from sparkcrypt.ledger.state.sealed_record import open_sealed, seal_record
+from sparkcrypt.ledger.state.mac import TableMac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.policy.load import policy_from_text
 from sparkcrypt.policy.model import Policy

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from sparkcrypt import errors
 from sparkcrypt.cli.frame.command import EXIT_CODES, Command
-from sparkcrypt.cli.frame.failed_report import Document, failed_report
+from sparkcrypt.cli.frame.command_context import Document, failed_report
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError
 from sparkcrypt.keys.service import KeyService

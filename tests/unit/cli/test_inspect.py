@@ -18,12 +18,12 @@ from sparkcrypt.files.orc import inspect_orc
 from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.audit.key_audit import key_audit
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.regular_files import read_regular
-from sparkcrypt.skipping.trusted.local_folder import LOCK, LocalFolder
+from sparkcrypt.skipping.trusted.folder import LOCK, LocalFolder
 from tests.unit.parquet.handmade import data_page, index_page, make_file
 
 from .conftest import relabel, rows, run, write_encrypted

@@ -21,18 +21,18 @@ from sparkcrypt.keys.local.keystore import KeyDirectory, KeyVersion, MasterKey
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.write_key_audit import key_audit
+from sparkcrypt.ledger.audit.key_audit import key_audit
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import LocalStateStore
-from sparkcrypt.ledger.unit import SourceFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.runs.passes.key_status import KeyStatus, find_overdue, tell_overdue
 from sparkcrypt.runs.passes.keys_in_use import read_key_use
 from sparkcrypt.runs.rewrite.keks import TableKeks
-from sparkcrypt.runs.table.amount import Amount
-from sparkcrypt.runs.table.cache import FooterCache
+from sparkcrypt.runs.table.footers import FooterCache
+from sparkcrypt.runs.table.unit_survey import Amount
+from sparkcrypt.spark.files.hadoop import SourceFile
 
 from .conftest import run
 

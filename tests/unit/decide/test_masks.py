@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt.bridge.operations import Operations
-from sparkcrypt.decide.denied_text import refused_key
-from sparkcrypt.decide.masked_writes import refuse_masked
+from sparkcrypt.decide.denied import refused_key
+from sparkcrypt.decide.file import refuse_masked
 from sparkcrypt.errors import (
     BridgeError,
     ConfigError,

@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 
 from sparkcrypt.decide.file import resolve_read, resolve_write
-from sparkcrypt.decide.inherited_tags import check_inherited, check_lost
-from sparkcrypt.decide.judge_write import judge_write
-from sparkcrypt.decide.planned_writes import check_format, check_partitioning, check_sink, table_tags
+from sparkcrypt.decide.judge_write import (
+    check_format,
+    check_inherited,
+    check_lost,
+    check_partitioning,
+    check_sink,
+    judge_write,
+    table_tags,
+)
 from sparkcrypt.errors import BridgeError, ConfigError, PlanError, VerificationError
 from tests.unit.decide.requests import JOB, NAME, PREFIX, STRICT, TABLE, leaf, policy, schema, write
 from tests.unit.schema.message_types import fields_of

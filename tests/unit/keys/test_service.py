@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyNotFoundError, KeyServiceUnavailableError
 from sparkcrypt.keys import open_service as opening
-from sparkcrypt.keys.call_log import LoggingKeyService
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 from sparkcrypt.keys.local.ephemeral import EphemeralKeyService
 from sparkcrypt.keys.local.keystore import file_name
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.opened import access_token
-from sparkcrypt.keys.vault.options import decode_key_name, encode_key_name
+from sparkcrypt.keys.opened import LoggingKeyService, access_token
+from sparkcrypt.keys.vault.session import decode_key_name, encode_key_name
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.keys.conftest import opened
 

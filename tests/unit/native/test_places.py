@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import ConfigError, PlanError
-from sparkcrypt.files.beside_data import Entry, Kind, find_beside
-from sparkcrypt.files.listing import data_files
+from sparkcrypt.files.listing import Entry, Kind, data_files, find_beside
 from sparkcrypt.files.open_places import place, worker_settings
-from sparkcrypt.files.webhdfs.name_nodes import HADOOP_USER, NameNodes, hdfs_settings, name_nodes
+from sparkcrypt.files.webhdfs.client import HADOOP_USER, NameNodes, hdfs_settings, name_nodes
 
 S3 = {
     "fs.s3a.access.key": "all",

@@ -15,7 +15,7 @@ from sparkcrypt.files import output
 from sparkcrypt.files import rewrite as work
 from sparkcrypt.files.orders import FileOrder, FileOutcome
 from sparkcrypt.files.parquet import inspect_file, rewrite_file
-from sparkcrypt.files.task_batches import BYTES_A_TASK, FILES_A_TASK, rewriter, share_out
+from sparkcrypt.files.workers import BYTES_A_TASK, FILES_A_TASK, rewriter, share_out
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.native.orders import GCM, failed, rewrite
 

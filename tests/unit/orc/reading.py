@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkcrypt.arrow.expression_columns import columns_in
+from sparkcrypt.arrow.shape import columns_in
 from sparkcrypt.files.orc.file.encryption import LocalKeys
 from sparkcrypt.files.orc.file.tail import tail_of
 from sparkcrypt.files.orc.read.rows import GroupCount, RowsOrder, read_rows

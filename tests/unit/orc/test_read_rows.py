@@ -16,14 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError, UnsupportedFileError
-from sparkcrypt.files.orc.file.cipher import LocalKey, LocalKeys
 from sparkcrypt.files.orc.file.compression import Compression
+from sparkcrypt.files.orc.file.encryption import LocalKey, LocalKeys
 from sparkcrypt.files.orc.file.protobuf import Message
 from sparkcrypt.files.orc.file.tail import CALENDAR, read_tail, tail_of
-from sparkcrypt.files.orc.read.byte_runs import BitRuns, ByteRuns
-from sparkcrypt.files.orc.read.cursor import Positions, StreamBytes, StreamCursor
-from sparkcrypt.files.orc.read.integer_runs import IntegerRuns
 from sparkcrypt.files.orc.read.rows import GroupCount, RowsOrder, read_rows
+from sparkcrypt.files.orc.read.runs import BitRuns, ByteRuns, IntegerRuns, Positions, StreamBytes, StreamCursor
 from sparkcrypt.files.orc.read.stripe_streams import _decimal, find_columns, read_type
 from sparkcrypt.files.orc.read.values import LAST_LISTED, find_offsets
 from sparkcrypt.files.source import naming, open_source

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.files.orc import inspect_orc, is_orc, read_tail
-from sparkcrypt.files.orc.file.codec_blocks import inflate_lz4
-from sparkcrypt.files.orc.file.compression import MAX_BLOCK_BYTES, Compression
+from sparkcrypt.files.orc.file.compression import MAX_BLOCK_BYTES, Compression, inflate_lz4
 from sparkcrypt.files.orc.file.protobuf import Message, decode, encode_packed, message
 from sparkcrypt.files.orc.file.schema import read_columns
 from sparkcrypt.files.orc.file.stripe import read_stripe_footer

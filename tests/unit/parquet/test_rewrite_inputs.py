@@ -16,7 +16,7 @@ import pytest
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
 from sparkcrypt.files.parquet import FOOTER_KEY, inspect_file, read_footer, rewrap_file, rewrite_file, verify_file
-from sparkcrypt.files.parquet.thrift import fields
+from sparkcrypt.files.parquet.thrift import metadata
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData
 from tests.fuzz.attempt import deadline
 from tests.fuzz.cases import Original, corpus, make_case
@@ -280,14 +280,14 @@ def test_work_grows_with_the_number_of_chunks(
 ) -> None:
     """Lists of a footer become views a few times in all, not once for each of their elements."""
     plain = write(tmp_path / "plain", columns, rows)
-    convert, made = fields._convert_value, [0]
+    convert, made = metadata._convert_value, [0]
 
     def count(*arguments: Any) -> Any:
         found = convert(*arguments)
         made[0] += len(found) if isinstance(found, tuple) else 0
         return found
 
-    monkeypatch.setattr(fields, "_convert_value", count)
+    monkeypatch.setattr(metadata, "_convert_value", count)
 
     def views(action: Callable[[], object]) -> int:
         made[0] = 0

@@ -14,8 +14,7 @@ import pytest
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.files.parquet import inspect_file, leaf_paths, message_type, read_footer
-from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, LIST, STRUCT, List, Struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, LIST, STRUCT, List, Struct, encode_struct, field_key
 from sparkcrypt.files.parquet.thrift.metadata import FileMetaData
 from tests.unit.parquet.writers import FOOTER_MODES, Keys, table, write_encrypted, write_uniform
 

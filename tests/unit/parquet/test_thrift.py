@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError
-from sparkcrypt.files.parquet.file import read_ahead as window_module
-from sparkcrypt.files.parquet.file.read_ahead import Window
+from sparkcrypt.files.parquet.file import layout as window_module
+from sparkcrypt.files.parquet.file.layout import Window
 from sparkcrypt.files.parquet.thrift import compact as thrift
-from sparkcrypt.files.parquet.thrift.compact import BINARY, List, Map, Struct, decode_struct, field_key
-from sparkcrypt.files.parquet.thrift.encode import encode_struct
+from sparkcrypt.files.parquet.thrift.compact import BINARY, List, Map, Struct, decode_struct, encode_struct, field_key
 from sparkcrypt.files.source import Input
 
 _SCALARS: dict[int, st.SearchStrategy[Any]] = {

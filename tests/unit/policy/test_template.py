@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from sparkcrypt.errors import ConfigError, PlanError
 from sparkcrypt.policy import KeyTemplate
-from sparkcrypt.policy.former_services import FormerService, split_former
-from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.policy.key_service import FormerService, KeyServiceConfig, split_former
 from sparkcrypt.policy.load import load_policy
 
 NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -13,11 +13,19 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.skipping.format.description import Index, Labels, PartitionColumn, description_of
-from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES, field_name, object_name
+from sparkcrypt.skipping.format.description import (
+    BLOOM,
+    MINMAX,
+    VALUES,
+    Index,
+    Labels,
+    PartitionColumn,
+    description_of,
+    field_name,
+    object_name,
+)
 from sparkcrypt.skipping.format.store import Bounds, Entry
-from sparkcrypt.skipping.indexes.entries import ReadFile, make_index, read_file
-from sparkcrypt.skipping.indexes.packed_rows import index_reader, pack_file, unpack_file
+from sparkcrypt.skipping.indexes.entries import ReadFile, index_reader, make_index, pack_file, read_file, unpack_file
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.tables import UUID, Table
 

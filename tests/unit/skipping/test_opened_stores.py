@@ -16,7 +16,6 @@ from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.skipping.indexes.build import Wanted, keys_of_store, plan_store, read_kinds
 from sparkcrypt.skipping.indexes.files import read_rows
 from sparkcrypt.skipping.indexes.indexed import Indexed, IndexStore, Source, folder_source
-from sparkcrypt.skipping.query.opened_stores import OpenedStore, OpenedStores, PartedStore, Reader
 from sparkcrypt.skipping.query.predicate import Compare
 from sparkcrypt.skipping.query.skip_files import OpenedStore, OpenedStores, PartedStore, Reader
 from sparkcrypt.skipping.query.skipper import Listed

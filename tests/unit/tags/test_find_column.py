@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 
 from sparkcrypt.parquet_schema import schema_from_parquet
-from sparkcrypt.schema import schema_from_spark
+from sparkcrypt.schema import ColumnIndex, schema_from_spark
 from sparkcrypt.tags.avro import schema_from_avro
-from sparkcrypt.tags.find_column import ColumnIndex
 from sparkcrypt.tags.lineage_note import ColumnLineage, PartLineage, is_same_leaf, lineage_of_schema
-from sparkcrypt.tags.model import TaggedColumn
-from sparkcrypt.tags.unite import unite_tags
+from sparkcrypt.tags.model import TaggedColumn, unite_tags
 from tests.unit.schema.message_types import FORMS
 from tests.unit.schema.strategies import spark_schemas
 
