@@ -34,11 +34,13 @@ class NewFiles:
         unit: the unit as it was listed, with its old files.
         staged: the folder in which the new files were made.
         lengths: path below that folder -> length in bytes, of every proven file.
+        pin: what the metastore gets with the swap (`sparkcrypt.names.PIN`); empty to leave what it has.
     """
 
     unit: Unit
     staged: str
     lengths: Mapping[str, int]
+    pin: str = ""
 
     @classmethod
     def of_folders(cls, unit: Unit, staged: str, folders: tuple[Folder, ...]) -> NewFiles:

@@ -31,6 +31,14 @@ from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditEntry, authentic_entries
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
+from sparkcrypt.ledger.audit.pins import (
+    ListPlaces,
+    LostPin,
+    describe_lost,
+    describe_unpinned,
+    find_lost,
+    find_unpinned,
+)
 from sparkcrypt.ledger.journal.journal import Journal, Record
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended
 from sparkcrypt.ledger.state.mac import CheckMac, Mac, MasterKeys, TableMac, open_mac, open_sealed, seal_record
@@ -164,6 +172,7 @@ class AuditIndex:
         folders: the folders of units and files in the entries.
         relocated: run id and unit -> the entries that have its folders after its table was renamed.
         later: run id and unit -> the entries about files of late commits: reconciled, or decided by the operator.
+        pinned: digests of the records that pins name, of the swaps in the entries, and of pins that were given up.
     """
 
     digests: dict[int, str] = field(default_factory=dict)
@@ -172,6 +181,7 @@ class AuditIndex:
     folders: set[str] = field(default_factory=set)
     relocated: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
     later: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
+    pinned: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, store: StateStore, table_id: str, check_mac: CheckMac) -> AuditIndex:
@@ -218,6 +228,7 @@ class AuditIndex:
         mark = fields.get("journal")
         if isinstance(mark, Mapping):
             self.marks.setdefault(run_id, []).append((int(mark["number"]), str(mark["digest"])))
+        self.pinned.update(map(str, fields.get("pinned", ())))
         self.folders.update(_folders(unit, fields.get("changes") or ()))
 
 
@@ -312,6 +323,7 @@ class TableTrust:
         locations: called with the folder of a run's copy, or None; returns the folders of the table and its partitions
             in the metastore, and that of the copy.
         is_free: returns whether no other table uses a folder, one inside it or one above it.
+        list_pins: lists the places in the metastore that may have a pin of the table's records.
         unread: run id -> why its records are not acted on, for the runs that were read.
     """
 
@@ -321,6 +333,7 @@ class TableTrust:
     base: str
     locations: Callable[[str | None], Iterable[str]]
     is_free: Callable[[str], bool] = field(default=lambda _: False)
+    list_pins: ListPlaces = tuple
     _mac: TableMac | None = None
     _renewed: bool = False
     _audit: AuditIndex | None = None
@@ -413,6 +426,29 @@ class TableTrust:
     def unread_runs(self) -> tuple[str, ...]:
         """Return notes for the report on the runs that were skipped since their records are not trusted."""
         return tuple(f"run {run_id} was skipped: {why}" for run_id, why in sorted(self.unread.items()))
+
+    def find_lost_pins(self) -> list[LostPin]:
+        """Return the pins that the records do not confirm; the metastore is queried each time.
+
+        Raises:
+            VerificationError: the audit is not authentic.
+        """
+        places = [place for place in self.list_pins() if place.text]
+        return find_lost(self.store, self.table_id, self.mac(), places, self.audit().pinned) if places else []
+
+    def refuse_lost_pins(self) -> None:
+        """Refuse to delete old files, or to put them back, by records that a pin shows to be older than the table.
+
+        Raises:
+            VerificationError: a pin is not confirmed; the message names it, its record and the next step.
+        """
+        lost = self.find_lost_pins()
+        if lost:
+            raise VerificationError(describe_lost(lost))
+
+    def unpinned_units(self) -> tuple[str, ...]:
+        """Return a note for the report if units that a run has swapped have no pin."""
+        return describe_unpinned(find_unpinned(self.list_pins()))
 
     def refuse_unaudited(self, journal: Journal, name: str, status: UnitStatus) -> None:
         """Refuse a unit for whose swap, or rollback, the audit has no entry that agrees with the journal.

@@ -382,6 +382,8 @@ def expire_run(
             raise VerificationError(next(iter(refused.values())))
         carried = sum(count for _, count, _ in looked)
         folders = tuple(dict.fromkeys(folder for _, waste in wastes for folder in waste.folders))
+        if folders:
+            runs.table.trust.refuse_lost_pins()
         going = {folder: _look_into(runs.table.files, folder) for folder in folders}
         sizes = [file.length for contents in going.values() for file in contents.data]
         if not dry_run:
@@ -392,7 +394,7 @@ def expire_run(
         superseded, younger, unread = (
             dict(standing.superseded),
             len(all_journals) - len(journals),
-            runs.table.trust.unread_runs(),
+            (*runs.table.trust.unread_runs(), *runs.table.trust.unpinned_units()),
         )
         name = runs.table.target.name
         sums = (len(sizes), sum(sizes))

@@ -102,6 +102,7 @@ def _roll_back(runs: PastRuns, rewriter: UnitRewriter, journal: Journal, *, dry_
         journal.resume(runs.lock.token)
         if not has_ended(journal):
             open_cut_off(rewriter, recover(rewriter)).refuse_problems()
+    runs.table.trust.refuse_lost_pins()
     every = status_of_units(journal.records)
     statuses = {name: status for name, status in every.items() if status.swapped}
     runs.table.trust.forget_audit()  # recovery may have added entries
@@ -184,7 +185,7 @@ def roll_back_unit(rewriter: UnitRewriter, name: str, unit: Unit, status: UnitSt
     run, outcome = rewriter.run, status.outcome
     run.table.progress.step(name, "rolling back")
     run.lock.check()
-    run.journal.write(UnitRollingBack(name))
+    begun = run.journal.write(UnitRollingBack(name))
     if not _is_back_already(rewriter, name, status):
         catalog, table = Catalog(run.table.spark), run.table.target.table
         statistics = catalog.statistics(table) if table else None
@@ -192,7 +193,7 @@ def roll_back_unit(rewriter: UnitRewriter, name: str, unit: Unit, status: UnitSt
             run.table.files.rename(
                 outcome.old_location, unit.location
             )  # the run had moved them out of the table's folder
-        rewriter.swap.undo(proven_files(status))
+        rewriter.swap.undo(run.pin(proven_files(status), begun))
         if table and statistics is not None:
             encrypted = frozenset(column.leaf.logical[0] for column in run.table.target.plan.encrypted)
             catalog.restore_statistics(table, statistics, encrypted)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.evidence import DigestSecret
-from sparkcrypt.ledger.journal.entries import AuditHead, UnitSwapped
-from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.audit.pins import make_pin
+from sparkcrypt.ledger.journal.journal import Journal, Record
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.lock import RunLock
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac
 from sparkcrypt.ledger.unit import Unit, UnitOutcome, path_below
@@ -115,6 +116,10 @@ class RunContext:
         """The audit's MAC; its key is renewed if necessary, which is safe under the table's lock."""
         with self.one_at_a_time:
             return self.table.trust.mac(renew=True)
+
+    def pin(self, new: NewFiles, record: Record) -> NewFiles:
+        """Return new files whose swap sets a pin that names a record."""
+        return replace(new, pin=make_pin(self.mac, self.table.target.table_id, new.unit.partition_path, record))
 
     @property
     def audit(self) -> AuditWriter:

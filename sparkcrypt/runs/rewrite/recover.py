@@ -370,8 +370,14 @@ def recover(rewriter: UnitRewriter) -> Recovered:
             useless.append(attempts[name][-1].staged)
     for attempt in _find_unlisted(rewriter, now, attempts):
         _adopt(rewriter, attempt, done)
-    rewriter.run.disposal.delete(useless)
+    _delete_useless(rewriter, useless)
     return done
+
+
+def _delete_useless(rewriter: UnitRewriter, folders: list[str]) -> None:
+    """Delete what was staged for swaps that were not begun, unless a pin shows that the records are older than that."""
+    if folders and not rewriter.run.table.trust.find_lost_pins():
+        rewriter.run.disposal.delete(folders)
 
 
 def _move_old_files(rewriter: UnitRewriter, status: UnitStatus) -> UnitOutcome:

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from sparkcrypt.errors import ConfigError, PlanError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.journal.entries import UnitMoved
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
-from sparkcrypt.ledger.unit import Unit, UnitOutcome, base_location, by_place, former_home, list_folders, old_folder
-from sparkcrypt.paths import comparable_path, is_same_place
-from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext
+from sparkcrypt.ledger.unit import Unit, base_location, by_place, former_home, list_folders, old_folder
+from sparkcrypt.names import PIN
+from sparkcrypt.paths import is_same_place
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.open_table import OpenTable
@@ -59,7 +59,7 @@ class Swap(Protocol):
         """What users of the table must know after the swap."""
 
     def swap(self, new: NewFiles) -> str:
-        """Put the staged folder into use for the unit; return where the old files are afterwards."""
+        """Put the staged folder into use for the unit, and set its pin; return where the old files are afterwards."""
 
     def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Put the old files back into use; the new files are in the staged folder afterwards.
@@ -68,6 +68,9 @@ class Swap(Protocol):
             new: the unit as it was listed, and its new files.
             location: the folder to which a swap that ``repoints`` points the unit; its listed location by default.
         """
+
+    def set_pin(self, new: NewFiles) -> None:
+        """Set the pin of a unit whose files are in use; where the metastore has no place for it, nothing is done."""
 
     def current_location(self, unit: Unit) -> str | None:
         """Return the folder to which the unit points now; None if it no longer exists."""
@@ -128,7 +131,7 @@ class LocationSwap:
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again"
             )
-        Catalog(self.spark).set_location(self.table, new.staged, unit.partition)
+        self._point(new, new.staged)
         return unit.location
 
     def undo(self, new: NewFiles, location: str | None = None) -> None:
@@ -145,7 +148,23 @@ class LocationSwap:
                 f"{unit.name}: its location is now {current}, neither {unit.location} nor what this run staged; "
                 "someone moved it; look at the table, then run again"
             )
-        Catalog(self.spark).set_location(self.table, location or unit.location, unit.partition)
+        self._point(new, location or unit.location)
+
+    def set_pin(self, new: NewFiles) -> None:
+        """Set the pin of the table or partition, which stays where it is."""
+        here = None if new.unit.partition is None else self.current_location(new.unit)
+        if here is not None:
+            self._point(new, here)
+        elif new.unit.partition is None:
+            _pin_table(Catalog(self.spark), self.table, new)
+
+    def _point(self, new: NewFiles, location: str) -> None:
+        catalog, partition = Catalog(self.spark), new.unit.partition
+        if partition is None:
+            _pin_table(catalog, self.table, new)
+            catalog.set_location(self.table, location, None)
+        else:
+            catalog.set_location(self.table, location, replace(partition, pin=new.pin))
 
     def current_location(self, unit: Unit) -> str | None:
         """Return the location of the table or partition in the metastore; None if the partition was dropped."""
@@ -270,6 +289,7 @@ class FolderSwap:
                 meanwhile, the old folder is not renamed back.
         """
         files, location, old = HadoopFiles(self.spark), new.unit.location, self.old_location(new.unit)
+        self.set_pin(new)
         files.make_folder(old.rpartition("/")[0])
         try:
             _rename_whole(files, location, old)
@@ -283,10 +303,16 @@ class FolderSwap:
     def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Rename both folders back."""
         files, place = HadoopFiles(self.spark), new.unit.location
+        self.set_pin(new)
         if files.exists(place):
             _rename_whole(files, place, new.staged)
         _rename_whole(files, self.old_location(new.unit), place)
         self._refresh()
+
+    def set_pin(self, new: NewFiles) -> None:
+        """Set the table's pin; a bare folder has no place for one."""
+        if self.target.table is not None:
+            _pin_table(Catalog(self.spark), self.target.table, new)
 
     def current_location(self, unit: Unit) -> str | None:
         """Return the table's location in the metastore, or the bare folder."""
@@ -360,6 +386,9 @@ class NewFolder:
     def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Rename the output back to the staged folder."""
         HadoopFiles(self.spark).rename(self.output, new.staged)
+
+    def set_pin(self, new: NewFiles) -> None:
+        """Do nothing: a bare folder has no place for a pin."""
 
     def current_location(self, unit: Unit) -> str | None:
         """Return the output folder; None if it does not exist."""
@@ -453,6 +482,11 @@ def _choose_home_swap(table: OpenTable) -> HomeSwap:
             f"{target.base} by path would see a part; change the jobs so that they use the table"
         )
     return HomeSwap(table.spark, target.table)
+
+
+def _pin_table(catalog: Catalog, table: Table, new: NewFiles) -> None:
+    if new.pin:
+        catalog.set_properties(table, {PIN: new.pin})
 
 
 def refuse_taken_home(files: HadoopFiles, unit: str, home: str) -> None:

@@ -217,7 +217,7 @@ class UnitRewriter:
         run, unit = self.run, new.unit
         run.table.progress.step(unit.name, "swapping")
         self._recheck(unit, unit.location, moves=self.swap.same_folder)
-        run.journal.write(UnitSwapping(unit, new.staged))
+        new = run.pin(new, run.journal.write(UnitSwapping(unit, new.staged)))
         table = run.table.target.table
         statistics = self._statistics_of(table) if table else None
         run.lock.check()
@@ -351,11 +351,14 @@ def give_way(rewriter: UnitRewriter, new: NewFiles) -> None:
     location = unit.location
     for run_id in Journal.runs(run.table.store, run.table.target.table_id):
         try:
-            status = status_of_units(run.table.trust.journal(run_id).records).get(unit.name)
+            records = run.table.trust.journal(run_id).records
+            status = status_of_units(records).get(unit.name)
         except VerificationError:
             continue  # a journal that is not trusted must not decide where the unit points
         if run_id >= run.run_id and status is not None and status.swapped:
             location = status.new_location
+            swapping = [record for record in records if record.kind == "unit_swapping" and record.unit == unit.name]
+            new = run.pin(new, swapping[-1]) if swapping else new
     rewriter.swap.undo(new, location)
 
 

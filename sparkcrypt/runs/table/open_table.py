@@ -12,7 +12,8 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.in_use import InUse, OtherTables
-from sparkcrypt.runs.table.target import Target, locations_of
+from sparkcrypt.runs.table.progress import Progress, Silent
+from sparkcrypt.runs.table.target import Target, locations_of, pin_places_of
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 if TYPE_CHECKING:
@@ -135,5 +136,6 @@ def open_target(
     store = open_state_directory(spark, policy.run_state, outside=target.base)
     in_use = InUse(spark, target, others or OtherTables(spark, policy.aliases))
     locations = partial(locations_of, spark, target)
-    trust = TableTrust(store, target.table_id, policy, target.base, locations, in_use.is_free)
+    pins = partial(pin_places_of, spark, target)
+    trust = TableTrust(store, target.table_id, policy, target.base, locations, in_use.is_free, pins)
     return OpenTable(spark, target, policy, HadoopFiles(spark), store, trust, in_use, progress or Silent())

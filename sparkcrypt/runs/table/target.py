@@ -10,6 +10,7 @@ from sparkcrypt import names
 from sparkcrypt.errors import PlanError, PredicateError, SourceChangedError
 from sparkcrypt.files.listing import refuse_marks_above, refuse_marks_at
 from sparkcrypt.files.orc import is_orc
+from sparkcrypt.ledger.audit.pins import PinPlace
 from sparkcrypt.ledger.unit import Folder, Unit, base_location, list_folders, refuse_overlaps
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
@@ -298,6 +299,18 @@ def locations_of(spark: SparkSession, target: Target, output: str | None) -> tup
     """
     copies = () if output is None else (HadoopFiles(spark).qualify(output.rstrip("/")),)
     return (*target.locations(), *copies)
+
+
+def pin_places_of(spark: SparkSession, target: Target) -> tuple[PinPlace, ...]:
+    """Return the places of a table in the metastore that may have a pin; a bare folder has none."""
+    if target.table is None:
+        return ()
+    catalog = Catalog(spark)
+    table = catalog.table(target.table.quoted)
+    if not table.partition_columns:
+        return (PinPlace(table.full_name, "", table.location, table.properties.get(names.PIN, "")),)
+    partitions = catalog.partitions(table)
+    return tuple(PinPlace(found.folder, found.folder, found.location, found.pin) for found in partitions)
 
 
 def target_folder_id(path: str) -> str:

@@ -18,8 +18,8 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sparkcrypt.errors import PlanError, PredicateError, StorageError
-from sparkcrypt.names import STATISTICS_GUARD_CLASS, TABLE_UUID, FileFormat
+from sparkcrypt.errors import PlanError, StorageError
+from sparkcrypt.names import PIN, STATISTICS_GUARD_CLASS
 from sparkcrypt.spark.jvm.gateway import (
     JVM_ERRORS,
     hadoop_conf,
@@ -198,6 +198,13 @@ def _as_path(uri: str) -> str:
     return f"{scheme}{authority}{unquote(parts.path)}"
 
 
+def _copy_with(case_class: Any, place: int, value: Any) -> Any:
+    """Return a copy of a Scala case class with another value of the field at a place, whatever fields follow it."""
+    fields = [case_class.productElement(number) for number in range(case_class.productArity())]
+    fields[place] = value
+    return case_class.copy(*fields)
+
+
 _DERBY = "jdbc:derby:;databaseName=metastore_db;create=true"
 """What Spark uses where nothing names a metastore: a database in the present folder, made where it is missing."""
 
@@ -362,7 +369,8 @@ class Catalog:
                     )
                 # Spark reads a data source table by its provider, and if Hive lacks a type, stores any SerDe
                 serde = str(storage["serde"] or "") if table.is_hive else ""
-                found.append(Partition(values, _as_path(storage["locationUri"]), serde))
+                pin = str((entry.get("parameters") or {}).get(PIN, ""))
+                found.append(Partition(values, _as_path(storage["locationUri"]), serde, pin))
         return tuple(sorted(found, key=lambda item: item.values))
 
     def set_options(self, table: Table, options: Mapping[str, str]) -> None:
@@ -409,11 +417,36 @@ class Catalog:
         self._spark.catalog.refreshTable(table.quoted)
 
     def set_location(self, table: Table, location: str, partition: Partition | None) -> None:
-        """Point a table, or one of its partitions, to another folder in one atomic change of the metastore."""
+        """Point a table, or one of its partitions, to another folder in one atomic change of the metastore.
+
+        A partition with a pin gets that in the same change; without one it keeps what it has.
+        """
+        if partition is not None and partition.pin:
+            self._set_pinned_location(table, location, partition)
+            return
         spec = ""
         if partition is not None:
             spec = f" PARTITION ({partition.sql_spec})"
         self._spark.sql(f"ALTER TABLE {table.quoted}{spec} SET LOCATION {quote_text(location)}")
+        self._spark.catalog.refreshTable(table.quoted)
+
+    def _set_pinned_location(self, table: Table, location: str, partition: Partition) -> None:
+        """Change location and pin of a partition; SQL has no statement for both."""
+        machine, identifier = jvm(self._spark), self.identifier(table.quoted)
+        tools = machine.org.apache.spark.api.python.PythonUtils
+        values = machine.java.util.HashMap()
+        for name, value in partition.values:
+            values.put(name, value)
+        found = self._catalog.getPartition(identifier, tools.toScalaMap(values))
+        uri = machine.org.apache.spark.sql.catalyst.catalog.CatalogUtils.stringToURI(location)
+        storage = _copy_with(found.storage(), 0, machine.scala.Option.apply(uri))
+        parameters = machine.java.util.HashMap()
+        for name, text in {**to_dict(self._spark, found.parameters()), PIN: partition.pin}.items():
+            parameters.put(name, text)
+        changed = _copy_with(_copy_with(found, 1, storage), 2, tools.toScalaMap(parameters))
+        several = machine.java.util.ArrayList()
+        several.add(changed)
+        self._catalog.alterPartitions(identifier, tools.toSeq(several))
         self._spark.catalog.refreshTable(table.quoted)
 
     def statistics(self, table: Table) -> Any:

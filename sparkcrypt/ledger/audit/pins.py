@@ -1,0 +1,173 @@
+"""Pins: what the metastore says of a table's records, so that an older copy of all of them is not acted upon.
+
+Whoever may write to the state directory can put an older copy of everything in its place: each record of it is
+authentic, and none is missing in the chains.  So a pin stands where another party keeps it, as a parameter of each
+partition that a run has swapped, set in the same call of the metastore as the swap; of a table without partitions as a
+property, set right before:
+
+    sparkcrypt.pin = 1:<run id>:<number>:<digest>:<unit>:<mac>
+
+It names the journal's record before the swap, by number and SHA-256, has a digest of the unit's name, and the MAC of
+the table's audit.  The records may be ahead of it.  A pin whose record the state directory lacks, or that is not
+authentic, stops what deletes or puts back old files: whoever may ALTER the table can cause no more than that.  One that
+is missing is noted.  Bare folders have no such place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.journal.journal import Journal, Record
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import StateStore, encode_record
+from sparkcrypt.ledger.unit import is_staged
+from sparkcrypt.names import PIN
+
+_VERSION = 1
+_PURPOSE = b"sparkcrypt pin\n"
+_TEXT = re.compile(r"1:(?P<run>[^:]+):(?P<number>[1-9]\d*):(?P<digest>[0-9a-f]{64}):(?P<unit>[0-9a-f]{16}):(?P<mac>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class PinPlace:
+    """A place in the metastore that may have a pin.
+
+    Attributes:
+        name: the unit's name, for messages.
+        unit: the unit's partition path; empty for a table without partitions.
+        location: the folder to which it points.
+        text: its pin; empty if it has none.
+    """
+
+    name: str
+    unit: str
+    location: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LostPin:
+    """A pin that is not confirmed by the state directory.
+
+    Attributes:
+        name: the unit's name.
+        text: the pin.
+        why: what is wrong, with the record that it names.
+    """
+
+    name: str
+    text: str
+    why: str
+
+
+def make_pin(mac: TableMac, table_id: str, unit: str, record: Record) -> str:
+    """Return the pin of a unit that is about to be swapped.
+
+    Args:
+        mac: the MAC of the table's audit.
+        table_id: the table's id.
+        unit: the unit's partition path; empty for a table without partitions.
+        record: the record before the swap.
+    """
+    members = _members(table_id, record.run_id, record.number, record.digest, _digest(unit))
+    return f"1:{record.run_id}:{record.number}:{record.digest}:{_digest(unit)}:{mac(_PURPOSE + encode_record(members))}"
+
+
+def find_lost(
+    store: StateStore, table_id: str, mac: TableMac, places: Iterable[PinPlace], known: Collection[str]
+) -> list[LostPin]:
+    """Return the pins whose record the state directory lacks, or that are not authentic.
+
+    Args:
+        store: the state directory.
+        table_id: the table's id.
+        mac: the MAC of the table's audit.
+        places: the places of the table in the metastore.
+        known: digests of records that the audit confirms: those after which its entries were written, and those that a
+            person has given up.
+    """
+    digests: dict[str, Mapping[int, str]] = {}
+    lost = []
+    for place in places:
+        found = _TEXT.fullmatch(place.text)
+        if found is None or not _is_authentic(table_id, mac, found):
+            if place.text:
+                why = f"its pin {place.text[:80]!r} is not authentic: it was edited, or made under another MAC key"
+                lost.append(LostPin(place.name, place.text, why))
+            continue
+        run_id, number, digest = found["run"], int(found["number"]), found["digest"]
+        if digest in known or found["unit"] != _digest(place.unit):  # a renamed partition keeps the pin of its old name
+            continue
+        if run_id not in digests:
+            digests[run_id] = _read_digests(store, table_id, run_id, mac)
+        if digests[run_id].get(number) != digest:
+            why = f"its pin names record {number} of run {run_id} ({digest[:12]}…), which the state directory has not"
+            lost.append(LostPin(place.name, place.text, why))
+    return lost
+
+
+def find_unpinned(places: Iterable[PinPlace]) -> list[str]:
+    """Return the units that a run has swapped, by their folders, and that have no pin of their own."""
+    return [
+        place.name
+        for place in places
+        if is_staged(place.location)
+        and not ((found := _TEXT.fullmatch(place.text)) and found["unit"] == _digest(place.unit))
+    ]
+
+
+def describe_lost(lost: Sequence[LostPin]) -> str:
+    """Return the message that nothing is deleted, with the first pin, its record, and the next step."""
+    more = f"; {len(lost) - 1:,} more units have such a pin" if len(lost) > 1 else ""
+    return (
+        f"{lost[0].name}: {lost[0].why}{more}: the state directory is older than the table, as one that was restored "
+        "from a copy, or someone altered the table; no old files are deleted or put back on its word. Restore the "
+        "newest copy of the state directory; where there is none, look at the table, and let `sparkcrypt audit accept` "
+        "record that the newer records are given up"
+    )
+
+
+def describe_unpinned(units: Sequence[str]) -> tuple[str, ...]:
+    """Return a note for reports that units have no pin; empty if there are none."""
+    if not units:
+        return ()
+    more = f" and {len(units) - 1:,} more units have" if len(units) > 1 else " has"
+    return (
+        f"{units[0]}{more} no pin in the metastore ({PIN}), though a run has swapped it: an older copy of the state "
+        "directory would not be noticed there; the next swap sets it again",
+    )
+
+
+def digest_in(text: str) -> str:
+    """Return the digest of the record that a pin names; empty if it names none."""
+    found = _TEXT.fullmatch(text)
+    return found["digest"] if found else ""
+
+
+def _is_authentic(table_id: str, mac: TableMac, found: re.Match[str]) -> bool:
+    members = _members(table_id, found["run"], int(found["number"]), found["digest"], found["unit"])
+    return mac.check(_PURPOSE + encode_record(members), found["mac"]) > 0
+
+
+def _members(table_id: str, run_id: str, number: int, digest: str, unit: str) -> dict[str, object]:
+    known = {"run_id": run_id, "number": number, "digest": digest, "unit": unit}
+    return {"version": _VERSION, "table_id": table_id, **known}
+
+
+def _digest(unit: str) -> str:
+    return hashlib.sha256(unit.encode()).hexdigest()[:16]
+
+
+def _read_digests(store: StateStore, table_id: str, run_id: str, mac: TableMac) -> dict[int, str]:
+    try:
+        return {record.number: record.digest for record in Journal.open(store, table_id, run_id, mac).records}
+    except VerificationError:
+        return {}
+
+
+ListPlaces = Callable[[], Iterable[PinPlace]]
+"""Lists the places of a table in the metastore that may have a pin; empty for a bare folder."""

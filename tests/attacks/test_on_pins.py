@@ -1,0 +1,78 @@
+"""Attacks by who may put an older copy of the whole state directory in its place, or may alter the table.
+
+Each record of a copy is authentic, and none is missing in it.  What the metastore keeps of the records, by whoever may
+alter it at most, tells that they are older than the table.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.names import PIN
+from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.restored_state import restore, states
+from tests.spark.support import Lake, rows_of
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
+
+pytestmark = pytest.mark.spark
+
+KINDS = {
+    "partitioned": (PARTITIONED["using"], False),
+    "hive partitioned": (PARTITIONED["hive"], False),
+    "external": (UNPARTITIONED["using"], True),
+    "managed": (UNPARTITIONED["using"], False),
+}
+OLDER = r"its pin names record \d+ of run .*, which the state directory has not.*Restore the newest copy"
+
+
+def twice(lake: Lake, kind: str) -> tuple[Policy, str, str, Path]:
+    """Run twice over a table; return its policy, the ids of the runs, and a copy of the state between them."""
+    create, external = KINDS[kind]
+    fill(lake, create, external=external)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    first = encrypt_table(lake.spark, "t", policy).run_id
+    copy = Path(shutil.copytree(states(policy), lake.root / "last-night"))
+    set_tags(lake.spark, "t", {"note": ["pii"]}, policy)
+    return policy, first, encrypt_table(lake.spark, "t", policy).run_id, copy
+
+
+def pins(lake: Lake) -> list[str]:
+    """Return the pins of the table in the metastore."""
+    catalog = Catalog(lake.spark)
+    table = catalog.table("t")
+    if not table.partition_columns:
+        return [table.properties.get(PIN, "")]
+    return [partition.pin for partition in catalog.partitions(table)]
+
+
+def files_below(lake: Lake) -> set[Path]:
+    """Return every data file of the table, in use or not."""
+    return {file for file in lake.root.rglob("*.parquet") if "last-night" not in file.parts}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_last_nights_copy_deletes_nothing(lake: Lake, kind: str) -> None:
+    """Each swap sets a pin; expire by the older records is refused, by name of pin, record and next step."""
+    policy, first, second, copy = twice(lake, kind)
+    assert all(f":{pin.split(':')[2]}:" in pin and pin.startswith(f"1:{second}:") for pin in pins(lake))
+    rows, files = rows_of(lake.spark.table("t")), files_below(lake)
+    newest = Path(shutil.copytree(states(policy), lake.root / "newest"))
+    restore(policy, copy)
+    with pytest.raises(VerificationError, match=OLDER):
+        expire_run(lake.spark, "t", policy)
+    with pytest.raises(VerificationError, match=r"which the state directory has not|later|replaced|rewritten"):
+        rollback_run(lake.spark, "t", policy, first)
+    assert (rows_of(lake.spark.table("t")), files_below(lake)) == (rows, files)
+    restore(policy, newest)
+    assert expire_run(lake.spark, "t", policy).folders
+    assert rows_of(lake.spark.table("t")) == rows and verify_table(lake.spark, "t", policy).ok
