@@ -16,7 +16,8 @@ Convert: TypeAlias = Callable[[Any], Any]
 class JsonObject:
     """A dataclass that is a JSON object with a member for each field, in the order of the fields.
 
-    Tuples become arrays, sets sorted arrays, bytes base64, and mappings from paths of columns arrays of pairs.
+    Tuples become arrays, sets sorted arrays, bytes base64, and mappings from paths of columns arrays of pairs.  Values
+    of classes with ``to_json`` and ``from_json`` become what these return.
     The class argument ``json_names`` has the members that are not named as their fields, and None for fields that are
     no members.
     """
@@ -64,6 +65,8 @@ def _make_encoder(kind: Any) -> Convert:
         return _allow_none(_make_encoder(_strip_none(kind)))
     if kind is bytes:
         return lambda value: base64.b64encode(value).decode()
+    if hasattr(kind, "to_json"):
+        return lambda value: value.to_json()
     if hasattr(kind, "to_dict"):
         return lambda value: value.to_dict()
     if origin in (tuple, list, Sequence):
@@ -85,6 +88,8 @@ def _make_decoder(kind: Any) -> Convert:
         return _allow_none(_make_decoder(_strip_none(kind)))
     if kind is bytes:
         return base64.b64decode
+    if hasattr(kind, "from_json"):
+        return kind.from_json  # type: ignore[no-any-return]  # it takes JSON values
     if hasattr(kind, "from_dict"):
         return kind.from_dict  # type: ignore[no-any-return]  # it takes JSON values
     if origin is tuple:

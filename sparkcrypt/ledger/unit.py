@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -34,6 +34,16 @@ class Folder:
 
     relative: str
     files: tuple[SourceFile, ...]
+
+    def to_json(self) -> list[Any]:
+        """Return the folder as JSON values for a journal."""
+        return [self.relative, [file.to_list() for file in self.files]]
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> Folder:
+        """Return the folder from a journal's values."""
+        relative, files = values
+        return cls(relative, tuple(SourceFile(*file) for file in files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +247,7 @@ def describe_unit(unit: Unit) -> dict[str, Any]:
         "partition": None if unit.partition is None else [list(pair) for pair in unit.partition.values],
         "serde": "" if unit.partition is None else unit.partition.serde,
         "partition_path": unit.partition_path,
-        "files": describe_folders(unit.folders),
+        "files": [folder.to_json() for folder in unit.folders],
         "summaries": [[entry.path, entry.length] for entry in unit.beside if entry.kind == "summary"],
     }
 
@@ -250,7 +260,7 @@ def restore_unit(name: str, fields: Mapping[str, Any]) -> Unit:
     """
     if "files" not in fields:
         raise VerificationError(describe_archived(name))
-    return replace(restore_place(name, fields), folders=restore_folders(fields["files"]))
+    return replace(restore_place(name, fields), folders=tuple(map(Folder.from_json, fields["files"])))
 
 
 def describe_archived(name: str) -> str:
@@ -273,16 +283,6 @@ def restore_place(name: str, fields: Mapping[str, Any]) -> Unit:
         values=dict(values),
         beside=tuple(Beside(str(path), "summary", int(length)) for path, length in fields.get("summaries", ())),
     )
-
-
-def restore_folders(values: Iterable[Any]) -> tuple[Folder, ...]:
-    """Return the files in a journal's values, folder by folder."""
-    return tuple(Folder(folder, tuple(SourceFile(*file) for file in files)) for folder, files in values)
-
-
-def describe_folders(folders: tuple[Folder, ...]) -> list[Any]:
-    """Return the files of a unit, folder by folder, as JSON values."""
-    return [[folder.relative, [file.to_list() for file in folder.files]] for folder in folders]
 
 
 def by_place(location: str, folders: tuple[Folder, ...]) -> dict[str, SourceFile]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from sparkcrypt.json_objects import JsonObject
@@ -15,9 +15,7 @@ from sparkcrypt.ledger.unit import (
     Folder,
     Unit,
     UnitOutcome,
-    describe_folders,
     describe_unit,
-    restore_folders,
     restore_unit,
 )
 
@@ -25,27 +23,11 @@ Fields: TypeAlias = Mapping[str, Any]
 """JSON values of a record."""
 
 
-_KEYS = {"name": "unit", "source": "from"}
-"""Names in a record of fields that have another name here."""
-
-
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(JsonObject, json_names={"name": "unit", "source": "from"}):
     """An entry of a journal: its fields are the record's fields, with a unit's name under ``unit``."""
 
     kind: ClassVar[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the record's fields, as JSON values."""
-        return {_KEYS.get(field.name, field.name): _to_json(getattr(self, field.name)) for field in fields(self)}
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, AuditHead | UnitOutcome):
-        return value.to_dict()
-    if isinstance(value, tuple):
-        return describe_folders(value) if value and isinstance(value[0], Folder) else list(value)
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +46,6 @@ class AuditHead(JsonObject):
         """Parse the text that `to_text` returns; None if it is not the head of an audit with entries."""
         match = re.fullmatch(r"([1-9]\d*):([0-9a-f]{64})", text)
         return None if match is None else cls(int(match[1]), match[2])
-
-    @classmethod
-    def from_dict(cls, fields: Fields) -> AuditHead:
-        """Return the head from the values that `to_dict` returns."""
-        return cls(int(fields["number"]), str(fields["digest"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +90,6 @@ class UnitStaged(Entry):
     name: str
     staged: str
     files: tuple[Folder, ...]
-
-    @classmethod
-    def from_dict(cls, fields: Fields) -> UnitStaged:
-        """Return the entry from a record's fields."""
-        return cls(str(fields["unit"]), str(fields["staged"]), restore_folders(fields["files"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,21 +227,6 @@ class UnitCarrying(Entry):
     rows: int
     engine: str
 
-    @classmethod
-    def from_dict(cls, fields: Fields) -> UnitCarrying:
-        """Return the entry from a record's fields."""
-        return cls(
-            name=str(fields["unit"]),
-            source=str(fields["from"]),
-            to=str(fields["to"]),
-            files=restore_folders(fields["files"]),
-            staged=str(fields["staged"]),
-            made=restore_folders(fields["made"]),
-            evidence=fields["evidence"],
-            rows=int(fields["rows"]),
-            engine=str(fields["engine"]),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class UnitCarried(Entry):
@@ -280,12 +237,6 @@ class UnitCarried(Entry):
     source: str
     files: tuple[Folder, ...]
     audit: AuditHead
-
-    @classmethod
-    def from_dict(cls, fields: Fields) -> UnitCarried:
-        """Return the entry from a record's fields."""
-        audit = AuditHead.from_dict(fields["audit"])
-        return cls(str(fields["unit"]), str(fields["from"]), restore_folders(fields["files"]), audit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,12 +262,6 @@ class UnitResolved(Entry):
     listing: Mapping[str, list[list[Any]]]
     given_up: str = ""
     cut_off: bool = False
-
-    @classmethod
-    def from_dict(cls, fields: Fields) -> UnitResolved:
-        """Return the entry from a record's fields."""
-        name, problem, keep = (str(fields[field]) for field in ("unit", "problem", "keep"))
-        return cls(name, problem, keep, fields["listing"], str(fields["given_up"]), bool(fields["cut_off"]))
 
     def accepts_missing(self, lost: Iterable[str]) -> bool:
         """Tell whether the decision was about new files that were gone, and these were among them."""
