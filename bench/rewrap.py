@@ -9,7 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.harness import Report, forked, in_memory, with_target
-from sparkcrypt.files.parquet import DataKey, FileEncryption, KeyRequest, folders_synced_once, rewrap_file, rewrite_file
+from sparkcrypt.files.parquet import (
+    DataKey,
+    FileEncryption,
+    KeyRequest,
+    NewKeys,
+    folders_synced_once,
+    rewrap_file,
+    rewrite_file,
+)
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
@@ -74,4 +82,4 @@ def _rewrap(files: list[str], target: Path, service: KeyService) -> None:
 
     with folders_synced_once():
         for file in files:
-            rewrap_file(file, target / Path(file).name, retrieve_key=retrieve, wrap_key=wrap)
+            rewrap_file(file, target / Path(file).name, retrieve_key=retrieve, new_keys=NewKeys(wrap))

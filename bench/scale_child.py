@@ -83,7 +83,7 @@ def scanning(spark: SparkSession, policy: Any, plan: Any, root: Path, folder: Pa
 
     def scanned(share: float, cache: FooterCache | None) -> None:
         target = Folder(root / "scanned", plan, share)
-        for scanned_unit in scan_target(spark, target, policy, cache=cache):  # type: ignore[arg-type]
+        for scanned_unit in scan_target(spark, target, policy.key_service, cache=cache):  # type: ignore[arg-type]
             kept.append(survey_unit(scanned_unit, plan))
         if not all(survey.drift for survey in kept):
             raise SystemExit("nothing drifts, so nothing was compared")

@@ -11,20 +11,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sparkcrypt.errors import FormatError, SparkcryptError, StorageError, error_named
+from sparkcrypt.files.format import format_of, read_orc_footer
 from sparkcrypt.files.open_places import Settings, place
-from sparkcrypt.files.orc import is_orc
-from sparkcrypt.files.orc_footers import read_orc_footer
 from sparkcrypt.files.parquet import (
     ColumnSummary,
     FileSummary,
     Footer,
     RetrieveKey,
-    read_footer,
     summarise,
-    verify_keys,
 )
+from sparkcrypt.files.parquet.file.footer import footer_of
+from sparkcrypt.files.parquet.file.modules import FileCiphers
 from sparkcrypt.files.parquet.summary import codecs_of, columns_under
-from sparkcrypt.files.source import Source
+from sparkcrypt.files.parquet.verify.file import open_every_key
+from sparkcrypt.files.source import Source, open_source
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.names import SPARK_SCHEMA, FileFormat
@@ -66,16 +66,18 @@ def read_facts(
         shredded: master keys that no longer exist; with every_key, columns under them are not opened.
     """
     try:
-        try:
-            footer = replace(read_footer(source, retrieve_key=retrieve_key), file=path)
-        except FormatError:
-            if not is_orc(source):
-                raise
-            return _read_orc_facts(path, source, retrieve_key if every_key else None, shredded)
-        summary = summarise(footer)
-        if every_key:
-            verify_keys(source, retrieve_key=retrieve_key, dark=columns_under(summary, shredded))
-        return FooterFacts(summary, codecs_of(footer), _read_lineage(footer))
+        with open_source(source) as file:
+            ciphers = FileCiphers(file.name, retrieve_key)
+            try:
+                footer = footer_of(file, ciphers)
+            except FormatError:
+                if format_of(source).name != "orc":
+                    raise
+                return _read_orc_facts(path, source, retrieve_key if every_key else None, shredded)
+            summary = replace(summarise(footer), path=path)
+            if every_key:
+                open_every_key(file, footer, ciphers, columns_under(summary, shredded))
+            return FooterFacts(summary, codecs_of(footer), _read_lineage(footer))
     except SparkcryptError as error:
         return error
     except OSError as error:

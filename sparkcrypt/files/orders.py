@@ -9,12 +9,13 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.files.orc import OrcSummary
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.files.parquet.rewrite.encryption import FooterMode
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.datakeys import RewrappedKek, WrappedKek
-from sparkcrypt.names import Algorithm
-from sparkcrypt.schema import Path
+from sparkcrypt.names import Algorithm, FileFormat
+from sparkcrypt.schema import Path, join_dotted
 
 _NONE: Mapping[Path, str] = MappingProxyType({})
 
@@ -57,7 +58,6 @@ class EncryptionOrder(JsonObject):
 
 
 Action = Literal["encrypt", "decrypt", "rewrap", "copy"]
-_ORC = "orc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +95,23 @@ class FileOrder(JsonObject):
         """The dark columns that nulls replace."""
         return self.dark if self.action in ("encrypt", "decrypt") else _NONE
 
-    def refuse_algorithm(self, found: Algorithm | None) -> None:
-        """Refuse a source whose algorithm differs from the one that it was listed with.
+    @property
+    def format(self) -> FileFormat:
+        """The format of the file."""
+        return "parquet"
+
+    def refuse_changed(self, found: FileSummary) -> None:
+        """Refuse a source that is not as it was listed.
 
         Raises:
-            VerificationError: the algorithms differ; names both.
+            VerificationError: its algorithm is another, or a dark column is not under the shredded key; names both.
         """
-        if found != self.source_algorithm:
+        if found.algorithm != self.source_algorithm:
             raise VerificationError(
-                f"{self.source}: its algorithm is {found or 'none'}, and was {self.source_algorithm or 'none'} when it "
-                "was listed; someone replaced the file"
+                f"{self.source}: its algorithm is {found.algorithm or 'none'}, and was "
+                f"{self.source_algorithm or 'none'} when it was listed; someone replaced the file"
             )
+        _refuse_other_keys(self.source, {path: item.key_id for path, item in (found.columns or {}).items()}, self.dark)
 
     def master_keys(self) -> set[str]:
         """Return the master keys that keys of the target will be wrapped by."""
@@ -143,13 +149,41 @@ class OrcOrder(JsonObject):
     carried: Mapping[Path, str] = field(default_factory=dict)
     purged: Mapping[Path, str] = field(default_factory=dict)
 
+    @property
+    def format(self) -> FileFormat:
+        """The format of the file."""
+        return "orc"
+
+    def refuse_changed(self, found: OrcSummary) -> None:
+        """Refuse a source whose dark columns, or the identity of its local keys, differ from what was listed.
+
+        Raises:
+            VerificationError: a dark column is not under the shredded key (names the column and both keys), or the
+                local keys are bound to another file.
+        """
+        dark = {**self.carried, **self.purged}
+        _refuse_other_keys(self.source, {path: item.key_id for path, item in found.columns.items()}, dark)
+        if dark and found.identity != self.source_identity:
+            raise VerificationError(
+                f"{self.source}: its local keys are bound to another file than when it was listed; someone replaced it"
+            )
+
     def master_keys(self) -> set[str]:
         """Return the master keys that keys of the target will be wrapped by."""
         return set() if self.action == "copy" else set(self.columns.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the order as JSON values."""
-        return {"format": _ORC, **JsonObject.to_dict(self)}
+        return {"format": self.format, **JsonObject.to_dict(self)}
+
+
+def _refuse_other_keys(source: str, found: Mapping[Path, str | None], dark: Mapping[Path, str]) -> None:
+    for path, key_id in dark.items():
+        if found.get(path) != key_id:
+            raise VerificationError(
+                f"{source}: column {join_dotted(path)} is under {found.get(path)!r}, and was under the shredded "
+                f"{key_id!r} when it was listed; someone replaced the file"
+            )
 
 
 Order: TypeAlias = FileOrder | OrcOrder
@@ -157,7 +191,7 @@ Order: TypeAlias = FileOrder | OrcOrder
 
 def order_from_dict(values: Mapping[str, Any]) -> Order:
     """Return the order, of either format, that its ``to_dict`` gave."""
-    return OrcOrder.from_dict(values) if values.get("format") == _ORC else FileOrder.from_dict(values)
+    return OrcOrder.from_dict(values) if values.get("format") == "orc" else FileOrder.from_dict(values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,16 @@
-"""Rewrites one file by its order and proves the result equal to its source, page by page."""
+"""Rewrites one file by its order and proves the result equal to its source: page by page, or stream by stream."""
 
 from __future__ import annotations
 
 import errno
 import json
 import logging
-import os
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
+from typing import Any, cast
 
 from sparkcrypt.errors import (
     ConfigError,
@@ -20,7 +21,10 @@ from sparkcrypt.errors import (
     VerificationError,
 )
 from sparkcrypt.files.access_rights import PRIVATE_FOLDER, make_folders
+from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.open_places import Place, Settings, place, remove_file, size_of
+from sparkcrypt.files.orc import OrcEncryption, OrcKey, OrcVerification, rewrap_orc, rewrite_orc
+from sparkcrypt.files.orc.file.tail import read_purged_note
 from sparkcrypt.files.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
 from sparkcrypt.files.output import most_bytes, open_target, refusal_of_size
 from sparkcrypt.files.parquet import (
@@ -29,26 +33,24 @@ from sparkcrypt.files.parquet import (
     FileEncryption,
     FileSummary,
     KeyRequest,
-    Verification,
+    KnownColumns,
+    NewKeys,
+    RetrieveKey,
     inspect_file,
-    read_footer,
+    rewrap_file,
     rewrite_file,
-    verify_file,
 )
 from sparkcrypt.files.parquet.rewrite.encryption import ColumnKey
-from sparkcrypt.files.rewrap import copy_order, refuse_material_beside, refuse_other_keys, rewrap_order
-from sparkcrypt.files.rewrite_orc import rewrite_orc_order
+from sparkcrypt.files.proof import ContentProof, RewrapProof
 from sparkcrypt.files.source import open_source
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener, WrappedKek
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.keys.opened import LoggingKeyService
+from sparkcrypt.names import FileFormat
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.schema import Path, join_dotted
 
 _LOG = logging.getLogger(__name__)
-_REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
-"""Parts that a plaintext footer may have to leave out, because they reveal content of encrypted columns."""
 PAUSES = (1.0, 5.0)
 """Seconds before each further attempt at a file whose storage failed after it could be opened."""
 _GROWTH = 1.1
@@ -125,85 +127,256 @@ def _see_reachable(source: Place, target: Place, order: Order) -> None:
 
 
 def _rewrite_file(order: Order, source: Place, target: Place, keys: KeySettings) -> FileOutcome:
-    worker, digest_key = _worker(keys.to_json()), os.urandom(32)  # digests are only compared here, never stored
-    if isinstance(order, OrcOrder):
-        return rewrite_orc_order(order, source, target, worker.retrieve, worker.maker)
-    verify_aad = None if order.source_prefix is None else _Expected(order.source_prefix)
-    if order.action == "rewrap":
-        wrap_key, keep_key = partial(worker.wrap, order.encryption), partial(worker.keep, order.encryption)
-        return rewrap_order(order, source, target, worker.retrieve, wrap_key, verify_aad, keep_key)
-    if order.action == "copy" and order.dark:
-        return copy_order(order, source, target, worker.retrieve, verify_aad)
-    if order.dark:
-        refuse_other_keys(order, read_footer(source, retrieve_key=worker.retrieve, verify_aad=verify_aad))
-    before = verify_file(
-        source, retrieve_key=worker.retrieve, verify_aad=verify_aad, digest_key=digest_key, dark=order.dark
-    )
-    order.refuse_algorithm(before.algorithm)
-    notes: tuple[str, ...] = ()
-    if order.action == "copy":
-        external = read_footer(source, retrieve_key=worker.retrieve).external_material
-        refuse_material_beside(order.source, external=external)
-        with open_source(source) as file, open_target(target, file.access) as output:
-            output.copy(file, 0, file.size, "the file")
-    else:
-        encryption = None if order.encryption is None else partial(worker.encryption, order.encryption)
-        result = rewrite_file(
-            source,
-            target,
-            retrieve_key=worker.retrieve,
-            verify_aad=verify_aad,
-            encryption=encryption,
-            purge=order.dark,
-        )
-        notes = result.notes
+    work = _WORK[order.format](order, source, target, _worker(keys.to_json()))
+    notes = work.write()
     try:
-        after = _prove_equal(order, target, worker, before, digest_key)
+        proven = work.prove()
+    except FormatError as error:
+        remove_file(target)
+        raise VerificationError(f"{order.target}: the rewritten file cannot be read back: {error}") from error
     except BaseException:
         remove_file(target)
         raise
     return FileOutcome(
         source=order.source,
         target=order.target,
-        rows=after.rows,
+        rows=proven.rows,
         bytes_before=size_of(source),
         bytes_after=size_of(target),
-        unauthenticated=_list_unauthenticated(before, after),
+        unauthenticated=proven.unauthenticated,
         notes=notes,
+        unopened=proven.unopened,
     )
 
 
-def _list_unauthenticated(before: Verification, after: Verification) -> tuple[str, ...]:
-    """Return what is not authenticated in an encrypted target, and what was not in an encrypted source."""
-    of_source = () if before.footer == "plaintext" else before.not_authenticated
-    of_target = () if after.footer == "plaintext" else after.not_authenticated
-    return (*of_target, *(f"source: {what}" for what in of_source if what not in of_target))
+@dataclass(frozen=True, slots=True)
+class _Proven:
+    """What the proof of a target has found: its rows, what nothing authenticates, and columns that were not opened."""
+
+    rows: int
+    unauthenticated: tuple[str, ...]
+    unopened: tuple[Path, ...] = ()
 
 
-def _prove_equal(
-    order: FileOrder, target: Place, worker: _Worker, before: Verification, digest_key: bytes
-) -> Verification:
-    """Check that the target's content equals the source's, and that it is encrypted as ordered.
+class _ParquetWork:
+    """The work on one Parquet file; the source is verified first, but where no page is decrypted."""
+
+    def __init__(self, order: FileOrder, source: Place, target: Place, worker: _Worker) -> None:
+        self._order, self._source, self._target, self._worker = order, source, target, worker
+        self._aad = None if order.source_prefix is None else _Expected(order.source_prefix)
+        self._proof = ContentProof("parquet", purged=order.purged)
+        self._rewrap: RewrapProof | None = None
+        self._weak: tuple[str, ...] = ()
+
+    def write(self) -> tuple[str, ...]:
+        """Write the target; return notes on what it lost."""
+        order, worker = self._order, self._worker
+        if order.action == "rewrap" or (order.action == "copy" and order.dark):
+            return self._keep_data()
+        before = self._proof.read_source(
+            self._source, worker.retrieve, aad_prefix=self._aad, check=order.refuse_changed
+        )
+        self._weak = before.unauthenticated
+        if order.action == "copy":
+            refuse_material_beside(order.source, external=cast(FileSummary, before.summary).external_material)
+            _copy(self._source, self._target)
+            return ()
+        encryption = None if order.encryption is None else partial(worker.encryption, order.encryption)
+        return rewrite_file(
+            self._source,
+            self._target,
+            retrieve_key=worker.retrieve,
+            aad_prefix=self._aad,
+            encryption=encryption,
+            purge=order.dark,
+        ).notes
+
+    def _keep_data(self) -> tuple[str, ...]:
+        """Rewrap the source's data keys, or copy it with its dark columns; both decrypt no page.
+
+        The source's footer and a module of each of its keys are authenticated before anything is wrapped.  The target's
+        data are compared as stored, byte by byte, so a damaged page remains one that every reader refuses.  Then the
+        target's keys are opened, and its footer is compared with the source's.  A column whose KEK the key service
+        rewrapped is not opened: its key metadata is the source's with the KEK's new wrapping.
+        """
+        order, worker = self._order, self._worker
+        if order.action == "copy":
+            self._rewrap = RewrapProof(self._source, worker.retrieve, order.dark, aad_prefix=self._aad)
+            found = inspect_file(self._source, retrieve_key=worker.retrieve, aad_prefix=self._aad)
+            order.refuse_changed(found)
+            refuse_material_beside(order.source, external=found.external_material)
+            _copy(self._source, self._target)
+            self._weak = ("pages: copied, and only one module of each key was opened",)
+            return ()
+        keep = partial(worker.keep, order.encryption)
+        self._rewrap = RewrapProof(self._source, worker.retrieve, order.dark, keep, self._aad)
+        key_values = {} if order.encryption is None else order.encryption.key_values
+        self._weak = rewrap_file(
+            self._source,
+            self._target,
+            retrieve_key=worker.retrieve,
+            new_keys=NewKeys(partial(worker.wrap, order.encryption), keep, key_values),
+            aad_prefix=self._aad,
+            known=KnownColumns(order.dark, check=order.refuse_changed),
+        ).unauthenticated
+        return ()
+
+    def prove(self) -> _Proven:
+        """Check that the target's content equals the source's, and that it is encrypted as ordered.
+
+        Raises:
+            VerificationError: it differs.
+            FormatError: it cannot be read back.
+        """
+        order, retrieve = self._order, self._worker.retrieve
+        if self._rewrap is not None:
+            summary, kept = self._rewrap.compare(order.target, self._target, retrieve)
+            if order.action == "rewrap":
+                self._refuse_other_encryption(summary, order.dark)
+            return _Proven(summary.rows or 0, self._weak, kept)
+        redacts = order.encryption is not None and order.encryption.footer_mode == "plaintext"
+        left_out = FORMATS["parquet"].list_left_out(redacts=redacts, purges=bool(order.purged))
+        after = self._proof.compare(self._target, retrieve, left_out)
+        summary = cast(FileSummary, after.summary)
+        if order.action == "decrypt" and summary.footer != "plaintext":
+            raise VerificationError(f"{order.target}: its footer is {summary.footer}; it was ordered in plaintext")
+        self._refuse_other_encryption(summary, {})
+        of_source = (f"source: {what}" for what in self._weak if what not in after.unauthenticated)
+        return _Proven(after.rows, (*after.unauthenticated, *of_source))
+
+    def _refuse_other_encryption(self, summary: FileSummary, dark: Mapping[Path, str]) -> None:
+        order = self._order
+        unmet = None if order.encryption is None else order.encryption.describe_difference(summary, dark)
+        if unmet:
+            raise VerificationError(f"{order.target}: {unmet}; it was ordered otherwise")
+
+
+class _OrcWork:
+    """The work on one ORC file, whose local keys are opened only if they are bound to the file that was listed."""
+
+    def __init__(self, order: OrcOrder, source: Place, target: Place, worker: _Worker) -> None:
+        self._order, self._source, self._target, self._worker = order, source, target, worker
+        self._proof = ContentProof("orc", order.carried, order.purged)
+        self._left_out = False
+
+    def write(self) -> tuple[str, ...]:
+        """Verify the source and write the target; return notes on what it lost."""
+        order, maker = self._order, self._worker.maker
+        retrieve = _refuse_others(order.source, order.source_identity, self._worker.retrieve, "it was listed with")
+        will_encrypt = tuple(order.columns) if order.action in ("encrypt", "decrypt") else None
+        self._proof.read_source(self._source, retrieve, check=order.refuse_changed, will_encrypt=will_encrypt)
+        if order.action == "copy":
+            _copy(self._source, self._target)
+            return ()
+        if order.action == "rewrap":
+            wrap = partial(_wrap_local_key, order, maker)
+            return rewrap_orc(
+                self._source, self._target, retrieve_key=retrieve, wrap_key=wrap, dark=order.carried
+            ).notes
+        encryption = None
+        if order.action == "encrypt":
+            columns = {}
+            for path, master in order.columns.items():
+                key, wrapped = maker.make(master, is_footer_key=False, file_identity=order.identity)
+                columns[path] = OrcKey(key, wrapped, master)
+            encryption = OrcEncryption(columns)
+        result = rewrite_orc(
+            self._source,
+            self._target,
+            retrieve_key=retrieve,
+            encryption=encryption,
+            dark=order.carried,
+            purge=order.purged,
+        )
+        self._left_out = bool(result.left_out)
+        return result.notes
+
+    def prove(self) -> _Proven:
+        """Check that the target's content equals the source's, and that it is encrypted as ordered.
+
+        Raises:
+            VerificationError: it differs.
+            FormatError: it cannot be read back.
+        """
+        order, before = self._order, cast(OrcVerification, self._proof.before)
+        identity = order.source_identity if order.action == "copy" else order.identity
+        retrieve = _refuse_others(order.target, identity, self._worker.retrieve, "was ordered")
+        left_out = FORMATS["orc"].list_left_out(redacts=self._left_out, purges=bool(order.purged))
+        after = cast(OrcVerification, self._proof.compare(self._target, retrieve, left_out))
+        if order.purged.items() - read_purged_note(after.opened.footer).items():
+            raise VerificationError(
+                f"{order.target}: does not note each column that nulls have replaced, as was ordered"
+            )
+        ordered = before.columns if order.action == "copy" else {**order.columns, **order.carried}
+        for path, column in after.summary.columns.items():
+            covering = [key for root, key in ordered.items() if path[: len(root)] == root]
+            wanted = covering[0] if covering else None
+            if column.key_id != wanted:
+                raise VerificationError(
+                    f"{order.target}: column {join_dotted(path)} is under {column.key_id!r}, not {wanted!r}; it was "
+                    "ordered otherwise"
+                )
+        return _Proven(after.rows, (*after.unauthenticated, *(f"source: {what}" for what in before.unauthenticated)))
+
+
+_WORK: Mapping[FileFormat, Any] = {"parquet": _ParquetWork, "orc": _OrcWork}
+
+
+def _copy(source: Place, target: Place) -> None:
+    with open_source(source) as file, open_target(target, file.access) as output:
+        output.copy(file, 0, file.size, "the file")
+
+
+def _wrap_local_key(order: OrcOrder, maker: DataKeyMaker, request: KeyRequest, key: bytes) -> tuple[bytes, str]:
+    """Return a newly wrapped local key, and the id of the master key that was ordered for the columns it encrypts.
 
     Raises:
-        VerificationError: it differs.
+        VerificationError: no master key was ordered for these columns, or more than one.
     """
-    redacts = order.encryption is not None and order.encryption.footer_mode == "plaintext"
-    left_out = (*(_REDACTED_PARTS if redacts else ()), *(("sorting_columns",) if order.dark else ()))
-    equal = {part: digest for part, digest in before.digests.items() if part not in left_out}
-    try:
-        after = verify_file(
-            target, retrieve_key=worker.retrieve, equal_to=equal, digest_key=digest_key, nulls=order.dark
+    root = request.column or ()
+    masters = {master for path, master in order.columns.items() if path[: len(root)] == root}
+    if len(masters) != 1:
+        raise VerificationError(
+            f"{order.source}: column {join_dotted(root)} has one local key, and was ordered under "
+            f"{', '.join(sorted(masters)) or 'none'}; someone replaced the file since it was listed"
         )
-        summary = inspect_file(target, retrieve_key=worker.retrieve)
-    except FormatError as error:
-        raise VerificationError(f"{order.target}: the rewritten file cannot be read back: {error}") from error
-    if order.action == "decrypt" and summary.footer != "plaintext":
-        raise VerificationError(f"{order.target}: its footer is {summary.footer}; it was ordered in plaintext")
-    unmet = None if order.encryption is None else order.encryption.describe_difference(summary)
-    if unmet:
-        raise VerificationError(f"{order.target}: {unmet}; it was ordered otherwise")
-    return after
+    (master,) = masters
+    return maker.wrap(key, master, is_footer_key=False, file_identity=order.identity), master
+
+
+def _refuse_others(file: str, identity: bytes | None, retrieve_key: RetrieveKey, what: str) -> RetrieveKey:
+    """Return a callback that opens local keys bound to one file identity, and refuses all others."""
+
+    def retrieve(request: KeyRequest) -> bytes:
+        found, column = parse_key_material(request.key_metadata or b"").file_identity, join_dotted(request.column or ())
+        if found is None:
+            raise VerificationError(
+                f"{file}: nothing ties the local key of {column} to this file; restore the file, or write it again"
+            )
+        if found != identity:
+            raise VerificationError(
+                f"{file}: the local key of {column} is bound to another file than {what}; someone replaced the file"
+            )
+        return retrieve_key(request)
+
+    return retrieve
+
+
+def refuse_material_beside(source: str, *, external: bool) -> None:
+    """Refuse to copy a file whose key material is in a file beside it: nothing would open the copy.
+
+    Args:
+        source: the file's path.
+        external: whether its key material is in a file beside it.
+
+    Raises:
+        VerificationError: it is; the file was listed with its key material inside, and was replaced since.
+    """
+    if external:
+        raise VerificationError(
+            f"{source}: its key material stands in a file beside it now, so nothing would open a copy; someone "
+            "replaced the file; run again, which looks at it anew"
+        )
 
 
 class _Expected:

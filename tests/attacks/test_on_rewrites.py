@@ -15,6 +15,7 @@ from sparkcrypt.files.parquet import (
     DataKey,
     FileEncryption,
     KeyRequest,
+    NewKeys,
     read_footer,
     rewrap_file,
     rewrite_file,
@@ -83,7 +84,9 @@ def encrypt_anew(source: Path, target: Path) -> object:
 
 def rewrap(source: Path, target: Path) -> object:
     """Wrap the keys of a file anew."""
-    return rewrap_file(source, target, retrieve_key=retrieve, wrap_key=lambda request, _: request.key_metadata or b"")
+    return rewrap_file(
+        source, target, retrieve_key=retrieve, new_keys=NewKeys(lambda request, _: request.key_metadata or b"")
+    )
 
 
 ACTIONS = [decrypt, encrypt_anew]
@@ -291,9 +294,9 @@ def test_whole_files_swapped(tmp_path: Path) -> None:
             raise VerificationError("another file's prefix")
 
     actions: tuple[Callable[[], object], ...] = (
-        lambda: rewrite_file(source, tmp_path / "out", retrieve_key=retrieve, verify_aad=expect),
+        lambda: rewrite_file(source, tmp_path / "out", retrieve_key=retrieve, aad_prefix=expect),
         lambda: rewrap_file(
-            source, tmp_path / "out", retrieve_key=retrieve, wrap_key=lambda *_: b"", verify_aad=expect
+            source, tmp_path / "out", retrieve_key=retrieve, aad_prefix=expect, new_keys=NewKeys(lambda *_: b"")
         ),
     )
     for action in actions:
@@ -301,7 +304,7 @@ def test_whole_files_swapped(tmp_path: Path) -> None:
             action()
     forge.put(source, write_plain(tmp_path / "plain", content()).read_bytes())
     with pytest.raises(VerificationError, match="not encrypted"):
-        rewrite_file(source, tmp_path / "out", retrieve_key=retrieve, verify_aad=expect)
+        rewrite_file(source, tmp_path / "out", retrieve_key=retrieve, aad_prefix=expect)
     assert rewrite_file(source, tmp_path / "out", retrieve_key=retrieve).source_authenticated == "none"
 
 
@@ -367,7 +370,7 @@ def test_signed_footer_stripped(tmp_path: Path, how: str, action: Action) -> Non
                 del chunk[forge.ENCRYPTED_META_DATA]
     forge.replace_footer(source, encode_struct(footer) + (signature if how == "algorithm" else b""), b"PAR1")
     with pytest.raises((FormatError, VerificationError)):
-        rewrite_file(source, tmp_path / "out", retrieve_key=retrieve, verify_aad=lambda _: None)
+        rewrite_file(source, tmp_path / "out", retrieve_key=retrieve, aad_prefix=lambda _: None)
     refused(action, source, FormatError)
 
 

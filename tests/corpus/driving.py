@@ -16,7 +16,7 @@ from sparkcrypt.arrow import GuardedOrc, GuardedTable, open_orc, open_table
 from sparkcrypt.cli.files.rewrite import Orders
 from sparkcrypt.cli.frame.named_files import policy_keys
 from sparkcrypt.errors import PlanError, SparkcryptError, UnsupportedFileError
-from sparkcrypt.files.orc_footers import read_orc_footer
+from sparkcrypt.files.format import read_orc_footer
 from sparkcrypt.files.orders import KeySettings
 from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.files.rewrite import rewrite
@@ -28,6 +28,7 @@ from sparkcrypt.runs.table.difference import drift_of_unknown
 from sparkcrypt.schema import Node, Schema, join_dotted, schema_from_spark
 from sparkcrypt.tags.model import TaggedColumn
 from tests.corpus.manifest import FILES, load
+from tests.unit.backfill.scanned_files import scanned_file
 
 KEYS = DENIED, _ = "pii", "fin"
 Column: TypeAlias = tuple[str, ...]
@@ -112,7 +113,7 @@ def encrypt(trial: Trial, policy: Policy) -> None:
             tagged = [TaggedColumn(path, (tag,), "overlay") for path, tag in trial.tags.items()]
             plan = build_plan(schema, tagged, policy)
             matched = match_columns(summary, plan)
-            if drift := drift_of_unknown(summary, matched, plan):
+            if drift := drift_of_unknown(scanned_file(summary, matched), plan):
                 raise PlanError(str(drift[0]))
             keys = {path: str(key) for path, key in matched.key_ids(plan, {}).items()}
             covered = {matched.planned[path].path for path in keys}

@@ -13,6 +13,7 @@ from sparkcrypt.errors import FormatError, SparkcryptError, UnsupportedFileError
 from sparkcrypt.files.parquet import (
     FOOTER_KEY,
     KeyRequest,
+    NewKeys,
     RetrieveKey,
     inspect_file,
     message_type,
@@ -167,7 +168,7 @@ def _rewrap(case: Case) -> None:
         return name
 
     with _folder() as folder:
-        rewrap_file(case.data, folder / "out", retrieve_key=case.original.retrieve_key, wrap_key=wrap)
+        rewrap_file(case.data, folder / "out", retrieve_key=case.original.retrieve_key, new_keys=NewKeys(wrap))
         _same(case, folder / "out", lambda request: wrapped[request.key_metadata])
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.footers import FooterFacts, pack
+from sparkcrypt.files.format import read_orc_footer
 from sparkcrypt.files.orc import OrcEncryption, inspect_orc, read_tail, rewrap_orc, rewrite_orc, verify_orc
 from sparkcrypt.files.orc.file.encryption import LocalKeys
 from sparkcrypt.files.orc.file.protobuf import Field, Message, decode
@@ -25,8 +26,7 @@ from sparkcrypt.files.orc.file.stripe import read_stripe_footer
 from sparkcrypt.files.orc.file.tail import STRIPE_FOOTER, STRIPES, Tail, tail_of
 from sparkcrypt.files.orc.read.rows import RowsOrder, read_rows
 from sparkcrypt.files.orc.read.stripe_streams import ReadColumn, find_columns, read_type
-from sparkcrypt.files.orc_footers import read_orc_footer
-from sparkcrypt.files.parquet import KeyRequest
+from sparkcrypt.files.parquet import KeyRequest, KnownColumns
 from sparkcrypt.files.source import naming, open_source
 from tests.fuzz.attempt import DEADLINE_SECONDS, FLOOR_BYTES, MEASURED_TIMES, deadline
 from tests.fuzz.mutate import mutate_bytes
@@ -274,15 +274,22 @@ def _dark(data: bytes) -> None:
         result = rewrite_orc(data, target, retrieve_key=keys, dark=dark, purge=purge)
         assert target.stat().st_size < MOST_GROWTH + 3 * len(data)
         try:
-            before = verify_orc(data, retrieve_key=keys, will_encrypt=(), dark=dark, purged=purge)
+            before = verify_orc(data, retrieve_key=keys, known=KnownColumns(will_encrypt=(), dark=dark, purged=purge))
         except SparkcryptError:
             return
         equal = {part: digest for part, digest in before.digests.items() if part != "user_metadata"}
         try:
-            verify_orc(target, retrieve_key=keys, equal_to=before.digests if not result.left_out else equal, dark=dark)
+            verify_orc(
+                target,
+                retrieve_key=keys,
+                equal_to=before.digests if not result.left_out else equal,
+                known=KnownColumns(dark=dark),
+            )
         except SparkcryptError as error:
             raise AssertionError(f"what was written of a good file is not good: {error}") from error
-        verify_orc(target, retrieve_key=keys, nulls=purge, dark=dark)  # masks that are damaged may be no nulls
+        verify_orc(
+            target, retrieve_key=keys, known=KnownColumns(nulls=purge, dark=dark)
+        )  # masks that are damaged may be no nulls
 
 
 def _hold_equal(
@@ -290,7 +297,7 @@ def _hold_equal(
 ) -> None:
     """See that a target says what its source says, where that verifies at all."""
     try:
-        digests = dict(verify_orc(data, retrieve_key=keys, will_encrypt=roots).digests)
+        digests = dict(verify_orc(data, retrieve_key=keys, known=KnownColumns(will_encrypt=roots)).digests)
     except SparkcryptError:
         return
     if dropped:

@@ -16,7 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
-from sparkcrypt.files.parquet import FOOTER_KEY, read_footer, rewrap_file, rewrite_file, verify_file, verify_keys
+from sparkcrypt.files.parquet import (
+    FOOTER_KEY,
+    NewKeys,
+    read_footer,
+    rewrap_file,
+    rewrite_file,
+    verify_file,
+    verify_keys,
+)
 from sparkcrypt.files.parquet.file.layout import Window
 from sparkcrypt.files.parquet.pages.chunk import chunk_range
 from sparkcrypt.files.parquet.thrift.compact import decode_struct, encode_struct
@@ -186,7 +194,7 @@ def _decrypt(source: Path, target: Path) -> None:
 
 
 def _rewrap(source: Path, target: Path) -> None:
-    rewrap_file(source, target, retrieve_key=lambda _: KEY, wrap_key=lambda request, key: b"new")
+    rewrap_file(source, target, retrieve_key=lambda _: KEY, new_keys=NewKeys(lambda request, key: b"new"))
 
 
 def _verify_keys(source: Path, _target: Path) -> None:

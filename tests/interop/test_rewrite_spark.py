@@ -13,6 +13,7 @@ from sparkcrypt.arrow import decryption_properties
 from sparkcrypt.files.parquet import (
     FOOTER_KEY,
     KeyRequest,
+    NewKeys,
     rewrap_file,
     rewrite_file,
     verify_file,
@@ -177,7 +178,7 @@ def test_rewrapped_files(lake: Lake) -> None:
         key_id = parse_key_material(request.key_metadata or b"").master_key_id
         return maker.wrap(key, key_id, is_footer_key=request.column is None)
 
-    rewrap_file(file, target, retrieve_key=retriever(old[0]), wrap_key=wrap)
+    rewrap_file(file, target, retrieve_key=retriever(old[0]), new_keys=NewKeys(wrap))
     assert collected(lake.spark.read.parquet(str(target))) == rows
     refusal(lambda: lake.spark.read.parquet(str(file)).collect())
     read = pq.ParquetFile(target, decryption_properties=decryption_properties(new)).read()

@@ -9,8 +9,8 @@ import pytest
 
 from sparkcrypt import verify_table
 from sparkcrypt.errors import ConfigError, PlanError, UnsupportedFileError, VerificationError
+from sparkcrypt.files.format import summarise_orc_footer
 from sparkcrypt.files.orc import Tail, inspect_orc, is_orc, read_tail
-from sparkcrypt.files.orc_footers import summarise_orc_footer
 from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.rotate import rotate_key

@@ -12,8 +12,8 @@ from sparkcrypt.cli.frame.named_files import named_files, policy_keys
 from sparkcrypt.cli.frame.options import any_key_option, json_option, optional_policy_option
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.errors import FormatError
-from sparkcrypt.files.orc import OrcSummary, inspect_orc, is_orc
-from sparkcrypt.files.parquet import FileSummary, inspect_file
+from sparkcrypt.files.format import AnySummary, format_of
+from sparkcrypt.files.orc import OrcSummary
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.text import count_of
 
@@ -41,20 +41,18 @@ def inspect(paths: tuple[str, ...], policy: str | None, any_key: bool, as_json: 
     """
     with Workplace("sparkcrypt inspect") as workplace:
         retrieve = policy_keys(workplace.policy(policy), any_key=any_key) if policy else None
-        summaries: list[FileSummary | OrcSummary] = []
+        summaries: list[AnySummary] = []
         for file in named_files(workplace, paths):
             with file.open() as stream:
                 try:
-                    if is_orc(stream):
-                        summaries.append(replace(inspect_orc(stream), path=file.path))
-                    else:
-                        summaries.append(replace(inspect_file(stream, retrieve_key=retrieve), path=file.path))
+                    found = format_of(stream).inspect(stream, retrieve_key=retrieve)
+                    summaries.append(replace(found, path=file.path))
                 except FormatError as error:
                     raise FormatError(f"{file.path}: {error}") from error
     show([summary.to_dict() for summary in summaries], "\n".join(map(summary_text, summaries)), as_json=as_json)
 
 
-def summary_text(summary: FileSummary | OrcSummary) -> str:
+def summary_text(summary: AnySummary) -> str:
     """Return a file's summary as lines."""
     if isinstance(summary, OrcSummary):
         return _orc_text(summary)

@@ -20,8 +20,9 @@ from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.decide.identity import check_aad_prefix, check_claims, check_orc_identity, identity_of_write
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError
 from sparkcrypt.files.listing import data_files
+from sparkcrypt.files.format import AnySummary, format_of
 from sparkcrypt.files.open_places import Settings, place
-from sparkcrypt.files.orc import OrcSummary, inspect_orc, is_orc
+from sparkcrypt.files.orc import OrcSummary
 from sparkcrypt.files.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
 from sparkcrypt.files.parquet import FileSummary, RetrieveKey, inspect_file
 from sparkcrypt.files.source import naming, open_source
@@ -98,9 +99,9 @@ class Orders:
             ConfigError: it is encrypted, and columns would lose their keys.
         """
         where = place(source, self.settings)
-        if is_orc(where):
-            return self._orc_order(source, target, inspect_orc(where))
-        found = inspect_file(where)
+        found = format_of(where).inspect(where)
+        if isinstance(found, OrcSummary):
+            return self._orc_order(source, target, found)
         order = FileOrder(source, target, self.action, None, found.aad_prefix, found.algorithm)
         if found.footer != "plaintext":
             check_claims(self.policy, source, found.aad_prefix, found.algorithm, place=full_path(source))
@@ -137,7 +138,7 @@ class Orders:
         columns = {path: KeyTemplate(key).render(partition) for path, key in self.wanted.items()}
         return OrcOrder(source, target, "encrypt", columns, _identity_at(target), before)
 
-    def _refuse_foreign(self, source: str, found: FileSummary | OrcSummary) -> None:
+    def _refuse_foreign(self, source: str, found: AnySummary) -> None:
         """Refuse a source under a master key that only it names, before workers open its keys.
 
         Raises:
@@ -151,7 +152,7 @@ class Orders:
                 if not self.any_key:
                     refuse_foreign_key(self.policy, str(key_id))
 
-    def _choose_keys(self, found: FileSummary | OrcSummary, target: str) -> dict[Path, str]:
+    def _choose_keys(self, found: AnySummary, target: str) -> dict[Path, str]:
         """Return leaf column -> its key, for all columns to encrypt.
 
         Raises:

@@ -32,8 +32,9 @@ from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.decide.identity import check_claims, check_orc_identity
 from sparkcrypt.errors import FormatError, KeyNotFoundError, SparkcryptError, VerificationError
 from sparkcrypt.files.footers import read_facts
-from sparkcrypt.files.orc import inspect_orc, is_orc, verify_orc
-from sparkcrypt.files.parquet import RetrieveKey, read_footer, verify_file
+from sparkcrypt.files.format import format_of
+from sparkcrypt.files.orc import OrcSummary
+from sparkcrypt.files.parquet import FileSummary, KnownColumns, RetrieveKey
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.paths import full_path
 from sparkcrypt.policy.model import Policy
@@ -119,17 +120,13 @@ class _Verifier:
 
     def _verify(self, file: NamedFile, dark: Mapping[Path, str] = _NONE) -> dict[str, Any]:
         with file.open() as stream:
-            if is_orc(stream):
-                claimed, weak = inspect_orc(stream), None
-                if claimed.encrypted:
-                    weak = check_orc_identity(claimed.identity, full_path(file.path), table_uuid=None, strict=False)
-                found = verify_orc(stream, retrieve_key=self.retrieve, dark=dark).to_dict()
-            else:
-                footer, weak = read_footer(stream), None
-                if footer.mode != "plaintext":
-                    place = full_path(file.path)
-                    weak = check_claims(self.policy, file.path, footer.aad_prefix, footer.algorithm, place=place)
-                found = verify_file(stream, retrieve_key=self.retrieve, dark=dark).to_dict()
+            file_format = format_of(stream)
+            claimed, weak, place = file_format.inspect(stream), None, full_path(file.path)
+            if claimed.encrypted and isinstance(claimed, OrcSummary):
+                weak = check_orc_identity(claimed.identity, place, table_uuid=None, strict=False)
+            elif isinstance(claimed, FileSummary) and claimed.footer != "plaintext":
+                weak = check_claims(self.policy, file.path, claimed.aad_prefix, claimed.algorithm, place=place)
+            found = file_format.verify(stream, retrieve_key=self.retrieve, known=KnownColumns(dark)).to_dict()
         return {**found, "file": file.path, "identity": weak, "error": None}
 
 

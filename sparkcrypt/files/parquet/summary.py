@@ -10,7 +10,7 @@ from typing import Any
 
 from sparkcrypt.errors import FormatError
 from sparkcrypt.files.parquet.file.footer import ColumnCrypto, Footer, Mode, read_footer
-from sparkcrypt.files.parquet.file.modules import RetrieveKey, VerifyAad
+from sparkcrypt.files.parquet.file.modules import AadPrefix, RetrieveKey
 from sparkcrypt.files.parquet.file.schema import Path, message_type
 from sparkcrypt.files.parquet.pages.leniency import read_row_total
 from sparkcrypt.files.source import Source
@@ -99,8 +99,7 @@ def inspect_file(
     source: Source,
     *,
     retrieve_key: RetrieveKey | None = None,
-    aad_prefix: bytes | None = None,
-    verify_aad: VerifyAad | None = None,
+    aad_prefix: AadPrefix | None = None,
 ) -> FileSummary:
     """Summarise a file's footer; no key is needed.
 
@@ -108,14 +107,13 @@ def inspect_file(
         source: as `read_footer`.
         retrieve_key: returns data keys, used to decrypt and authenticate the footer.
         aad_prefix: as `read_footer`.
-        verify_aad: as `read_footer`.
 
     Raises:
         FormatError: not a Parquet file, or its footer violates the specification.
         VerificationError: as `read_footer`.
         ConfigError: as `read_footer`.
     """
-    return summarise(read_footer(source, retrieve_key=retrieve_key, aad_prefix=aad_prefix, verify_aad=verify_aad))
+    return summarise(read_footer(source, retrieve_key=retrieve_key, aad_prefix=aad_prefix))
 
 
 def summarise(footer: Footer) -> FileSummary:

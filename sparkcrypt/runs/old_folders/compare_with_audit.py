@@ -24,6 +24,8 @@ from typing import Any
 
 from sparkcrypt.decide.identity import check_aad_prefix
 from sparkcrypt.errors import KeyServiceError, KeyServiceUnavailableError, SparkcryptError, VerificationError
+from sparkcrypt.files.footers import Found
+from sparkcrypt.files.format import FORMATS
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditEntry, AuditWriter, make_entry
 from sparkcrypt.ledger.audit.evidence import DigestSecret, list_evidence
@@ -55,7 +57,7 @@ from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import BACK, OF_LIST, Decision, Problem, Problems
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.difference import OF_FOLDERS
-from sparkcrypt.runs.table.footers import DriverFooters, Footers, own_keys, sort_footers
+from sparkcrypt.runs.table.footers import DriverFooters, own_keys, summaries_of
 from sparkcrypt.runs.table.scan import ScannedUnit, scan_footers
 
 NOT_ACTED_UPON = "changed after a run that is not acted upon"
@@ -397,7 +399,7 @@ class ListedFiles:
                 return REPLAYED
             if not is_authentic:
                 return None
-            evidence = list_evidence(runs.table.files, unit.folders, footers.summaries, self._secret)
+            evidence = list_evidence(runs.table.files, unit.folders, summaries_of(footers), self._secret)
         except KeyServiceUnavailableError:
             raise
         except SparkcryptError:
@@ -405,14 +407,18 @@ class ListedFiles:
         self._append(REPLACED, {"unit": unit.name, "files": len(unit.files)}, evidence)
         return REPLACED
 
-    def _is_replayed(self, unit: Unit, footers: Footers) -> bool:
+    def _is_replayed(self, unit: Unit, footers: Mapping[str, Found]) -> bool:
         """Tell whether a file is one of an earlier entry, by length and digest, or an encrypted ORC file by its name.
 
         Whoever has an ORC file can change its bytes, and so its digest, but not the name that its keys are for.
         """
         earlier = self._history.earlier.get(unit.partition_path, {})
         names = {_name_of(known.path) for files in earlier.values() for known in files}
-        bound = (path for path, summary in footers.summaries.items() if summary.format == "orc" and summary.encrypted)
+        bound = (
+            path
+            for path, summary in summaries_of(footers).items()
+            if not FORMATS[summary.format].authenticates and summary.encrypted
+        )
         return any(_name_of(path) in names for path in bound) or any(
             self._digests.are_equal(file, known) for file in unit.files for known in earlier.get(file.length, ())
         )
@@ -474,15 +480,15 @@ class ListedFiles:
         return DigestSecret.make(open_key_service(self._runs.table.policy.key_service), key_id)
 
 
-def _are_authentic(runs: PastRuns, unit: Unit, footers: Footers) -> bool:
+def _are_authentic(runs: PastRuns, unit: Unit, footers: Mapping[str, Found]) -> bool:
     """Tell whether each file of a unit authenticates for this table and partition, and matches the plan.
 
     Of an ORC file the local keys do: they are wrapped for its table, partition and name.
     """
     scanned = scan_footers(unit, footers, runs.table.target, tell_shredded=runs.table.trust.shredded.select)
-    if scanned.drift or len(footers.summaries) < len(unit.files):
+    if scanned.drift or len(summaries_of(footers)) < len(unit.files):
         return False
-    for path, summary in footers.summaries.items():
+    for path, summary in summaries_of(footers).items():
         try:
             if not summary.encrypted:
                 return False
@@ -512,7 +518,7 @@ def resolve_listed(runs: PastRuns, found: Problem, decision: Decision) -> None:
     named = [unit for unit in runs.table.target.units(None) if unit.name == found.unit]
     evidence: dict[str, Any] = {}
     for unit in (list_unit(runs.table.files, unit) for unit in named):
-        summaries = _read_footers(runs, unit).summaries
+        summaries = summaries_of(_read_footers(runs, unit))
         folders = tuple(
             replace(folder, files=tuple(file for file in folder.files if file.path in summaries))
             for folder in unit.folders
@@ -529,6 +535,6 @@ def resolve_listed(runs: PastRuns, found: Problem, decision: Decision) -> None:
     runs.problems().close(found.problem, decision)
 
 
-def _read_footers(runs: PastRuns, unit: Unit, *, every_key: bool = False) -> Footers:
+def _read_footers(runs: PastRuns, unit: Unit, *, every_key: bool = False) -> Mapping[str, Found]:
     reader = DriverFooters(runs.table.files, own_keys(runs.table.policy.key_service), every_key=every_key)
-    return sort_footers(reader.read(unit.files), unit.files)
+    return reader.read(unit.files)

@@ -60,7 +60,7 @@ from sparkcrypt.runs.rewrite.context import append_audit, place_changes
 from sparkcrypt.runs.rewrite.recover import belongs_to_another
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
-from sparkcrypt.runs.table.footers import DriverFooters, own_keys, sort_footers
+from sparkcrypt.runs.table.footers import DriverFooters, own_keys
 from sparkcrypt.runs.table.scan import scan_footers
 from sparkcrypt.runs.table.untouchable import refuse_decryption, refuse_unit
 from sparkcrypt.spark.files.access_rights import copy_access
@@ -144,9 +144,7 @@ def _rewrite_late_files(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) 
     outcome = refuse_replaced(rewriter, unit, status).outcome
     run.table.progress.step(unit.name, "carrying over")
     footers = DriverFooters(run.table.files, own_keys(run.table.policy.key_service)).read(unit.files)
-    scanned = scan_footers(
-        unit, sort_footers(footers, unit.files), run.table.target, tell_shredded=run.table.trust.shredded.select
-    )
+    scanned = scan_footers(unit, footers, run.table.target, tell_shredded=run.table.trust.shredded.select)
     refuse_unit(scanned, run.table.target, run.table.policy, adopt=False, allow_decrypt=True)
     if not run.journal.run.allows_decryption:
         refuse_decryption(scanned, "read it with spark.read.parquet, and insert its rows into the table")

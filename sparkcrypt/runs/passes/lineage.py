@@ -179,10 +179,10 @@ def _ask_table(spark: SparkSession, table: Table, policy: Policy) -> TableLineag
     files = 0
     unreadable: dict[str, str] = {}
     noted: list[ColumnLineage] = []
-    for scanned in scan_target(spark, target, policy, cache=cache):
+    for scanned in scan_target(spark, target, policy.key_service, cache=cache):
         files += len(scanned.unit.files)
         unreadable |= {drift.file: drift.detail for drift in scanned.drift if drift.kind in ("unreadable", *OF_FOLDERS)}
-        noted.extend(note for notes in scanned.lineage.values() for note in notes)
+        noted.extend(note for file in scanned.files.values() for note in file.facts.lineage)
     return TableLineage(
         table.full_name,
         files,

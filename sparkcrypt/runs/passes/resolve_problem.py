@@ -31,7 +31,7 @@ from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import refuse_moving
-from sparkcrypt.runs.table.footers import DriverFooters, own_keys, sort_footers
+from sparkcrypt.runs.table.footers import DriverFooters, own_keys
 from sparkcrypt.runs.table.open_table import Progress, open_target
 from sparkcrypt.runs.table.scan import scan_footers
 from sparkcrypt.runs.table.table_index import carry_index
@@ -181,9 +181,7 @@ def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, a
         )
     there = replace(unit, location=outcome.old_location, folders=folders)
     footers = DriverFooters(run.table.files, own_keys(run.table.policy.key_service)).read(there.files)
-    scanned = scan_footers(
-        there, sort_footers(footers, there.files), run.table.target, tell_shredded=run.table.trust.shredded.select
-    )
+    scanned = scan_footers(there, footers, run.table.target, tell_shredded=run.table.trust.shredded.select)
     refuse_unit(
         scanned, run.table.target, run.table.policy, adopt=adopt, allow_decrypt=True
     )  # the run over it asks for consent

@@ -7,6 +7,7 @@ A new run is begun, or an unfinished one continued, whose units are first brough
 from __future__ import annotations
 
 import time
+from sparkcrypt.files.format import FORMATS
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -352,10 +353,9 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
                 todo,
                 work.process,
                 work.locate,
+                options,
                 pauses=units.PAUSES_SECONDS,
-                parallelism=options.parallelism,
                 budget=job.budget,
-                keep_going=options.keep_going,
             )
         progressed.outcomes[:0] = run.recovered.outcomes
         progressed.failed.extend([*undecided, *compare_run(rewriter).failed])
@@ -514,7 +514,7 @@ def find_target(
         target = path_target(spark, path, policy, avro)
     else:
         target = catalog_target(spark, Catalog(spark).table(table or ""), policy, avro)
-    if target.format == "orc" and engine == "spark":
+    if engine == "spark" and not FORMATS[target.format].rewritten_by_rows:
         raise ConfigError(
             f"{target.name}: Spark's engine rewrites Parquet alone; use --engine native, which rewrites ORC too"
         )

@@ -28,6 +28,10 @@ ANSWER_SECONDS = 30.0
 """How old a metastore answer may be if many units use the same one."""
 
 
+_PINNED = ("unit_swapping", "unit_rolling_back")
+"""Kinds of records that pins name: what follows changes the metastore."""
+
+
 @dataclass(slots=True)
 class RunContext:
     """The context of one run over one target, under its lock; units that are processed concurrently share it.
@@ -159,7 +163,8 @@ def append_audit(
         digests: how the digests of files were made; None if there are none.
         changes: which new files were made from which old files.
     """
-    last = run.journal.records[-1]
+    records = run.journal.records
+    last, pinned = records[-1], _find_pinned(records, unit)
     predecessor = None if run.table.target.table is None else run.table.target.table.properties.get(PREDECESSOR)
     entry = make_entry(
         what,
@@ -171,10 +176,17 @@ def append_audit(
         unit=dict(unit),
         digests=digests,
         changes=changes,
+        **({} if pinned is None else {"pinned": [pinned]}),
         **({} if predecessor is None else {"predecessor": predecessor}),
     )
     with run.one_at_a_time:
         return run.audit.append(entry)
+
+
+def _find_pinned(records: Iterable[Record], unit: Mapping[str, Any]) -> str | None:
+    """Return the digest of the record before a unit's last swap or rollback, which its pin names."""
+    before = (record for record in records if record.kind in _PINNED and record.unit == unit["unit"])
+    return next((record.digest for record in reversed(tuple(before))), None)
 
 
 def place_changes(

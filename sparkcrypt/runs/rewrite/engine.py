@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from sparkcrypt.errors import FormatError, VerificationError
-from sparkcrypt.files.orc_footers import read_orc_footer
-from sparkcrypt.files.parquet import FileSummary, verify_file, verify_keys
-from sparkcrypt.ledger.audit.evidence import Proof, StagedUnit
+from sparkcrypt.files.footers import FooterFacts
+from sparkcrypt.files.format import FORMATS
+from sparkcrypt.files.parquet import FileSummary, verify_file
+from sparkcrypt.ledger.proof import Proof, StagedUnit
 from sparkcrypt.ledger.unit import Folder, Unit, partition_of
-from sparkcrypt.runs.table.columns import ColumnMatcher
+from sparkcrypt.runs.table.columns import ColumnMatcher, ScannedFile
 from sparkcrypt.runs.table.difference import Drift, Rotation, drift_of_file
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.open_table import OpenTable
@@ -129,28 +130,22 @@ def verify_footers(
     target, pages, proven = table.target, proven is None, proven or ProvenByTasks()
     summaries: dict[str, FileSummary] = {}
     unauthenticated: list[str] = []
-    matcher = ColumnMatcher(target.plan)
+    matcher, file_format = ColumnMatcher(target.plan), FORMATS[target.format]
     for folder in folders:
         values = partition_of(unit, folder)
         for file in folder.files:
             columns = proven.dark.get(file.path, _NONE)
             try:
                 with table.files.open(file.path) as stream:
-                    if target.format == "orc":
-                        closed = set(columns.values())
-                        summary, _ = read_orc_footer(file.path, stream, retrieve_key, shredded=closed)
-                    else:
-                        left_closed = {*columns, *proven.unopened.get(file.path, ())}
-                        summary = replace(
-                            verify_keys(stream, retrieve_key=retrieve_key, dark=left_closed), path=file.path
-                        )
+                    unopened = proven.unopened.get(file.path, ())
+                    summary = file_format.open_keys(file.path, stream, retrieve_key, columns, unopened)
                     if pages:
                         unauthenticated.extend(verify_file(stream, retrieve_key=retrieve_key).not_authenticated)
             except FormatError as error:
                 raise VerificationError(f"{file.path}: the staged file cannot be read back: {error}") from error
             _refuse_other_keys(summary, columns)
-            matched = matcher.match(summary)
-            found = drift_of_file(summary, matched, target.plan, values, table_uuid=target.uuid, dark=columns)
+            known = ScannedFile(FooterFacts(summary, {}), matcher.match(summary), dark=columns)
+            found = drift_of_file(known, target.plan, values, table_uuid=target.uuid)
             refuse_drift(found if proven.rotation is None else proven.rotation.drift_of(summary, found))
             summaries[file.path] = summary
     return StagedUnit(

@@ -2,51 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import sparkcrypt.errors
-from sparkcrypt import names
-from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, VerificationError
-from sparkcrypt.files.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
-from sparkcrypt.files.parquet import FileSummary
-from sparkcrypt.files.parquet.summary import describe_purged
+from sparkcrypt.files.format import FORMATS
+from sparkcrypt.files.orders import FileOutcome, KeySettings, Order
 from sparkcrypt.keys.bucket_keys import make_bucket_keys
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.evidence import Proof
 from sparkcrypt.ledger.state.mac import Mac
-from sparkcrypt.ledger.unit import Folder, partition_of
-from sparkcrypt.paths import trailing_partition
+from sparkcrypt.ledger.unit import Folder
 from sparkcrypt.runs.rewrite.engine import ProvenByTasks, StagedWork, make_fresh_folder, verify_footers
-from sparkcrypt.runs.rewrite.file_orders import ColumnKeys, find_move, order_orc_file
+from sparkcrypt.runs.rewrite.file_orders import FileOrders
 from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
-from sparkcrypt.runs.table.columns import FileColumns
-from sparkcrypt.runs.table.difference import KINDS, Drift, Rotation, drift_by_file, refuse_dark
+from sparkcrypt.runs.table.difference import Rotation
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit
-from sparkcrypt.runs.table.unit_survey import action_of
-from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tasks.run import Told, rewrite_in_tasks
-
-_LEAVE = "--purge, which puts nulls in their place, or leave such partitions out by --where"
-_EARLIER_RUN = re.compile(r"^run-[0-9a-f]{6}-")
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """A file of a unit: its footer and columns, its drift, the path of its new file, and its dark columns."""
-
-    source: str
-    summary: FileSummary
-    columns: FileColumns
-    drift: Sequence[Drift]
-    target: str
-    dark: Mapping[Path, str]
 
 
 class NativeStager:
@@ -77,19 +54,19 @@ class NativeStager:
         purge: bool = False,
     ) -> None:
         self._table = table
-        self._mac, self._discard, self._renamed_by, self._rewrap = mac, discard, renamed_by, rewrap
-        self._purge, self._column_keys = purge, ColumnKeys(table.target, table.policy)
+        self._mac, self._discard = mac, discard
+        self._orders = FileOrders(table.target, table.policy, renamed_by, rewrap=rewrap, purge=purge)
 
     def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> StagedWork:
         """Rewrite a unit's files into a folder; see `Stager`."""
         make_fresh_folder(self._table.files, scanned.unit, staged)
-        orders = self._orders(scanned, staged)
+        orders = self._orders.list_orders(scanned, staged)
         keys = self._keys(orders)
         lengths = {file.path: file.length for folder in scanned.unit.folders for file in folder.files}
         outcomes = rewrite_in_tasks(self._table.spark, orders, lengths, keys, progress)
         refused = [outcome for outcome in outcomes if outcome.refused]
         _raise_first([outcome for outcome in outcomes if outcome.error])
-        if refused and self._table.target.format == "orc":
+        if refused and not FORMATS[self._table.target.format].rewritten_by_rows:
             raise UnsupportedFileError(
                 f"{refused[0].refused}; this unit stays as it is, since Spark's engine rewrites no ORC"
             )
@@ -105,101 +82,16 @@ class NativeStager:
         if refused:
             return self._by_spark(scanned, staged, refused, progress)
         notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
-        codecs = {codec for file_codecs in scanned.codecs.values() for codec in file_codecs}
+        codecs = {codec for file in scanned.files.values() for codec in file.facts.codecs}
         return _NativeWork(
             self._table,
             scanned,
             tuple(outcomes),
             codecs.pop() if len(codecs) == 1 else None,
             tuple(notes),
-            {order.target: order.carried for order in orders if order.carried},
-            {order.target: order.purged for order in orders if order.purged},
+            {order.target: order for order in orders},
             rotation=None if scanned.rotation is None else scanned.rotation.with_keks(keys.keks),
         )
-
-    def _orders(self, scanned: ScannedUnit, staged: str) -> list[Order]:
-        unit = scanned.unit
-        drift = drift_by_file(scanned.drift)
-        orders: list[Order] = []
-        for folder in unit.folders:
-            values = partition_of(unit, folder)
-            partition_path = unit.partition_path or trailing_partition(folder.relative.split("/"))
-            place = f"{staged}/{folder.relative}" if folder.relative else staged
-            for file in sorted(folder.files, key=lambda source: -source.length):
-                name = new_name(file.path.rpartition("/")[2], self._renamed_by)
-                found = _File(
-                    source=file.path,
-                    summary=scanned.summaries[file.path],
-                    columns=scanned.columns[file.path],
-                    drift=drift.get(file.path, []),
-                    target=f"{place}/{name}",
-                    dark=scanned.dark.get(file.path, {}),
-                )
-                orders.append(self._order(found, values, FileIdentity(self._table.target.uuid, partition_path, name)))
-        return orders
-
-    def _order(self, file: _File, values: Mapping[str, str], identity: FileIdentity) -> Order:
-        plan, summary = self._table.target.plan, file.summary
-        if summary.format == "orc":
-            return self._order_orc(file, values, identity)
-        order = FileOrder(
-            file.source, file.target, "copy", None, summary.aad_prefix, summary.algorithm, replace=True, dark=file.dark
-        )
-        bound_to_name = self._renamed_by is not None and summary.footer != "plaintext"
-        if not bound_to_name and not file.drift:
-            return order
-        rewraps = not bound_to_name and action_of(file.drift, rewrap=self._rewrap) == "re-wrap"
-        if not rewraps and not self._purge:
-            refuse_dark(file.source, file.dark, *self._advise(file, bound_to_name=bound_to_name))
-        columns = self._choose_keys(file, values, purges=not rewraps)
-        if not columns and (not file.dark or self._purge):
-            return replace(order, action="decrypt")
-        key_values = {names.POLICY_DIGEST: plan.policy_digest}
-        if file.dark and not rewraps:
-            key_values[names.PURGED] = describe_purged({**summary.purged, **file.dark})
-        encryption = EncryptionOrder(
-            footer_key=plan.footer_key,
-            footer_mode=plan.footer_mode,
-            algorithm=plan.algorithm,
-            columns=columns,
-            aad_prefix=identity.to_aad_prefix(),
-            key_values=key_values,
-        )
-        if rewraps:
-            return replace(order, action="rewrap", encryption=replace(encryption, aad_prefix=summary.aad_prefix or b""))
-        return replace(order, action="encrypt", encryption=encryption)
-
-    def _order_orc(self, file: _File, values: Mapping[str, str], identity: FileIdentity) -> OrcOrder:
-        renames, rewraps = self._renamed_by is not None, action_of(file.drift, rewrap=self._rewrap) == "re-wrap"
-        purges = self._purge and not rewraps
-        moving = find_move(file.drift, renames=renames)
-        if moving is not None and not purges:
-            refuse_dark(file.source, file.dark, moving, self._advise(file, bound_to_name=True)[1])
-        return order_orc_file(
-            file.summary,
-            file.target,
-            self._choose_keys(file, values, purges=purges) if file.drift else {},
-            self._table.target.plan.footer_key,
-            identity=identity,
-            drifts=bool(file.drift),
-            rewraps=rewraps,
-            renames=renames,
-            carried={} if purges else file.dark,
-            purged=file.dark if purges else {},
-        )
-
-    def _choose_keys(self, file: _File, values: Mapping[str, str], *, purges: bool) -> dict[Path, str | None]:
-        return self._column_keys.choose(file.summary, file.columns, values, file.dark, purges=purges)
-
-    @staticmethod
-    def _advise(file: _File, *, bound_to_name: bool) -> tuple[str, str]:
-        """Return why a file with dark columns is refused, and what the operator can do."""
-        doing = "a new name, which is part of what its columns are bound to," if bound_to_name else "new data keys"
-        if any(difference.kind in KINDS for difference in file.drift):
-            return doing, "run `sparkcrypt backfill --purge` first, which puts nulls in their place"
-        if not bound_to_name and all(difference.only_keys for difference in file.drift):
-            return doing, f"give --rewrap, which leaves data keys as they are, or {_LEAVE}"
-        return doing, f"give {_LEAVE}"
 
     def _keys(self, orders: Sequence[Order]) -> KeySettings:
         masters = {key for order in orders for key in order.master_keys()}
@@ -239,8 +131,7 @@ class _NativeWork:
     _outcomes: tuple[FileOutcome, ...] = field(repr=False)
     codec: str | None
     notes: tuple[str, ...]
-    _carried: Mapping[str, Mapping[Path, str]] = field(repr=False)
-    _purged: Mapping[str, Mapping[Path, str]] = field(repr=False)
+    _orders: Mapping[str, Order] = field(repr=False)
     engine: str = "native"
     rotation: Rotation | None = None
 
@@ -256,10 +147,8 @@ class _NativeWork:
                     f"{path}: has {found.get(path, 'no')} bytes, and {lengths.get(path, 'no')} were written and "
                     "proven; someone else writes to the staging folder; nothing was swapped"
                 )
-        carried, purged = (
-            {named[target]: columns for target, columns in columns_by_target.items()}
-            for columns_by_target in (self._carried, self._purged)
-        )
+        carried = {named[target]: order.carried for target, order in self._orders.items() if order.carried}
+        purged = {named[target]: order.purged for target, order in self._orders.items() if order.purged}
         unopened = {named[done.target]: done.unopened for done in self._outcomes if done.unopened}
         proven = ProvenByTasks(self.rotation, carried, unopened)
         unit = verify_footers(self._table, self._scanned.unit, folders, retrieve_key, proven)
@@ -280,16 +169,6 @@ def _qualify(files: HadoopFiles, paths: Iterable[str]) -> dict[str, str]:
             folders[folder] = files.qualify(folder)
         named[path] = f"{folders[folder]}/{name}"
     return named
-
-
-def new_name(name: str, run_id: str | None) -> str:
-    """Return a new name for a file: a prefix unique to the run, then the old name, including a bucket's number.
-
-    The prefix of an earlier run is replaced.
-    """
-    if run_id is None:
-        return name
-    return f"run-{run_id.rpartition('-')[2]}-{_EARLIER_RUN.sub('', name)}"
 
 
 def _raise_first(failed: Sequence[FileOutcome]) -> None:

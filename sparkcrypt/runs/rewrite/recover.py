@@ -20,6 +20,7 @@ Audit and journal then record the new paths (``relocate``, ``unit_relocated``), 
 
 from __future__ import annotations
 
+from sparkcrypt.ledger.journal.journal import Record
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -204,8 +205,15 @@ def adopt(rewriter: UnitRewriter, attempt: Attempt) -> UnitOutcome:
         purged_columns=list_columns(proof.evidence, "purged_columns"),
     )
     record_swap(rewriter.run, unit, attempt.staged, outcome, proof.evidence)
+    rewriter.swap.set_pin(rewriter.run.pin(attempt.new_files, _find_swapping(rewriter, unit.name)))
     status = settle_place(rewriter, unit.name, status_of_units(rewriter.run.journal.records)[unit.name])
     return move_old_files(rewriter.run, rewriter.swap, status.outcome, status.unit, attempt.staged, status.base)
+
+
+def _find_swapping(rewriter: UnitRewriter, name: str) -> Record:
+    """Return the last record that a unit was about to be swapped; there is one once its swap is recorded."""
+    records = reversed(rewriter.run.journal.records)
+    return next(record for record in records if record.kind == "unit_swapping" and record.unit == name)
 
 
 def _prove(rewriter: UnitRewriter, unit: Unit, attempt: Attempt, old: str, new: str) -> Proven:

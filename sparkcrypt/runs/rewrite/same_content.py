@@ -6,27 +6,24 @@ used for files that a crash, or a restored state directory, left without a proof
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 
-from sparkcrypt.errors import VerificationError
-from sparkcrypt.files.orc import verify_orc
-from sparkcrypt.files.parquet import FileSummary, Verification, read_footer, verify_file
-from sparkcrypt.files.rewrap import prove_rewrapped
-from sparkcrypt.files.rewrite_orc import UNAUTHENTICATED_ORC
-from sparkcrypt.ledger.audit.evidence import Proof, StagedUnit
-from sparkcrypt.ledger.unit import Folder, Unit, by_place
+from sparkcrypt.errors import SparkcryptError, VerificationError
+from sparkcrypt.files.format import FORMATS
+from sparkcrypt.files.parquet import FileSummary, verify_file
+from sparkcrypt.files.proof import ContentProof, RewrapProof
+from sparkcrypt.ledger.proof import Proof, StagedUnit
+from sparkcrypt.ledger.unit import Folder, Unit
+from sparkcrypt.ledger.unit_record import by_place
 from sparkcrypt.runs.rewrite.context import RunContext
-from sparkcrypt.runs.rewrite.native_engine import new_name
+from sparkcrypt.runs.rewrite.file_orders import new_name
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
 from sparkcrypt.runs.table.difference import find_dark
-from sparkcrypt.runs.table.footers import DriverFooters, RetrieveKey, own_keys, sort_footers
+from sparkcrypt.runs.table.footers import DriverFooters, RetrieveKey, own_keys, summaries_of
 from sparkcrypt.schema import Path
 
-_REDACTED_PARTS = ("key_value_metadata", "sorting_columns")
-"""Parts that a plaintext footer may have to omit, since they describe encrypted columns."""
-
-_LEFT_OUT_OF_ORC = ("bloom_filters", "user_metadata")
+_FILTERS = "bloom_filters"
+"""A part of ORC files that a rewrite omits for columns that are encrypted then, which nothing tells afterwards."""
 
 Summaries = Mapping[str, FileSummary]
 
@@ -49,7 +46,7 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
     keys = own_keys(run.table.policy.key_service)
     before = _summaries(run, sources, keys)
     pairs = _pair_files(sources, targets, renamed_by)
-    if pairs is None and run.table.target.format == "orc":
+    if pairs is None and not FORMATS[run.table.target.format].rewritten_by_rows:
         raise VerificationError(f"{targets.location}: lacks files that were made of those in {sources.location}")
     if pairs is None:
         return _compare_rows(run, sources, targets), before
@@ -60,11 +57,9 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
         target: known for target, source in pairs.items() if (known := _find_purged(run, before[source], after[target]))
     }
     weak = [
-        _compare_orc(run, source, target, keys, dark[target], purged.get(target, {}))
-        if after[target].format == "orc"
-        else _compare_kept(run, source, target, keys, dark[target])
-        if dark[target]
-        else _compare_file(run, source, target, keys, purged.get(target, {}))
+        _compare_kept(run, source, target, keys, dark[target])
+        if dark[target] and not FORMATS[after[target].format].carries_dark
+        else _compare_file(run, source, after[target], keys, dark[target], purged.get(target, {}))
         for target, source in pairs.items()
     ]
     rows = sum(summary.rows or 0 for summary in after.values())
@@ -75,7 +70,10 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
 
 def _compare_rows(run: RunContext, sources: Unit, targets: Unit) -> Proof:
     after = _summaries(run, targets, run.fresh_keys)
-    weak = [_verify(run, file.path).not_authenticated for file in targets.files]
+    weak = []
+    for file in targets.files:
+        with run.table.files.open(file.path) as stream:
+            weak.append(verify_file(stream, retrieve_key=run.fresh_keys).not_authenticated)
     stager = SparkStager(run.table)
     digests, found = stager.digest(sources), stager.digest(targets)
     if digests != found:
@@ -112,63 +110,45 @@ def _find_purged(run: RunContext, before: FileSummary, after: FileSummary) -> di
 
 
 def _compare_file(
-    run: RunContext, source: str, target: str, keys: RetrieveKey, purged: Mapping[Path, str]
-) -> tuple[str, ...]:
-    """Check that two files have the same content, except for purged columns; return what is not authenticated."""
-    digest_key = os.urandom(32)  # random, since the digests are compared here only and not stored
-    with run.table.files.open(source) as stream:
-        before = verify_file(stream, retrieve_key=keys, digest_key=digest_key, dark=purged)
-    after = _verify(run, target, digest_key, purged)
-    redacts = after.footer == "plaintext_signed"
-    left_out = (*(_REDACTED_PARTS if redacts else ()), *(("sorting_columns",) if purged else ()))
-    parts = [part for part in before.digests if part not in left_out]
-    differing = [part for part in parts if before.digests[part] != after.digests[part]]
-    if differing:
-        raise VerificationError(f"{target}: differs from {source} in: {', '.join(differing)}")
-    return after.not_authenticated
-
-
-def _compare_orc(
     run: RunContext,
     source: str,
-    target: str,
+    target: FileSummary,
     keys: RetrieveKey,
-    dark: Mapping[Path, str],
-    purged: Mapping[Path, str],
+    dark: Collection[Path],
+    purged: Collection[Path],
 ) -> tuple[str, ...]:
-    """Check that two ORC files have the same content for readers with the keys; return what is not authenticated.
+    """Check that two files have the same content for readers with the keys; return what is not authenticated.
 
-    Dark columns must be equal byte by byte, and purged columns must be nulls.  Bloom filters and user metadata are not
-    compared, since a rewrite omits those that reveal encrypted columns.
+    Purged columns must be nulls, and dark columns that an ORC file keeps equal byte by byte.  Parts are not compared
+    of which a rewrite omits what reveals encrypted columns.
     """
-    digest_key = os.urandom(32)  # random, since the digests are compared here only and not stored
+    file_format = FORMATS[target.format]
+    proof = ContentProof(target.format, dark, purged)
     with run.table.files.open(source) as stream:
-        before = verify_orc(stream, retrieve_key=keys, digest_key=digest_key, will_encrypt=(), dark=dark, purged=purged)
-    equal = {part: digest for part, digest in before.digests.items() if part not in _LEFT_OUT_OF_ORC}
-    with run.table.files.open(target) as stream:
-        verify_orc(stream, retrieve_key=run.fresh_keys, digest_key=digest_key, equal_to=equal, dark=dark, nulls=purged)
-    return (UNAUTHENTICATED_ORC,)
+        proof.read_source(stream, keys, will_encrypt=())
+    redacts = target.footer == "plaintext_signed" or not file_format.authenticates
+    left_out = file_format.list_left_out(redacts=redacts, purges=bool(purged))
+    if not file_format.authenticates:
+        left_out = (*left_out, _FILTERS)
+    with run.table.files.open(target.path) as stream:
+        return proof.compare(stream, run.fresh_keys, left_out).not_authenticated
 
 
 def _compare_kept(
-    run: RunContext, source: str, target: str, keys: RetrieveKey, dark: Mapping[Path, str]
+    run: RunContext, source: str, target: str, keys: RetrieveKey, dark: Collection[Path]
 ) -> tuple[str, ...]:
     """Check that a file with dark columns equals its source except for the key metadata of its other columns."""
     with run.table.files.open(source) as old, run.table.files.open(target) as new:
-        prove_rewrapped(read_footer(old, retrieve_key=keys), old, target, new, run.fresh_keys, dark)
+        RewrapProof(old, keys, dark).compare(target, new, run.fresh_keys)
     return ("pages: only the footer and one module of each key were opened",)
 
 
-def _verify(run: RunContext, path: str, digest_key: bytes | None = None, nulls: Collection[Path] = ()) -> Verification:
-    with run.table.files.open(path) as stream:
-        return verify_file(stream, retrieve_key=run.fresh_keys, digest_key=digest_key, nulls=nulls)
-
-
 def _summaries(run: RunContext, unit: Unit, keys: RetrieveKey) -> Summaries:
-    found = sort_footers(DriverFooters(run.table.files, keys).read(unit.files), unit.files)
-    for path, error in found.errors.items():
-        raise VerificationError(f"{path}: cannot be read: {error}") from error
-    return found.summaries
+    found = DriverFooters(run.table.files, keys).read(unit.files)
+    for path, facts in found.items():
+        if isinstance(facts, SparkcryptError):
+            raise VerificationError(f"{path}: cannot be read: {facts}") from facts
+    return summaries_of(found)
 
 
 def _describe_staged(

@@ -22,6 +22,7 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Outcome
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 
@@ -106,11 +107,10 @@ def work_through(
     units: Sequence[UnitSurvey],
     process: Callable[[UnitSurvey], UnitOutcome | None],
     locate: Callable[[list[UnitSurvey]], list[UnitSurvey]],
+    options: RunOptions,
     *,
     pauses: Sequence[float] = (),
-    parallelism: int = 1,
     budget: Budget | None = None,
-    keep_going: bool = False,
 ) -> Progressed:
     """Process units, several of them concurrently.
 
@@ -118,20 +118,19 @@ def work_through(
         units: the units, in the order in which to begin them.
         process: takes one unit from listed to swapped; returns None if nothing was left to do.
         locate: returns units with their present locations, before they are retried.
+        options: how many units to process concurrently; and whether to quarantine a unit that fails, retry one to which
+            another process writes, and begin the next, or to end the run by the first error.
         pauses: how long to wait before each retry of units to which another process writes, in seconds.
-        parallelism: how many units to process concurrently.
         budget: unlimited by default.
-        keep_going: quarantine a unit that fails, retry one to which another process writes, and begin the next;
-            otherwise the first error ends the run.
 
     Raises:
         SparkcryptError: an error ended the run; units that were begun are finished first.
     """
     progressed, budget, todo = Progressed(), budget or Budget(), list(units)
     for pause in (*pauses, None):
-        with ThreadPoolExecutor(parallelism, thread_name_prefix="unit") as pool:
-            running = _begin_units(pool, todo, process, progressed, parallelism, budget, keep_going)
-        busy, error = _gather(running, progressed, keep_going)
+        with ThreadPoolExecutor(options.parallelism, thread_name_prefix="unit") as pool:
+            running = _begin_units(pool, todo, process, progressed, options, budget)
+        busy, error = _gather(running, progressed, options.keep_going)
         if error is not None:
             raise error
         if pause is None:
@@ -148,16 +147,15 @@ def _begin_units(
     units: Sequence[UnitSurvey],
     process: Callable[[UnitSurvey], UnitOutcome | None],
     progressed: Progressed,
-    parallelism: int,
+    options: RunOptions,
     budget: Budget,
-    keep_going: bool,
 ) -> _Running:
     """Begin units in their order, as many at once as allowed; begin none after an error that ends the run."""
-    slots, stopped, running = threading.Semaphore(parallelism), threading.Event(), _Running()
+    slots, stopped, running = threading.Semaphore(options.parallelism), threading.Event(), _Running()
 
     def end(unit: UnitSurvey, future: Future[UnitOutcome | None]) -> None:
         error = future.exception()
-        if error is not None and keep_going and _is_of_one_unit(error):
+        if error is not None and options.keep_going and _is_of_one_unit(error):
             budget.give_back(unit.total_bytes)
         elif error is not None:
             stopped.set()

@@ -53,9 +53,9 @@ class SparkStager:
 
     def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> SparkWork:
         """Write a unit's rows, encrypted, into a folder; see `Stager`.  ``progress`` is unused: tasks are not files."""
-        for file, dark in scanned.dark.items():
-            refuse_dark(file, dark, "reading its rows", "leave --engine spark out")
-        choice = choose_codec(scanned.codecs.values())
+        for path, file in scanned.files.items():
+            refuse_dark(path, file.dark, "reading its rows", "leave --engine spark out")
+        choice = choose_codec(file.facts.codecs for file in scanned.files.values())
         before = self.digest(scanned.unit)
         self._write(scanned.unit, staged, choice.codec)
         notes = (choice.note,) if choice.note else ()

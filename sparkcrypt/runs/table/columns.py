@@ -7,17 +7,16 @@ column, with the tags that it inherited, or with one that means plaintext.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from sparkcrypt.errors import PlanError
+from sparkcrypt.files.footers import FooterFacts
+from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
-from sparkcrypt.plan.orc import match_orc_columns
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.tags.lineage_note import ColumnLineage, is_below
 from sparkcrypt.text import count_of
@@ -63,6 +62,33 @@ class FileColumns:
         return tuple(sorted(join_dotted(path) for path in tagged - held)), bool(tagged) and tagged.isdisjoint(held)
 
 
+@dataclass(frozen=True, slots=True)
+class ScannedFile:
+    """What the scan of a unit knows of one of its files.
+
+    Attributes:
+        facts: what its footer says.
+        columns: its columns, matched with the plan's.
+        inherited: those that are encrypted by tags which the table lacks.
+        dark: those under shredded keys, with these; looked up only if the unit differs from its plan, or for a purge.
+    """
+
+    facts: FooterFacts
+    columns: FileColumns
+    inherited: tuple[Inherited, ...] = ()
+    dark: Mapping[Path, str] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return self.facts.summary.path
+
+    @property
+    def summary(self) -> FileSummary:
+        """The contents of its footer."""
+        return self.facts.summary
+
+
 class ColumnMatcher:
     """Matches the columns of many files with one table's; files with equal columns are matched once.
 
@@ -96,18 +122,10 @@ def match_columns(summary: FileSummary, plan: EncryptionPlan) -> FileColumns:
     Raises:
         PlanError: a column of the file cannot be read into the table's; the message names the file.
     """
-    columns = tuple(summary.columns or ())
     try:
-        if summary.format == "orc":
-            return FileColumns(*match_orc_columns(columns, plan))
-        leaves = schema_from_parquet(json.loads(summary.fields or "[]"), plan.schema).leaves()
+        return FileColumns(*FORMATS[summary.format].match_columns(summary, plan))
     except PlanError as error:
         raise PlanError(f"{summary.path}: {error}") from error
-    planned = {column.leaf.logical: column for column in plan.columns}
-    known = {leaf.parquet: planned[leaf.logical] for leaf in leaves if leaf.logical in planned}
-    return FileColumns(
-        {path: known[path] for path in columns if path in known}, tuple(path for path in columns if path not in known)
-    )
 
 
 @dataclass(frozen=True, slots=True)

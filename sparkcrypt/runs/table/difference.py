@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from sparkcrypt.decide.identity import check_aad_prefix, check_orc_identity
 from sparkcrypt.errors import PlanError, StorageError, UnsupportedFileError, VerificationError
+from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.files.parquet.summary import columns_under
 from sparkcrypt.json_objects import JsonObject
@@ -21,7 +22,7 @@ from sparkcrypt.keys.datakeys import WrappedKek
 from sparkcrypt.keys.material import Wrapping, wrapping_of_kek
 from sparkcrypt.names import FileFormat
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.runs.table.columns import FileColumns
+from sparkcrypt.runs.table.columns import FileColumns, ScannedFile
 from sparkcrypt.schema import Path, join_dotted
 
 DriftKind = Literal[
@@ -81,29 +82,23 @@ class Drift(JsonObject, json_names={"only_keys": None}):
 
 
 def drift_of_file(
-    summary: FileSummary,
-    matched: FileColumns,
-    plan: EncryptionPlan,
-    partition: Mapping[str, str],
-    *,
-    table_uuid: str | None,
-    inherited: Collection[Path] = (),
-    dark: Collection[Path] = (),
+    file: ScannedFile, plan: EncryptionPlan, partition: Mapping[str, str], *, table_uuid: str | None
 ) -> tuple[Drift, ...]:
     """Compare one file with the plan.
 
+    Inherited columns are no difference, and dark ones stay unchanged, whatever is planned for them.
+
     Args:
-        summary: the footer's contents; columns must have been revealed with the footer key.
-        matched: its columns, from `match_columns`.
+        file: the file; its columns must have been revealed with the footer key.
         plan: the plan of the file's table.
         partition: values of the file's partition, for key templates.
         table_uuid: the table's identity, or None.
-        inherited: its columns that are encrypted by tags of the columns that they came from, which is no difference.
-        dark: its columns under shredded keys, which stay unchanged, whatever is planned for them.
 
     Raises:
         PlanError: the partition's values cannot be used in a key template.
     """
+    summary, matched, dark = file.summary, file.columns, file.dark
+    inherited = {entry.path for entry in file.inherited}
     columns = summary.columns or {}
     judged = [column for column in columns if column not in inherited and column not in dark]
     try:
@@ -245,19 +240,19 @@ def is_purged(summary: FileSummary, column: Path, key_id: str | None, plan: Encr
         plan: has the current and former footer keys, which are used for an ORC file, whose footer names none.
     """
     of_plan = (plan.footer_key, *plan.footer_key_history)
-    footer_keys = of_plan if summary.format == "orc" else (summary.footer_key,)
+    footer_keys = (summary.footer_key,) if FORMATS[summary.format].names_footer_key else of_plan
     under_footer = (summary.columns or {})[column].key_id in footer_keys
     return under_footer and key_id is not None and summary.purged.get(column) == key_id
 
 
-def drift_of_unknown(summary: FileSummary, matched: FileColumns, plan: EncryptionPlan) -> tuple[Drift, ...]:
+def drift_of_unknown(file: ScannedFile, plan: EncryptionPlan) -> tuple[Drift, ...]:
     """Return the plaintext columns of a file that its table lacks, if any of the table's is encrypted.
 
     An encrypted one is `extra`.
     """
-    columns, detail = summary.columns or {}, f"plaintext, and {_NO_COLUMN}"
-    lost = [path for path in matched.unknown if columns[path].encrypted is False] if plan.encrypted else []
-    return tuple(Drift(UNKNOWN, summary.path, join_dotted(path), detail) for path in lost)
+    columns, detail = file.summary.columns or {}, f"plaintext, and {_NO_COLUMN}"
+    lost = [path for path in file.columns.unknown if columns[path].encrypted is False] if plan.encrypted else []
+    return tuple(Drift(UNKNOWN, file.path, join_dotted(path), detail) for path in lost)
 
 
 def drift_of_unreadable(file: str, error: Exception) -> Drift:
@@ -346,16 +341,12 @@ def find_dark(summary: FileSummary, tell_shredded: TellShredded) -> dict[Path, s
     return columns_under(summary, tell_shredded(named)) if named else {}
 
 
-def find_dark_drift(dark: Mapping[str, Mapping[Path, str]]) -> Iterator[Drift]:
-    """Yield dark columns as differences from the plan, for a run that replaces them by nulls.
-
-    Args:
-        dark: file -> its dark columns, with their keys.
-    """
-    for file, columns in dark.items():
-        for path, key_id in sorted(columns.items()):
+def find_dark_drift(files: Iterable[ScannedFile]) -> Iterator[Drift]:
+    """Yield dark columns as differences from the plan, for a run that replaces them by nulls."""
+    for file in files:
+        for path, key_id in sorted(file.dark.items()):
             detail = f"under the shredded key {key_id!r}, to be replaced by nulls"
-            yield Drift("dark", file, join_dotted(path), detail, key_id)
+            yield Drift("dark", file.path, join_dotted(path), detail, key_id)
 
 
 def keeps_dark(file_format: FileFormat, action: str, drift: Iterable[Drift]) -> bool:
@@ -368,7 +359,7 @@ def keeps_dark(file_format: FileFormat, action: str, drift: Iterable[Drift]) -> 
     """
     if action in ("re-wrap", "purge"):
         return True
-    return file_format == "orc" and not any(difference.kind == "aad_mismatch" for difference in drift)
+    return FORMATS[file_format].carries_dark and not any(difference.kind == "aad_mismatch" for difference in drift)
 
 
 def describe_dark(dark: Mapping[Path, str]) -> str:
@@ -430,7 +421,7 @@ class Rotation:
         stale = [wrapping for wrapping in summary.wrappings if self._is_stale(wrapping)]
         if not stale:
             return drift
-        bound = summary.format == "orc" or summary.aad_prefix is not None
+        bound = not FORMATS[summary.format].authenticates or summary.aad_prefix is not None
         only_keys = bound and all(difference.only_keys for difference in drift)
         oldest = min(stale)
         return (*drift, replace(self._describe(summary.path, oldest, len(stale)), only_keys=only_keys))

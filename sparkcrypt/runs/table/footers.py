@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +30,6 @@ from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 from sparkcrypt.spark.tasks.run import read_footers_in_tasks
-from sparkcrypt.tags.lineage_note import ColumnLineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,16 +40,6 @@ PAUSE_SECONDS = 1.0
 """The pause before the only retry after the storage failed."""
 FEW = 64
 """The number of footers that the driver reads faster than tasks start."""
-
-
-@dataclass(frozen=True, slots=True)
-class Footers:
-    """The footers of some files, the codecs of their column chunks, their lineage, and the errors of the others."""
-
-    summaries: dict[str, FileSummary]
-    codecs: dict[str, Mapping[str, int]]
-    lineage: dict[str, tuple[ColumnLineage, ...]]
-    errors: dict[str, SparkcryptError]
 
 
 class FooterReader(Protocol):
@@ -132,6 +121,11 @@ def _should_ask_driver(found: Found | None) -> bool:
     return found is None or isinstance(found, ConfigError) or _is_transient(found)
 
 
+def summaries_of(found: Mapping[str, Found]) -> dict[str, FileSummary]:
+    """Return path -> the contents of its footer, for the files whose footer could be read."""
+    return {path: facts.summary for path, facts in found.items() if isinstance(facts, FooterFacts)}
+
+
 def own_keys(config: KeyServiceConfig) -> RetrieveKey:
     """Return a key retriever that uses a key service opened in this process."""
     return open_data_keys(config)
@@ -152,18 +146,6 @@ def fresh_keys(config: KeyServiceConfig) -> Iterator[RetrieveKey]:
             return base64.b64decode(answer["key"])
 
         yield retrieve
-
-
-def sort_footers(found: Mapping[str, Found], sources: Iterable[SourceFile]) -> Footers:
-    """Return the facts and errors of some files as `Footers`."""
-    chosen = {source.path: found[source.path] for source in sources}
-    known = {path: facts for path, facts in chosen.items() if isinstance(facts, FooterFacts)}
-    return Footers(
-        {path: facts.summary for path, facts in known.items()},
-        {path: facts.codecs for path, facts in known.items()},
-        {path: facts.lineage for path, facts in known.items()},
-        {path: error for path, error in chosen.items() if isinstance(error, SparkcryptError)},
-    )
 
 
 VERSION = 7

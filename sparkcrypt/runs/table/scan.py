@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, UnsupportedFileError
 from sparkcrypt.files.footers import Found
+from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.listing import Beside
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
 from sparkcrypt.names import FileFormat
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.table.columns import ColumnMatcher, FileColumns, Inherited, find_inherited
+from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.runs.table.columns import ColumnMatcher, Inherited, ScannedFile, find_inherited
 from sparkcrypt.runs.table.difference import (
     Drift,
     Rotation,
@@ -35,22 +36,17 @@ from sparkcrypt.runs.table.footers import (
     DriverFooters,
     FooterCache,
     FooterReader,
-    Footers,
     RetrieveKey,
     TaskFooters,
     own_keys,
-    sort_footers,
 )
 from sparkcrypt.runs.table.target import Target
-from sparkcrypt.schema import Path
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.tags.lineage_note import ColumnLineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES_AT_ONCE = 5_000
-_FORMAT_NAMES: Mapping[FileFormat, str] = {"parquet": "Parquet", "orc": "ORC"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +55,33 @@ class ScannedUnit:
 
     Attributes:
         unit: the unit, listed.
-        summaries: file -> the contents of its footer.
-        columns: file -> its columns, matched with the plan's.
+        files: path -> what is known of the file, for those that could be read.
         drift: the differences from the plan; empty if there is no work.
-        codecs: file -> its codecs.
-        inherited: columns that are encrypted by tags which the table lacks.
-        lineage: file -> the origins of its columns.
         rotation: the rotation of a master key for which it was scanned, if any; then only drift that concerns it is in
             ``drift``.
-        dark: file -> its columns under shredded keys, with these; only if there is drift, or columns are purged.
     """
 
     unit: Unit
-    summaries: Mapping[str, FileSummary]
-    columns: Mapping[str, FileColumns]
+    files: Mapping[str, ScannedFile]
     drift: tuple[Drift, ...]
-    codecs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    inherited: tuple[Inherited, ...] = ()
-    lineage: Mapping[str, tuple[ColumnLineage, ...]] = field(default_factory=dict)
     rotation: Rotation | None = None
-    dark: Mapping[str, Mapping[Path, str]] = field(default_factory=dict)
+
+    @property
+    def summaries(self) -> Mapping[str, FileSummary]:
+        """Path of a file -> the contents of its footer."""
+        return {path: file.summary for path, file in self.files.items()}
+
+    @property
+    def inherited(self) -> tuple[Inherited, ...]:
+        """Columns that are encrypted by tags which the table lacks."""
+        return tuple(entry for file in self.files.values() for entry in file.inherited)
 
 
+@dataclass(frozen=True, slots=True)
 class Scanner:
     """Lists units and compares the footers of their files with the plan; keeps only one batch of units in memory.
 
-    Args:
+    Attributes:
         target: the target of the units.
         files: the file system.
         reader: reads footers.
@@ -94,19 +91,13 @@ class Scanner:
         purge: count columns under shredded keys as drift, since nulls will replace them.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        files: HadoopFiles,
-        reader: FooterReader,
-        cache: FooterCache | None = None,
-        rotation: Rotation | None = None,
-        tell_shredded: TellShredded = tell_none,
-        *,
-        purge: bool = False,
-    ) -> None:
-        self._target, self._files, self._reader, self._cache = target, files, reader, cache
-        self._rotation, self._tell_shredded, self._purge = rotation, tell_shredded, purge
+    target: Target
+    files: HadoopFiles
+    reader: FooterReader
+    cache: FooterCache | None = None
+    rotation: Rotation | None = None
+    tell_shredded: TellShredded = tell_none
+    purge: bool = False
 
     def scan(self, units: Iterable[Unit]) -> Iterator[ScannedUnit]:
         """Yield each unit with its drift, in batches of some thousand files; a folder that cannot be listed is drift.
@@ -116,28 +107,23 @@ class Scanner:
                 format.
         """
         unlisted: dict[str, StorageError] = {}
-        reading = read_units(units, self._files, self._reader, self._cache, self._refuse_serde, unlisted)
+        reading = read_units(units, self.files, self.reader, self.cache, self._refuse_serde, unlisted)
         for unit, facts in reading:
             scanned = scan_footers(
-                unit,
-                sort_footers(facts, unit.files),
-                self._target,
-                self._rotation,
-                tell_shredded=self._tell_shredded,
-                purge=self._purge,
+                unit, facts, self.target, self.rotation, tell_shredded=self.tell_shredded, purge=self.purge
             )
             if unit.name in unlisted:
                 scanned = replace(scanned, drift=(drift_of_unlisted_folder(unit.location, unlisted[unit.name]),))
-            elif not unit.files and not self._files.exists(unit.location):
+            elif not unit.files and not self.files.exists(unit.location):
                 scanned = replace(scanned, drift=(drift_of_missing_folder(unit.location),))
             yield scanned
 
     def _refuse_serde(self, unit: Unit) -> Mapping[str, Found]:
         """Return the error of each file of a partition in another format; its footers are not read."""
-        serde = unit.find_other_serde(self._target.format)
+        serde = unit.find_other_serde(self.target.format)
         if not serde:
             return {}
-        wanted = _FORMAT_NAMES[self._target.format]
+        wanted = FORMATS[self.target.format].title
         why = f"its partition is not {wanted} ({serde}); convert it, or leave it out by --where"
         return dict.fromkeys((file.path for file in unit.files), UnsupportedFileError(why))
 
@@ -199,7 +185,7 @@ def _read_batch(
 
 def scan_footers(
     unit: Unit,
-    footers: Footers,
+    found: Mapping[str, Found],
     target: Target,
     rotation: Rotation | None = None,
     *,
@@ -210,7 +196,7 @@ def scan_footers(
 
     Args:
         unit: the unit, listed.
-        footers: the footers of its files.
+        found: the footers of its files, or the errors of reading them.
         target: the target with the plan.
         rotation: the rotation of a master key for which the files are scanned, if any.
         tell_shredded: returns which master keys were shredded; called if a file differs, or for a purge.
@@ -219,31 +205,41 @@ def scan_footers(
     Raises:
         PlanError: a partition's value cannot be used in a key template.
     """
-    footers, columns = _match_columns(_part_other_formats(footers, target.format), target.plan)
-    summaries = footers.summaries
-    inherited = {
-        path: tuple(find_inherited(summary, columns[path], footers.lineage.get(path, ())))
-        for path, summary in summaries.items()
-    }
-    scanned = ScannedUnit(
-        unit,
-        summaries,
-        columns,
-        (),
-        footers.codecs,
-        tuple(found for file in unit.files for found in inherited.get(file.path, ())),
-        footers.lineage,
-        rotation,
-    )
-    scanned = replace(scanned, drift=_find_drift(scanned, footers.errors, target))
+    matcher, files, errors = ColumnMatcher(target.plan), dict[str, ScannedFile](), dict[str, SparkcryptError]()
+    for source in unit.files:
+        file = _match_file(found[source.path], matcher, target.format)
+        if isinstance(file, SparkcryptError):
+            errors[source.path] = file
+        else:
+            files[source.path] = file
+    scanned = ScannedUnit(unit, files, (), rotation)
+    scanned = replace(scanned, drift=_find_drift(scanned, errors, target))
     if not scanned.drift and not purge:
         return scanned
-    dark = {path: found for path, summary in summaries.items() if (found := find_dark(summary, tell_shredded))}
+    dark = {path: columns for path, file in files.items() if (columns := find_dark(file.summary, tell_shredded))}
     if not dark:
         return scanned
-    scanned = replace(scanned, dark=dark)
-    drift = _find_drift(scanned, footers.errors, target)
-    return replace(scanned, drift=(*drift, *find_dark_drift(dark)) if purge else drift)
+    files = {**files, **{path: replace(files[path], dark=columns) for path, columns in dark.items()}}
+    scanned = replace(scanned, files=files)
+    drift = _find_drift(scanned, errors, target)
+    return replace(scanned, drift=(*drift, *find_dark_drift(files.values())) if purge else drift)
+
+
+def _match_file(found: Found, matcher: ColumnMatcher, expected: FileFormat) -> ScannedFile | SparkcryptError:
+    """Match a file's columns with the table's; a file of another format, or that does not match, has an error."""
+    if isinstance(found, SparkcryptError):
+        return found
+    summary = found.summary
+    if summary.format != expected:
+        return UnsupportedFileError(
+            f"is a file of {FORMATS[summary.format].title} among files of {FORMATS[expected].title}; a table's files, "
+            "and those of a folder, are of one format: move it elsewhere"
+        )
+    try:
+        columns = matcher.match(summary)
+    except PlanError as error:
+        return error
+    return ScannedFile(found, columns, tuple(find_inherited(summary, columns, found.lineage)))
 
 
 def add_way_home(scanned: ScannedUnit, home: str) -> ScannedUnit:
@@ -251,39 +247,7 @@ def add_way_home(scanned: ScannedUnit, home: str) -> ScannedUnit:
     return replace(scanned, drift=(*scanned.drift, drift_of_away(scanned.unit.location, home)))
 
 
-def _part_other_formats(footers: Footers, expected: FileFormat) -> Footers:
-    """Return the footers, with errors in place of those whose format is not the target's."""
-    errors = {
-        path: UnsupportedFileError(
-            f"is a file of {_FORMAT_NAMES[summary.format]} among files of {_FORMAT_NAMES[expected]}; a table's files, "
-            "and those of a folder, are of one format: move it elsewhere"
-        )
-        for path, summary in footers.summaries.items()
-        if summary.format != expected
-    }
-    if not errors:
-        return footers
-    summaries = {path: summary for path, summary in footers.summaries.items() if path not in errors}
-    return replace(footers, summaries=summaries, errors={**footers.errors, **errors})
-
-
-def _match_columns(footers: Footers, plan: EncryptionPlan) -> tuple[Footers, dict[str, FileColumns]]:
-    """Match the columns of files with the table's; a file whose columns cannot be read into these has an error."""
-    matcher, columns, errors = ColumnMatcher(plan), {}, dict(footers.errors)
-    for path, summary in footers.summaries.items():
-        try:
-            columns[path] = matcher.match(summary)
-        except PlanError as error:
-            errors[path] = error
-    if len(errors) == len(footers.errors):
-        return footers, columns
-    return replace(footers, summaries={path: footers.summaries[path] for path in columns}, errors=errors), columns
-
-
 def _find_drift(scanned: ScannedUnit, errors: Mapping[str, SparkcryptError], target: Target) -> tuple[Drift, ...]:
-    inherited: dict[str, set[Path]] = {}
-    for entry in scanned.inherited:
-        inherited.setdefault(entry.file, set()).add(entry.path)
     drift: list[Drift] = []
     rotation = scanned.rotation
     for folder in scanned.unit.folders:
@@ -292,18 +256,10 @@ def _find_drift(scanned: ScannedUnit, errors: Mapping[str, SparkcryptError], tar
             if file.path in errors:
                 drift.append(drift_of_unreadable(file.path, errors[file.path]))
                 continue
-            summary, matched = scanned.summaries[file.path], scanned.columns[file.path]
-            differing = drift_of_file(
-                summary,
-                matched,
-                target.plan,
-                values,
-                table_uuid=target.uuid,
-                inherited=inherited.get(file.path, ()),
-                dark=scanned.dark.get(file.path, ()),
-            )
-            differing = (*differing, *drift_of_unknown(summary, matched, target.plan))
-            drift.extend(differing if rotation is None else rotation.drift_of(summary, differing))
+            known = scanned.files[file.path]
+            differing = drift_of_file(known, target.plan, values, table_uuid=target.uuid)
+            differing = (*differing, *drift_of_unknown(known, target.plan))
+            drift.extend(differing if rotation is None else rotation.drift_of(known.summary, differing))
     if rotation is not None:
         return select_drift(tuple(drift))
     place, summaries = scanned.unit.location.rstrip("/"), list_summaries(scanned.unit, target.plan)
@@ -318,10 +274,9 @@ def list_summaries(unit: Unit, plan: EncryptionPlan) -> tuple[Beside, ...]:
 def scan_target(
     spark: SparkSession,
     target: Target,
-    policy: Policy,
+    keys: KeyServiceConfig | RetrieveKey,
     *,
     where: str | None = None,
-    retrieve_key: RetrieveKey | None = None,
     cache: FooterCache | None = None,
     tell_shredded: TellShredded = tell_none,
 ) -> Iterator[ScannedUnit]:
@@ -330,13 +285,14 @@ def scan_target(
     Args:
         spark: a classic session.
         target: the target to scan.
-        policy: names the key service that opens footers.
+        keys: the key service that opens footers; or a function that opens all of them, on the driver.
         where: a predicate over partition columns.
-        retrieve_key: opens all footers, on the driver; by default the policy's key service is used.
         cache: as `Scanner`.
         tell_shredded: as `Scanner`.
     """
     files = HadoopFiles(spark)
-    driver = DriverFooters(files, retrieve_key or own_keys(policy.key_service))
-    reader: FooterReader = driver if retrieve_key else TaskFooters(spark, policy.key_service, driver)
+    if isinstance(keys, KeyServiceConfig):
+        reader: FooterReader = TaskFooters(spark, keys, DriverFooters(files, own_keys(keys)))
+    else:
+        reader = DriverFooters(files, keys)
     return Scanner(target, files, reader, cache, tell_shredded=tell_shredded).scan(target.units(where))

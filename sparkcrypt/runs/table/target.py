@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt import names
 from sparkcrypt.errors import PlanError, PredicateError, SourceChangedError
+from sparkcrypt.files.format import FORMATS, format_of
 from sparkcrypt.files.listing import refuse_marks_above, refuse_marks_at
-from sparkcrypt.files.orc import is_orc
-from sparkcrypt.ledger.audit.pins import PinPlace
 from sparkcrypt.ledger.unit import Folder, Unit, base_location, list_folders, refuse_overlaps
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.plan.orc import refuse_orc_plan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -57,7 +55,7 @@ def refuse_kinds(table: Table, policy: Policy) -> None:
     Raises:
         PlanError: the table is refused; the message contains the reason.
     """
-    if table.kind != "VIEW" and table.format == "orc" and "orc" not in policy.formats:
+    if table.kind != "VIEW" and table.format is not None and table.format not in policy.formats:
         raise PlanError(f"{table.full_name} {LEFT_ALONE}")
     reason = find_other_kind(table)
     if reason is not None:
@@ -327,8 +325,7 @@ def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Sche
     refuse_kinds(table, policy)
     avro_tags = tags_of_avro(avro) if avro is not None else ()
     plan = plan_of(spark, table, policy, avro=avro)
-    if table.format == "orc":
-        refuse_orc_plan(plan)
+    FORMATS[table.format or "parquet"].refuse_plan(plan)
     return CatalogTarget(spark, table, policy, plan, avro_tags)
 
 
@@ -348,22 +345,16 @@ def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | N
     if not folders:
         raise PlanError(f"{path}: holds no data files; name a folder of data files")
     name, first = _table_at(policy, path), next(file.path for folder in folders for file in folder.files)
-    found = _format_of(files, first)
+    with files.open(first) as stream:
+        found = format_of(stream).name
     if found not in policy.formats:
         raise PlanError(f"{path} {LEFT_ALONE}")
     reader = spark.read.options(**({names.TABLE: name} if name else {}))
     schema = reader.format(found).load(first).schema
     partition_columns = tuple(dict.fromkeys(column for folder in folders for column in partition_values(_hive(folder))))
     plan = plan_path(schema.json(), policy, partition_columns=partition_columns, table=name, avro=avro)
-    if found == "orc":
-        refuse_orc_plan(plan)
+    FORMATS[found].refuse_plan(plan)
     return PathTarget(spark, path, plan, schema, found)
-
-
-def _format_of(files: HadoopFiles, path: str) -> FileFormat:
-    """Return the format of a file by its magic bytes; a file that is not ORC is read as Parquet."""
-    with files.open(path) as stream:
-        return "orc" if is_orc(stream) else "parquet"
 
 
 def _hive(folder: Folder) -> str:

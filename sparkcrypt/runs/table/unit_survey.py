@@ -12,7 +12,7 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.unit import Unit, partition_of
 from sparkcrypt.plan import EncryptionPlan
-from sparkcrypt.runs.table.columns import FileColumns, Inherited
+from sparkcrypt.runs.table.columns import FileColumns, Inherited, ScannedFile
 from sparkcrypt.runs.table.difference import AWAY, OF_FOLDERS, UNKNOWN, Drift, drift_by_file, keeps_dark
 from sparkcrypt.runs.table.disposal import describe_foreign
 from sparkcrypt.runs.table.scan import ScannedUnit, list_summaries
@@ -129,14 +129,14 @@ def survey_unit(
     for file in scanned.unit.files:
         found, amount = by_file.get(file.path, []), Amount(1, file.length)
         if found:
-            action = _choose_action(scanned, file.path, found, rewrap=rewrap)
+            action = _choose_action(scanned.files.get(file.path), found, rewrap=rewrap)
             actions[action] += 1
             lengths[action] += file.length
         elif is_away:
             actions["bring home"] += 1
             lengths["bring home"] += file.length
         whole = any(difference.column is None for difference in found)
-        differing = set(tags) if whole else _tags_of(found, scanned.columns[file.path])
+        differing = set(tags) if whole else _tags_of(found, scanned.files[file.path].columns)
         for tag in tags:
             coverage[tag] += Coverage(amount, Amount() if tag in differing else amount)
     for entry in list_summaries(scanned.unit, plan):
@@ -155,12 +155,12 @@ def survey_unit(
         actions={action: Amount(count, lengths[action]) for action, count in actions.items()},
         coverage=coverage,
         inherited=scanned.inherited,
-        wrappings=frozenset(wrapping for summary in scanned.summaries.values() for wrapping in summary.wrappings),
+        wrappings=frozenset(wrapping for file in scanned.files.values() for wrapping in file.summary.wrappings),
         dark=frozenset(
             column.leaf.logical
-            for file, summary in scanned.summaries.items()
-            for path, column in scanned.columns[file].planned.items()
-            if path in scanned.dark.get(file, ()) or path in summary.purged
+            for file in scanned.files.values()
+            for path, column in file.columns.planned.items()
+            if path in file.dark or path in file.summary.purged
         ),
         held_by=held_by,
         keys=_list_keys(scanned, by_file, plan),
@@ -171,19 +171,21 @@ def survey_unit(
     )
 
 
-def _choose_action(scanned: ScannedUnit, file: str, found: Sequence[Drift], *, rewrap: bool) -> FileAction:
-    action, summary = action_of(found, rewrap=rewrap), scanned.summaries.get(file)
-    if summary is not None and file in scanned.dark and not keeps_dark(summary.format, action, found):
+def _choose_action(file: ScannedFile | None, found: Sequence[Drift], *, rewrap: bool) -> FileAction:
+    action = action_of(found, rewrap=rewrap)
+    if file is None:
+        return action
+    if file.dark and not keeps_dark(file.summary.format, action, found):
         return "quarantine"
     # A run refuses a column that the table lacks: nothing says whether all may read it.
-    return "quarantine" if file in scanned.columns and scanned.columns[file].unknown else action
+    return "quarantine" if file.columns.unknown else action
 
 
 def _list_keys(scanned: ScannedUnit, differing: Container[str], plan: EncryptionPlan) -> frozenset[str]:
     found: set[str | None] = set()
     for folder in scanned.unit.folders:
-        names = [file.path for file in folder.files if file.path in differing and file.path in scanned.columns]
-        for columns in {id(scanned.columns[name]): scanned.columns[name] for name in names}.values():
+        names = [file.path for file in folder.files if file.path in differing and file.path in scanned.files]
+        for columns in {id(columns): columns for columns in (scanned.files[name].columns for name in names)}.values():
             found.update(columns.key_ids(plan, partition_of(scanned.unit, folder)).values())
     return frozenset(key_id for key_id in found if key_id is not None)
 

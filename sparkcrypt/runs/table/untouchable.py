@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, VerificationError
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import PLAINTEXT, Policy
-from sparkcrypt.runs.table.columns import FileColumns, Inherited, is_untold
+from sparkcrypt.runs.table.columns import Inherited, ScannedFile, is_untold
 from sparkcrypt.runs.table.difference import DECRYPTED, Drift, drift_by_file, refuse_other_drift
 from sparkcrypt.runs.table.disposal import refuse_foreign
 from sparkcrypt.runs.table.scan import ScannedUnit
@@ -40,7 +40,7 @@ def refuse_unit(
     if not copies:
         refuse_foreign(scanned.unit.name, scanned.unit.location, scanned.unit.beside)
     refuse_algorithms(scanned, policy)
-    refuse_unknown_columns(scanned.columns)
+    refuse_unknown_columns(scanned.files.values())
     refuse_untagged(scanned, policy)
     if not allow_decrypt and scanned.rotation is None:  # a rotation refuses every other difference
         refuse_decryption(scanned, "run again with --allow-decrypt")
@@ -82,10 +82,10 @@ def refuse_algorithms(scanned: ScannedUnit, policy: Policy) -> None:
         VerificationError: there is one; the message names the file and the allowed algorithms.
     """
     allowed = policy.readable_algorithms
-    for path, summary in scanned.summaries.items():
-        if summary.algorithm is not None and summary.algorithm not in allowed:
+    for path, file in scanned.files.items():
+        if file.summary.algorithm is not None and file.summary.algorithm not in allowed:
             raise VerificationError(
-                f"{path}: its algorithm is {summary.algorithm}; allowed: {', '.join(allowed)}; name it under "
+                f"{path}: its algorithm is {file.summary.algorithm}; allowed: {', '.join(allowed)}; name it under "
                 "algorithm_history if it was the policy's once, else the file was altered"
             )
 
@@ -100,14 +100,14 @@ def refuse_untagged(scanned: ScannedUnit, policy: Policy) -> None:
         VerificationError: there is one; the message names the file and the column.
     """
     footer_keys = (policy.footer_key, *policy.footer_key_history)
-    inherited = {(entry.file, entry.path): entry for entry in scanned.inherited}
-    for path, summary in scanned.summaries.items():
-        for column, found in (summary.columns or {}).items():
-            wanted = scanned.columns[path].planned.get(column)
+    for path, file in scanned.files.items():
+        inherited = {entry.path: entry for entry in file.inherited}
+        for column, found in (file.summary.columns or {}).items():
+            wanted = file.columns.planned.get(column)
             declared = wanted is not None and not is_untold(wanted)
-            dark = column in scanned.dark.get(path, ())  # nothing can decrypt it
+            dark = column in file.dark  # nothing can decrypt it
             if found.encrypted and found.key_id not in footer_keys and not declared and not dark:
-                raise VerificationError(_untagged_text(path, column, found.key_id, inherited.get((path, column))))
+                raise VerificationError(_untagged_text(path, column, found.key_id, inherited.get(column)))
 
 
 def refuse_decryption(scanned: ScannedUnit, otherwise: str) -> None:
@@ -131,7 +131,7 @@ def refuse_decryption(scanned: ScannedUnit, otherwise: str) -> None:
 
 
 def _name_encrypted(scanned: ScannedUnit, file: str) -> str:
-    columns = scanned.summaries[file].columns or {}
+    columns = scanned.files[file].summary.columns or {}
     names = [join_dotted(path) for path, found in columns.items() if found.encrypted]
     return f"column {', '.join(names)}" if names else "its footer"
 
@@ -151,23 +151,20 @@ def _untagged_text(path: str, column: Path, key_id: str | None, inherited: Inher
     )
 
 
-def refuse_unknown_columns(columns: Mapping[str, FileColumns]) -> None:
+def refuse_unknown_columns(files: Iterable[ScannedFile]) -> None:
     """Refuse files with columns that the table's schema does not have.
 
     Such a column has no tag, and Spark's engine, which reads by the schema, would lose it.
 
-    Args:
-        columns: path of a file -> its columns.
-
     Raises:
         PlanError: there is one; the message names file and column.
     """
-    for path, matched in columns.items():
-        for column in matched.unknown:
+    for file in files:
+        for column in file.columns.unknown:
             raise PlanError(
-                f"{path}: holds column {join_dotted(column)}, which the table's schema does not, so that no tag says "
-                "whether it may be read by all; add the column to the table (ALTER TABLE … ADD COLUMNS) and tag it, "
-                "also where it was renamed, since files keep the former name, or move the file out of the table"
+                f"{file.path}: holds column {join_dotted(column)}, which the table's schema does not, so that no tag "
+                "says whether it may be read by all; add the column to the table (ALTER TABLE … ADD COLUMNS) and tag "
+                "it, also where it was renamed, since files keep the former name, or move the file out of the table"
             )
 
 
@@ -193,7 +190,7 @@ def find_suspicious(scanned: ScannedUnit, plan: EncryptionPlan, policy: Policy) 
     encrypted = [column.history for column in plan.encrypted]
     plaintext = bool(encrypted) and all(PLAINTEXT in kept for kept in encrypted)
     for path, found in drift_by_file(scanned.drift).items():
-        history = scanned.columns[path].history() if path in scanned.columns else {}
+        history = scanned.files[path].columns.history() if path in scanned.files else {}
         for drift in found:
             kept = history.get(drift.column or "", ())
             if drift.kind in _REFUSED and not (

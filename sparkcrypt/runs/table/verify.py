@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.decide.identity import check_aad_prefix
 from sparkcrypt.errors import FormatError, KeyNotFoundError, KeyServiceError, VerificationError
-from sparkcrypt.files.orc import verify_orc
-from sparkcrypt.files.parquet import FileSummary, verify_file
+from sparkcrypt.files.format import FORMATS
+from sparkcrypt.files.parquet import FileSummary, KnownColumns
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
@@ -151,17 +151,17 @@ def verify_table(
         return open_shredded().select(key_ids)
 
     with fresh_keys(policy.key_service) as keys:
-        for scanned in scan_target(spark, target, policy, where=where, retrieve_key=keys, tell_shredded=tell_shredded):
+        for scanned in scan_target(spark, target, keys, where=where, tell_shredded=tell_shredded):
             drift.extend(scanned.drift)
             untagged = untagged and not scanned.inherited
             count += len(scanned.unit.files)
             lacking.extend(_find_lacking_files(scanned, target.plan))
             notes.extend(f"{path}: has 0 bytes, so no reader finds a row in it" for path in scanned.unit.empty_files)
-            rows += sum(summary.rows or 0 for summary in scanned.summaries.values())
+            rows += sum(file.summary.rows or 0 for file in scanned.files.values())
             for folder in scanned.unit.folders:
-                for file in folder.files:
-                    summary = scanned.summaries.get(file.path)
-                    if summary is not None and summary.encrypted:
+                for known in (scanned.files.get(file.path) for file in folder.files):
+                    if known is not None and known.summary.encrypted:
+                        summary = known.summary
                         found, weak, absent, in_clear = _authenticate(files, summary, keys)
                         dark = find_dark(summary, tell_shredded) if absent else {}
                         if dark:
@@ -190,9 +190,9 @@ def verify_table(
 
 
 def _find_lacking_files(scanned: ScannedUnit, plan: EncryptionPlan) -> Iterator[LackingFile]:
-    for path, summary in scanned.summaries.items():
-        if summary.columns is not None:
-            columns, every = scanned.columns[path].find_lacking_columns(plan)
+    for path, file in scanned.files.items():
+        if file.summary.columns is not None:
+            columns, every = file.columns.find_lacking_columns(plan)
             if columns:
                 yield LackingFile(path, columns, every)
 
@@ -223,11 +223,8 @@ def _authenticate(
     path = summary.path
     try:
         with files.open(path) as stream:
-            if summary.format == "orc":
-                verify_orc(stream, retrieve_key=keys, dark=dark)
-                return [], True, False, ()
-            found = verify_file(stream, retrieve_key=keys, dark=dark)
-            return [], found.authenticated == "partial", False, found.in_clear
+            found = FORMATS[summary.format].verify(stream, retrieve_key=keys, known=KnownColumns(dark))
+            return [], found.authenticated != "all", False, found.in_clear
     except (FormatError, VerificationError) as error:
         return [Drift("unreadable", path, None, str(error))], True, False, ()
     except KeyServiceError as error:
@@ -243,8 +240,8 @@ def _tell_dark(dark: Mapping[Path, str], shredded: ShreddedKeys) -> Iterator[str
 def _identity_note(target: Target, unit: Unit, folder: Folder, summary: FileSummary) -> list[str]:
     """Return notes on an ORC file, and on a file in a partition folder whose identity lacks its partition."""
     path, prefix = summary.path, summary.aad_prefix
-    notes = [_ORC_NOTE.format(target.name)] if summary.format == "orc" else []
-    if summary.format == "orc" and prefix is None:
+    notes = [] if FORMATS[summary.format].authenticates else [_ORC_NOTE.format(target.name)]
+    if notes and prefix is None:
         return notes  # plaintext, or reported as drift already
     try:
         weak = check_aad_prefix(prefix, path, table_uuid=target.uuid, strict=False)

@@ -120,7 +120,7 @@ def read_part(
     with opening() as stream, open_source(stream) as source:
         try:
             ciphers = None if retrieve_key is None else FileCiphers(name, retrieve_key)
-            footer = footer_of(source, ciphers, None, verify_aad)
+            footer = footer_of(source, ciphers, verify_aad)
             check_magic_and_unique(source, footer)
             if check_footer is not None:
                 check_footer(footer)

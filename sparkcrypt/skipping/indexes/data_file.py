@@ -153,7 +153,7 @@ def open_data_file(source: Source, retrieve_key: RetrieveKey | None) -> Iterator
     """
     with open_source(source) as file:
         ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
-        footer = footer_of(file, ciphers, None, None)
+        footer = footer_of(file, ciphers)
         with naming(file.name):
             check_magic_and_unique(file, footer)
             if footer.metadata is None:

@@ -97,7 +97,7 @@ def _compare_file(data: DataFolder, file: ListedFile, sidecar: Sidecar, facts: O
         return "same"
     try:
         with open_source(data.source(file.name)) as source:
-            footer = footer_of(source, None, None, None)
+            footer = footer_of(source, None)
             tail = source.read(footer.offset, source.size - footer.offset, "the footer")
     except FormatError:
         return "altered"

@@ -39,11 +39,15 @@ NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition: its values, its files' location (a full URI), and, if its table is Hive's, their SerDe."""
+    """A partition: its values, its files' location (a full URI), and, if its table is Hive's, their SerDe.
+
+    ``pin`` is its parameter `sparkcrypt.names.PIN`, empty if it has none.
+    """
 
     values: tuple[tuple[str, str], ...]
     location: str
     serde: str
+    pin: str = field(default="", compare=False)
 
     @property
     def sql_spec(self) -> str:

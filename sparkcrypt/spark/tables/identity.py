@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import FormatError, PlanError
-from sparkcrypt.files.orc import inspect_orc, is_orc
-from sparkcrypt.files.parquet import inspect_file
+from sparkcrypt.files.format import format_of
 from sparkcrypt.names import TABLE_MARK, TABLE_UUID
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog, Table
@@ -115,7 +114,7 @@ def _has_bound_files(spark: SparkSession, table: Table, owner: str) -> bool:
     for status in itertools.islice(files.data_files(table.location) if table.location else (), _LOOKED_AT):
         try:
             with files.open(status.path) as stream:
-                prefix = inspect_orc(stream).identity if is_orc(stream) else inspect_file(stream).aad_prefix
+                prefix = format_of(stream).read_identity(stream)
         except FormatError:
             continue
         if prefix is not None and prefix.startswith(f"{owner}/".encode()):

@@ -15,6 +15,7 @@ from sparkcrypt.runs.rewrite.file_orders import ColumnKeys
 from sparkcrypt.runs.table.columns import match_columns
 from sparkcrypt.schema import Path
 from tests.unit.backfill.plans import planned
+from tests.unit.backfill.scanned_files import scanned_file
 
 EMAIL, PHONES = ("email",), ("phones", "_elem")
 
@@ -31,7 +32,9 @@ def choose(file: FileSummary, plan: EncryptionPlan, dark: dict[Path, str], *, pu
     """Return the keys that a run gives a file's columns."""
     target: Any = SimpleNamespace(plan=plan, name="db.t")
     policy: Any = None  # no tag of the plan has keys for late data
-    return ColumnKeys(target, policy).choose(file, match_columns(file, plan), {}, dark, purges=purges)
+    return ColumnKeys(target, policy).choose(
+        scanned_file(file, match_columns(file, plan), dark=dark), {}, purges=purges
+    )
 
 
 def test_dark_columns_get_no_key_and_nulls_one_that_is_there() -> None:

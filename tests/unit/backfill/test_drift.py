@@ -14,13 +14,9 @@ import pytest
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.footers import FooterFacts, pack, unpack
-from sparkcrypt.files.parquet import ColumnSummary, FileSummary, read_footer
-from sparkcrypt.files.parquet.summary import NAMES, codecs_of
-from sparkcrypt.keys.material import Wrapping
-from sparkcrypt.ledger.state.store import LocalStateStore
-from sparkcrypt.ledger.unit import Folder, Unit
-from sparkcrypt.runs.rewrite.spark_engine import choose_codec
-from sparkcrypt.runs.table.columns import ColumnMatcher, find_inherited, match_columns, sum_up_inherited
+from sparkcrypt.files.parquet import ColumnSummary, FileSummary
+from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
+from sparkcrypt.runs.table.columns import ColumnMatcher, FileColumns, find_inherited, match_columns, sum_up_inherited
 from sparkcrypt.runs.table.difference import (
     Drift,
     drift_in_short,
@@ -31,7 +27,6 @@ from sparkcrypt.runs.table.difference import (
     refuse_dark,
     tell_none,
 )
-from sparkcrypt.runs.table.footers import FooterCache, Footers
 from sparkcrypt.runs.table.scan import scan_footers
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import action_of, survey_unit
@@ -39,6 +34,7 @@ from sparkcrypt.runs.table.untouchable import refuse_unknown_columns, refuse_unr
 from sparkcrypt.spark.files.hadoop import SourceFile
 from sparkcrypt.tags.lineage_note import ColumnLineage
 from tests.unit.backfill.plans import planned
+from tests.unit.backfill.scanned_files import scanned_file
 from tests.unit.schema.message_types import fields_of, leaf
 
 
@@ -59,7 +55,7 @@ def test_no_drift_is_no_line() -> None:
 
 def drift_in(file: FileSummary, table_uuid: str | None) -> tuple[Drift, ...]:
     """Return how a file differs from the plan."""
-    return drift_of_file(file, match_columns(file, planned()), planned(), {}, table_uuid=table_uuid)
+    return drift_of_file(scanned_file(file, match_columns(file, planned())), planned(), {}, table_uuid=table_uuid)
 
 
 def test_columns_that_inherited_their_tags_are_no_drift_and_are_listed_once() -> None:
@@ -71,8 +67,8 @@ def test_columns_that_inherited_their_tags_are_no_drift_and_are_listed_once() ->
     matched = match_columns(file, plan)
     (inherited,) = find_inherited(file, matched, [noted])
     assert (inherited.path, inherited.key_id, inherited.origins) == (("id",), "pii", ("a.b.ssn",))
-    assert [drift.column for drift in drift_of_file(file, matched, plan, {}, table_uuid=None)] == ["id"]
-    assert drift_of_file(file, matched, plan, {}, table_uuid=None, inherited={("id",)}) == ()
+    assert [drift.column for drift in drift_of_file(scanned_file(file, matched), plan, {}, table_uuid=None)] == ["id"]
+    assert drift_of_file(scanned_file(file, matched, inherited=(inherited,)), plan, {}, table_uuid=None) == ()
     (column,) = sum_up_inherited([inherited, replace(inherited, file="/t/g.parquet")])
     assert (column.column, column.files, column.tags, column.origins) == ("id", 2, ("pii",), ("a.b.ssn",))
     assert not list(find_inherited(file, matched, [replace(noted, inherited=())]))
@@ -116,13 +112,13 @@ def test_a_column_that_the_table_lacks_is_refused_and_told() -> None:
     file, plan = plain_file(("email",), ("other",)), planned()
     matched = match_columns(file, plan)
     with pytest.raises(PlanError, match=rf"{file.path}: holds column other, which the table's schema"):
-        refuse_unknown_columns({file.path: matched})
-    found = drift_of_unknown(file, matched, plan)
+        refuse_unknown_columns([scanned_file(file, matched)])
+    found = drift_of_unknown(scanned_file(file, matched), plan)
     assert [(drift.kind, drift.column) for drift in found] == [("unknown", "other")]
     assert action_of(found, rewrap=True) == action_of([*found, *drift_in(file, None)], rewrap=False) == "quarantine"
-    assert not drift_of_unknown(dark_file(other="pii"), match_columns(dark_file(other="pii"), plan), plan)
+    assert not drift_of_unknown(scanned_file(dark_file(other="pii"), match_columns(dark_file(other="pii"), plan)), plan)
     nothing = replace(plan, columns=plan.columns[:1])  # without any tag
-    assert not drift_of_unknown(file, match_columns(file, nothing), nothing)
+    assert not drift_of_unknown(scanned_file(file, match_columns(file, nothing)), nothing)
 
 
 @pytest.mark.parametrize("nested", [("id", "element"), ("id", "key_value", "value"), ("email", "list", "element")])
@@ -146,7 +142,7 @@ def test_unit_is_surveyed_whatever_its_files_columns_are() -> None:
     target: Target = type("Planned", (), {"plan": plan, "format": "parquet", "uuid": None})()
     folder = Folder("", tuple(SourceFile(file.path, 100, 0) for file in files))
     unit = Unit("t", "/t", None, "", {}, (folder,))
-    scanned = scan_footers(unit, Footers({file.path: file for file in files}, {}, {}, {}), target)
+    scanned = scan_footers(unit, {file.path: FooterFacts(file, {}) for file in files}, target)
     survey = survey_unit(scanned, plan)
     assert {(drift.kind, drift.file, drift.column) for drift in scanned.drift} == {
         ("missing", "/t/half", "phones"),
@@ -161,7 +157,7 @@ def test_unit_is_surveyed_whatever_its_files_columns_are() -> None:
 def test_a_column_that_is_the_tables_by_another_writers_name_is_not_lost() -> None:
     """Case and the names of a list's groups are the writer's."""
     file = plain_file(("ID",), ("phones", "bag", "array_element"))
-    refuse_unknown_columns({file.path: match_columns(file, planned())})
+    refuse_unknown_columns([scanned_file(file, match_columns(file, planned()))])
 
 
 def test_files_of_equal_columns_are_matched_once_and_others_for_themselves() -> None:
@@ -263,14 +259,14 @@ def test_dark_column_asks_for_nothing() -> None:
     plan = planned()
     for email in ("old", None):
         file = dark_file(id=None, email=email)
-        found = drift_of_file(file, match_columns(file, plan), plan, {}, table_uuid=None)
+        found = drift_of_file(scanned_file(file, match_columns(file, plan)), plan, {}, table_uuid=None)
         assert [(drift.kind, drift.column) for drift in found] == [("wrong_key" if email else "missing", "email")]
     file = dark_file(id="pii", email="old")
-    matched, email_alone = match_columns(file, plan), {("email",)}
-    found = drift_of_file(file, matched, plan, {}, table_uuid=None, dark=email_alone)
+    matched, email_alone = match_columns(file, plan), {("email",): "old"}
+    found = drift_of_file(scanned_file(file, matched, dark=email_alone), plan, {}, table_uuid=None)
     assert [(drift.kind, drift.column) for drift in found] == [("extra", "id")]
     other = replace(dark_file(email="old"), footer_key="former")
-    found = drift_of_file(other, match_columns(other, plan), plan, {}, table_uuid=None, dark=email_alone)
+    found = drift_of_file(scanned_file(other, match_columns(other, plan), dark=email_alone), plan, {}, table_uuid=None)
     assert [(drift.kind, drift.column, drift.key_id) for drift in found] == [("wrong_key", None, "former")]
 
 
@@ -279,7 +275,7 @@ def test_purged_column_is_left_alone_while_its_key_is_planned() -> None:
     plan = planned()
 
     def kinds(file: FileSummary) -> list[tuple[str, str | None]]:
-        found = drift_of_file(file, match_columns(file, plan), plan, {}, table_uuid=None)
+        found = drift_of_file(scanned_file(file, match_columns(file, plan)), plan, {}, table_uuid=None)
         return [(drift.kind, drift.column) for drift in found]
 
     file = dark_file(id=None, email="footer")
@@ -292,7 +288,9 @@ def test_purged_column_is_left_alone_while_its_key_is_planned() -> None:
 
 def test_dark_column_is_planned_where_it_is_to_be_purged() -> None:
     """Each is one difference with its key, and its file is purged, whatever else is to be done with it."""
-    found = tuple(find_dark_drift({"/t/f.parquet": {("email",): "old"}}))
+    file = replace(dark_file(email="old"), path="/t/f.parquet")
+    dark = scanned_file(file, FileColumns({}, ()), dark={("email",): "old"})
+    found = tuple(find_dark_drift([dark]))
     assert [(drift.kind, drift.column, drift.key_id) for drift in found] == [("dark", "email", "old")]
     more = Drift("missing", "/t/f.parquet", "id", "plaintext")
     assert action_of(found, rewrap=True) == action_of([*found, more], rewrap=False) == "purge"

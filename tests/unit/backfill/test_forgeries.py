@@ -24,6 +24,7 @@ from sparkcrypt.runs.table.unit_survey import action_of
 from sparkcrypt.runs.table.untouchable import refuse_unit
 from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.tags.model import tags_of_schema
+from tests.unit.backfill.scanned_files import scanned_file
 from tests.unit.schema.message_types import fields_of
 
 UUID = "1" * 32
@@ -111,12 +112,10 @@ ELSEWHERE = {
 
 def scanned(plan: EncryptionPlan, *files: FileSummary) -> ScannedUnit:
     """Return a unit of these files with its drift."""
-    columns = {file.path: match_columns(file, plan) for file in files}
-    drift = [drift_of_file(file, columns[file.path], plan, {"p": "1"}, table_uuid=UUID) for file in files]
+    known = {file.path: scanned_file(file, match_columns(file, plan)) for file in files}
+    drift = [drift_of_file(file, plan, {"p": "1"}, table_uuid=UUID) for file in known.values()]
     unit = Unit("p=1", "/t/p=1", None, "p=1", {"p": "1"})
-    return ScannedUnit(
-        unit, {file.path: file for file in files}, columns, tuple(difference for found in drift for difference in found)
-    )
+    return ScannedUnit(unit, known, tuple(difference for found in drift for difference in found))
 
 
 def refuse(unit: ScannedUnit, plan: EncryptionPlan, *, adopt: bool = False) -> None:

@@ -238,8 +238,8 @@ def test_an_entry_is_written_with_the_keys_that_every_release_reads(entry: Entry
 
 @pytest.mark.parametrize(("entry", "fields"), WRITTEN, ids=lambda value: getattr(value, "kind", ""))
 def test_an_entry_that_is_read_again_is_equal(entry: Any, fields: dict[str, Any]) -> None:
-    """Of those classes that are read: what comes back from a record's fields is what was written."""
-    if hasattr(entry, "from_dict"):
+    """What comes back from a record's fields is what was written."""
+    if not isinstance(entry, UnitRelocated):  # its fields are only merged into the unit's status
         assert type(entry).from_dict(fields) == entry
 
 

@@ -21,6 +21,7 @@ from sparkcrypt.runs.table.columns import match_columns
 from sparkcrypt.runs.table.difference import drift_of_file, drift_of_unknown
 from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.tags.model import tags_of_schema
+from tests.unit.backfill.scanned_files import scanned_file
 from tests.unit.decide.requests import NAME, PREFIX, UUID, policy, read
 from tests.unit.parquet.rewriting import new_key
 from tests.unit.parquet.writers import Keys
@@ -67,7 +68,7 @@ def test_each_tagged_leaf_is_encrypted_and_demanded(document: dict[str, Any], da
         file = write_as(Path(folder) / "f", document, lambda forms: data.draw(st.sampled_from(forms)))
         before = inspect_file(file)
         matched = match_columns(before, plan)
-        assert not matched.unknown and not drift_of_unknown(before, matched, plan)
+        assert not matched.unknown and not drift_of_unknown(scanned_file(before, matched), plan)
         assert [column.tag for column in matched.planned.values()] == tags
         assert len({column.leaf for column in matched.planned.values()}) == len(plan.columns)
         keys = matched.key_ids(plan, {})
@@ -76,7 +77,7 @@ def test_each_tagged_leaf_is_encrypted_and_demanded(document: dict[str, Any], da
         target = Path(folder) / "g"
         rewrite_file(file, target, encryption=encryption(keys))
         after = inspect_file(target, retrieve_key=Keys())
-        assert drift_of_file(after, match_columns(after, plan), plan, {}, table_uuid=None) == ()
+        assert drift_of_file(scanned_file(after, match_columns(after, plan)), plan, {}, table_uuid=None) == ()
         content = target.read_bytes()
         secret = [tag in ("pii", "finance") for tag in tags]
         assert [canary(leaf).encode() not in content for leaf in range(len(tags))] == secret

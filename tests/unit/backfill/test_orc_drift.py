@@ -15,6 +15,7 @@ from sparkcrypt.files.orders import Action, OrcOrder
 from sparkcrypt.files.parquet import ColumnSummary, FileSummary
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.audit.evidence import DigestSecret
+from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.runs.rewrite.file_orders import find_move, order_orc_file
 from sparkcrypt.runs.table.columns import match_columns
 from sparkcrypt.runs.table.difference import Drift, Rotation, _keeps_roots, drift_of_file, keeps_dark
@@ -22,6 +23,7 @@ from sparkcrypt.runs.table.unit_survey import action_of
 from sparkcrypt.runs.table.untouchable import refuse_unknown_columns
 from sparkcrypt.schema import Path
 from tests.unit.backfill.plans import planned
+from tests.unit.backfill.scanned_files import scanned_file
 
 FILE = "/t/f.orc"
 BOUND, NEW = FileIdentity("uuid", "", "f.orc").to_aad_prefix(), FileIdentity("uuid", "", "new.orc")
@@ -60,11 +62,21 @@ def orc_file(
 
 def drift_in(file: FileSummary, **more: Any) -> list[tuple[str, str | None]]:
     """Return kind and column of each difference of a file."""
-    found = drift_of_file(file, match_columns(file, planned()), planned(), {}, table_uuid="uuid", **more)
+    found = drift_of_file(scanned_file(file, match_columns(file, planned()), **more), planned(), {}, table_uuid="uuid")
     assert {difference.only_keys for difference in found} <= {
         {difference.kind for difference in found} == {"wrong_key"}
     }
     return [(difference.kind, difference.column) for difference in found]
+
+
+def order_planned(
+    file: FileSummary, target: str, action: Action = "encrypt", *, plan: EncryptionPlan | None = None
+) -> OrcOrder:
+    """Return the order of a file by a plan."""
+    plan = plan or planned()
+    known = scanned_file(file, match_columns(file, plan))
+    keys = {path: key or plan.footer_key for path, key in known.columns.key_ids(plan, {}).items()}
+    return order_orc_file(known, target, keys, NEW, action, purges=False)
 
 
 def test_what_local_keys_are_bound_to_can_differ() -> None:
@@ -93,10 +105,9 @@ def test_untagged_columns_are_under_the_footers_key_where_the_policy_says_so() -
     plan = planned(untagged="footer_key")
     for key, expected in (("footer", []), ("pii", ["wrong_key"])):
         file = orc_file({**TAGGED, "id": key})
-        found = drift_of_file(file, match_columns(file, plan), plan, {}, table_uuid=None)
+        found = drift_of_file(scanned_file(file, match_columns(file, plan)), plan, {}, table_uuid=None)
         assert [difference.kind for difference in found] == expected
-    keys = match_columns(file, plan).key_ids(plan, {})
-    order = order_orc_file(file, "/n", keys, plan.footer_key, identity=NEW, drifts=True, rewraps=False, renames=False)
+    order = order_planned(file, "/n", plan=plan)
     assert order.columns == {("id",): "footer", ("email",): "pii", ("phones",): "pii"}
 
 
@@ -104,7 +115,7 @@ def test_column_that_the_table_lacks_is_refused() -> None:
     """What has no tag would stay in clear; so would what is nested otherwise than the table's."""
     file = orc_file(names="email former")
     with pytest.raises(PlanError, match=r"f\.orc: holds column former, which the table's schema"):
-        refuse_unknown_columns({FILE: match_columns(file, planned())})
+        refuse_unknown_columns([scanned_file(file, match_columns(file, planned()))])
     with pytest.raises(PlanError, match=r"f\.orc: column phones\.element is read as a list"):
         match_columns(orc_file(names="phones.element"), planned())
 
@@ -112,21 +123,18 @@ def test_column_that_the_table_lacks_is_refused() -> None:
 def test_orders_follow_the_drift() -> None:
     """Without drift a file is copied, whatever is in it; keys are wrapped again; else it is encrypted or decrypted."""
 
-    def order(file: FileSummary, *, plan: Any = None, **how: Any) -> OrcOrder:
-        made, plan, asked = "/t/new.orc", plan or planned(), {"drifts": True, "rewraps": False, "renames": False, **how}
-        keys = match_columns(file, plan).key_ids(plan, {})
-        return order_orc_file(file, made, keys, plan.footer_key, identity=NEW, **asked)
+    def order(file: FileSummary, action: Action = "encrypt") -> OrcOrder:
+        return order_planned(file, "/t/new.orc", action)
 
     def made(action: Action, columns: dict[Path, str], before: bytes | None = BOUND) -> OrcOrder:
         return OrcOrder(FILE, "/t/new.orc", action, columns, NEW.to_aad_prefix(), before, replace=True)
 
     held: dict[Path, str] = {("email",): "pii", ("phones", "_elem"): "pii"}
     whole: dict[Path, str] = {("email",): "pii", ("phones",): "pii"}
-    assert order(orc_file(TAGGED), drifts=False) == made("copy", held)
-    assert order(orc_file(TAGGED), drifts=False, renames=True) == made("rewrap", held)
-    assert order(orc_file(names="id"), drifts=False, renames=True) == made("copy", {}, None)
-    assert order(orc_file(TAGGED), drifts=False).master_keys() == set()
-    assert order(orc_file(TAGGED), rewraps=True) == made("rewrap", held)
+    assert order(orc_file(TAGGED), "copy") == made("copy", held)
+    assert order(orc_file(TAGGED), "rewrap") == made("rewrap", held)
+    assert order(orc_file(names="id"), "rewrap") == made("copy", {}, None)
+    assert order(orc_file(TAGGED), "copy").master_keys() == set()
     assert order(orc_file()) == made("encrypt", whole, None)
     assert order(orc_file({"id": "pii"}, names="id")) == made("decrypt", {})
 
@@ -137,18 +145,17 @@ def test_local_keys_stay_where_only_master_keys_differ() -> None:
 
     def drift(keys: Mapping[str, str | None]) -> list[tuple[str, bool]]:
         file = orc_file(keys)
-        found = drift_of_file(file, match_columns(file, plan), plan, {}, table_uuid=None)
+        found = drift_of_file(scanned_file(file, match_columns(file, plan)), plan, {}, table_uuid=None)
         return [(difference.kind, difference.only_keys) for difference in found]
 
     assert drift({"email": "fin", "phones._elem": "fin"}) == [("wrong_key", True)] * 2
     moved = orc_file({"email": "fin", "phones._elem": "fin"}, identity=b"f.orc")
-    found = drift_of_file(moved, match_columns(moved, plan), plan, {}, table_uuid="uuid")
+    found = drift_of_file(scanned_file(moved, match_columns(moved, plan)), plan, {}, table_uuid="uuid")
     assert "aad_mismatch" in {difference.kind for difference in found} and not any(each.only_keys for each in found)
     assert drift({"email": "fin"}) == [("wrong_key", False), ("missing", False)]
     assert drift({"email": "fin", "phones._elem": None}) == [("wrong_key", False), ("foreign_key", False)]
     file = orc_file({"email": "fin", "phones._elem": "pii"})
-    how: dict[str, Any] = {"identity": NEW, "drifts": True, "rewraps": True, "renames": False}
-    order = order_orc_file(file, "/n", match_columns(file, plan).key_ids(plan, {}), plan.footer_key, **how)
+    order = order_planned(file, "/n", "rewrap")
     assert (order.action, order.columns) == ("rewrap", {("email",): "pii", ("phones", "_elem"): "pii"})
     both = orc_file({"st.x": "old", "st.y": "old"}, names="st.x st.y")
     assert _keeps_roots(both, {("st", "x"): "a", ("st", "y"): "a"})
@@ -168,36 +175,44 @@ def test_rotation_rewraps_what_matches_its_plan() -> None:
 DARK: dict[Path, str] = {("email",): "gone"}
 
 
-def order_dark(file: FileSummary, keys: Mapping[Path, str | None], **how: Any) -> OrcOrder:
+def order_dark(
+    file: FileSummary,
+    keys: Mapping[Path, str],
+    action: Action = "encrypt",
+    dark: Mapping[Path, str] = DARK,
+    *,
+    purges: bool = False,
+) -> OrcOrder:
     """Return the order of a file with a dark column."""
-    asked: dict[str, Any] = {"drifts": True, "rewraps": False, "renames": False, "identity": NEW, **how}
-    return order_orc_file(file, "/t/f2.orc", keys, "footer", **asked)
+    known = scanned_file(file, match_columns(file, planned()), dark=dark)
+    return order_orc_file(known, "/t/f2.orc", keys, NEW, action, purges=purges)
 
 
 def test_dark_columns_are_carried_by_every_order() -> None:
     """No key is ordered for them, and new local keys are bound to what theirs are bound to."""
     file = orc_file({"email": "gone", "phones._elem": "pii"})
-    keys: dict[Path, str | None] = {("id",): "fin", ("email",): "pii", ("phones", "_elem"): "pii"}
-    for how, action, columns in (
-        ({}, "encrypt", {("id",): "fin", ("phones",): "pii"}),
-        ({"rewraps": True}, "rewrap", {("phones", "_elem"): "pii"}),
-        ({"drifts": False}, "copy", {("phones", "_elem"): "pii"}),
-    ):
-        order = order_dark(file, keys, carried=DARK, **how)
+    keys: dict[Path, str] = {("id",): "fin", ("email",): "pii", ("phones", "_elem"): "pii"}
+    cases: tuple[tuple[Action, dict[Path, str]], ...] = (
+        ("encrypt", {("id",): "fin", ("phones",): "pii"}),
+        ("rewrap", {("phones", "_elem"): "pii"}),
+        ("copy", {("phones", "_elem"): "pii"}),
+    )
+    for action, columns in cases:
+        order = order_dark(file, keys, action)
         assert (order.action, order.columns, order.carried, order.purged) == (action, columns, DARK, {})
         assert (order.identity, order.source_identity) == (BOUND, BOUND)
-    plain = order_dark(file, {}, carried=DARK)
+    plain = order_dark(file, {})
     assert (plain.action, plain.columns, plain.carried) == ("decrypt", {}, DARK)
     whole = orc_file({"who.mail": "gone"}, names="who.mail who.age")
-    mixed = order_dark(whole, {("who", "mail"): "pii", ("who", "age"): "pii"}, carried={("who", "mail"): "gone"})
+    mixed = order_dark(whole, {("who", "mail"): "pii", ("who", "age"): "pii"}, dark={("who", "mail"): "gone"})
     assert mixed.columns == {("who", "age"): "pii"}
 
 
 def test_purged_columns_are_ordered_under_a_live_key() -> None:
     """They are among the columns that are encrypted, and what is made is bound to its own place."""
     file = orc_file({"email": "gone", "phones._elem": "pii"})
-    keys: dict[Path, str | None] = {("email",): None, ("phones", "_elem"): "pii"}
-    order = order_dark(file, keys, purged=DARK)
+    keys: dict[Path, str] = {("email",): "footer", ("phones", "_elem"): "pii"}
+    order = order_dark(file, keys, purges=True)
     assert (order.action, order.columns) == ("encrypt", {("email",): "footer", ("phones",): "pii"})
     assert (order.carried, order.purged, order.identity) == ({}, DARK, NEW.to_aad_prefix())
     assert order.master_keys() == {"footer", "pii"}
@@ -223,10 +238,10 @@ def test_nulls_under_the_footers_key_are_what_a_purge_leaves() -> None:
     assert drift_in(replace(noted, purged={("email",): "other"})) == [("wrong_key", "email")]
     assert drift_in(orc_file(held)) == [("wrong_key", "email")]
     other = replace(orc_file({"email": "fin", "phones._elem": "pii"}), purged={("email",): "pii"})
-    (found,) = drift_of_file(other, match_columns(other, planned()), planned(), {}, table_uuid="uuid")
+    (found,) = drift_of_file(scanned_file(other, match_columns(other, planned())), planned(), {}, table_uuid="uuid")
     assert found.detail == "encrypted with 'fin', not 'pii'"  # a forged note must not take it to the footer's key
     moved = replace(planned(), footer_key="newer", footer_key_history=("footer",))
-    (found,) = drift_of_file(noted, match_columns(noted, moved), moved, {}, table_uuid="uuid")
+    (found,) = drift_of_file(scanned_file(noted, match_columns(noted, moved)), moved, {}, table_uuid="uuid")
     assert (found.kind, found.detail, found.only_keys) == ("wrong_key", "encrypted with 'footer', not 'newer'", True)
     both = replace(orc_file({"who.mail": "footer", "who.age": "footer"}, names="who.mail who.age"), purged={})
     assert _keeps_roots(both, {("who", "mail"): None, ("who", "age"): None})

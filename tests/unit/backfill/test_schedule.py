@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
-from sparkcrypt.ledger.journal.journal import Journal, RunRecord
-from sparkcrypt.ledger.state.store import LocalStateStore
-from sparkcrypt.ledger.unit import Unit, UnitOutcome
-from sparkcrypt.runs.passes.result import bytes_a_second, rate
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.unit import Unit
+from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.schedule import Budget, work_through
 from sparkcrypt.runs.table.open_table import UnitProgress
 from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
@@ -55,7 +54,7 @@ def names(units: Sequence[UnitSurvey | UnitOutcome]) -> list[str]:
 def test_units_are_begun_in_order_and_outcomes_keep_it() -> None:
     """One at a time, each is begun when the one before has ended."""
     began: list[str] = []
-    found = work_through([survey("a"), survey("b"), survey("c")], failing({}, began), same)
+    found = work_through([survey("a"), survey("b"), survey("c")], failing({}, began), same, RunOptions())
     assert began == names(found.outcomes) == ["a", "b", "c"]
     assert found.outcome == "done"
 
@@ -68,7 +67,7 @@ def test_so_many_units_are_worked_on_at_the_same_time() -> None:
         both.wait()
         return done(unit)
 
-    found = work_through([survey(name) for name in "abcd"], process, same, parallelism=2)
+    found = work_through([survey(name) for name in "abcd"], process, same, RunOptions(parallelism=2))
     assert names(found.outcomes) == ["a", "b", "c", "d"]
 
 
@@ -81,7 +80,7 @@ def test_an_error_ends_the_run_and_no_further_unit_is_begun() -> None:
                 [survey("a"), survey("b"), survey("c")],
                 failing({"b": [error]}, began),
                 same,
-                keep_going=keep_going,
+                RunOptions(keep_going=keep_going),
             )
         assert began == ["a", "b"]
 
@@ -93,8 +92,8 @@ def test_a_unit_that_fails_gives_its_bytes_back() -> None:
         units,
         failing({"b": [VerificationError("no")]}, began),
         same,
+        RunOptions(keep_going=True),
         budget=Budget(max_bytes=20),
-        keep_going=True,
     )
     assert (began, names(found.outcomes), names(found.left)) == (["a", "b", "c"], ["a", "c"], ["d"])
     assert [(unit.name, unit.error, unit.message) for unit in found.failed] == [("b", "VerificationError", "no")]
@@ -112,8 +111,8 @@ def test_busy_units_are_tried_again_where_they_are_then() -> None:
         [survey("a"), survey("b"), survey("c")],
         failing(busy, began),
         lambda units: [unit for unit in units if unit.name != "c"],
+        RunOptions(keep_going=True),
         pauses=(0.0, 0.0),
-        keep_going=True,
     )
     assert began == ["a", "b", "c", "a", "b", "b"]
     assert (names(found.outcomes), [unit.message for unit in found.failed]) == (["a"], ["b 2"])

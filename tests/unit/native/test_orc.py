@@ -15,11 +15,11 @@ import pytest
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import FormatError, SparkcryptError
 from sparkcrypt.files import rewrite as work
-from sparkcrypt.files import rewrite_orc as orc_work
 from sparkcrypt.files.footers import FooterFacts, pack, read_facts, unpack
 from sparkcrypt.files.orc import inspect_orc, read_tail, rewrite_orc
 from sparkcrypt.files.orc.file.tail import encode_purged_note
 from sparkcrypt.files.orc.rewrite import end
+from sparkcrypt.files.orc.verify.file import UNAUTHENTICATED
 from sparkcrypt.files.orders import Action, FileOutcome, KeySettings, OrcOrder, order_from_dict
 from sparkcrypt.files.parquet import ColumnSummary, KeyRequest
 from sparkcrypt.files.source import open_source
@@ -88,7 +88,7 @@ def test_file_is_encrypted_copied_wrapped_again_and_decrypted(bench: Bench, sour
     """A copy has the same bytes; a new wrapping has other wrapped keys; plaintext says what the source said."""
     outcome = carry_out(bench, source, "encrypt", BOTH)
     encrypted = done(outcome)
-    assert (outcome.rows, outcome.unauthenticated) == (3, (orc_work.UNAUTHENTICATED_ORC,))
+    assert (outcome.rows, outcome.unauthenticated) == (3, (UNAUTHENTICATED,))
     copied = done(carry_out(bench, encrypted, "copy", name="copy.orc"))
     assert Path(copied).read_bytes() == Path(encrypted).read_bytes()
     again = done(carry_out(bench, encrypted, "rewrap", BOTH, name="again.orc"))
@@ -126,7 +126,7 @@ def test_copy_that_is_not_the_source_is_removed(bench: Bench, source: str, monke
     """A copy is read back: one that says something else is a failure, and leaves no target."""
     other = bench.folder / "other.orc"
     pyarrow.orc.write_table(pa.table({"id": [7, 8, 9], "ssn": ["x", "y", "z"], "tel": [["1"], [], None]}), other)
-    monkeypatch.setattr(orc_work, "open_source", lambda _: open_source(other))
+    monkeypatch.setattr(work, "open_source", lambda _: open_source(other))
     kind, message = failed(carry_out(bench, source, "copy"))
     assert kind == "VerificationError" and "its content is another in" in message
 
@@ -207,7 +207,7 @@ def test_column_that_is_not_dark_as_it_was_listed_is_refused(bench: Bench, dark:
 def test_purge_that_leaves_a_value_is_no_purge(bench: Bench, dark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target's column is looked at, and so is the note; what is not proven leaves no target."""
     with monkeypatch.context() as patch:
-        patch.setattr(orc_work, "rewrite_orc", lambda source, target, **more: rewrite_orc(source, target, **keep(more)))
+        patch.setattr(work, "rewrite_orc", lambda source, target, **more: rewrite_orc(source, target, **keep(more)))
         kind, _ = failed(carry_out(bench, dark, "decrypt", name="made/f.orc", purged=SSN))
     assert kind == "KeyNotFoundError"
     with monkeypatch.context() as patch:

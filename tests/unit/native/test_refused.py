@@ -20,6 +20,7 @@ from sparkcrypt.files import workers
 from sparkcrypt.files.footers import read_facts
 from sparkcrypt.files.orders import FileOrder, FileOutcome
 from sparkcrypt.files.output import S3_MOST_BYTES
+from sparkcrypt.files.proof import ContentProof
 from tests.unit.native.orders import GCM, failed, rewrite
 from tests.unit.parquet.handmade import data_page, index_page, make_file
 from tests.unit.parquet.rewriting import drop_a_location
@@ -181,7 +182,7 @@ def test_an_unforeseen_error_is_that_files_alone(
     def broken(*_args: Any, **_named: Any) -> Any:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr(work, "verify_file", broken)
+    monkeypatch.setattr(ContentProof, "read_source", broken)
     with caplog.at_level(logging.ERROR):
         kind, message = failed(rewrite(bench, bench.order()))
     assert kind == "SparkcryptError"
@@ -196,7 +197,7 @@ def test_a_library_that_is_missing_is_no_files_error(bench: Bench, monkeypatch: 
     def broken(*_args: Any, **_named: Any) -> Any:
         raise ModuleNotFoundError("No module named 'hvac'")
 
-    monkeypatch.setattr(work, "verify_file", broken)
+    monkeypatch.setattr(ContentProof, "read_source", broken)
     with pytest.raises(ModuleNotFoundError):
         rewrite(bench, bench.order())
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.files import rewrap as module
+from sparkcrypt.files import proof
 from sparkcrypt.files import rewrite as work
 from sparkcrypt.files.orders import Action, FileOrder
 from sparkcrypt.files.output import open_target
@@ -77,13 +77,14 @@ def test_what_is_not_the_source_does_not_pass(bench: Bench, monkeypatch: pytest.
 
     def changed(source: Any, target: Any, **named: Any) -> Any:
         if wrong == "another file":
-            return rewrap_file(other.source, target, **{**named, "verify_aad": None})
+            return rewrap_file(other.source, target, **{**named, "aad_prefix": None})
         if wrong == "more metadata":
-            return rewrap_file(source, target, **{**named, "key_values": {**named["key_values"], "who": "else"}})
+            more = replace(named["new_keys"], key_values={**named["new_keys"].key_values, "who": "else"})
+            return rewrap_file(source, target, **{**named, "new_keys": more})
         if wrong == "another key":
             maker = work._worker(bench.keys.to_json()).maker
             wrap = lambda request, key: maker.wrap(key, "pii", is_footer_key=request.column is None)  # noqa: E731
-            return rewrap_file(source, target, **{**named, "wrap_key": wrap})
+            return rewrap_file(source, target, **{**named, "new_keys": replace(named["new_keys"], wrap=wrap)})
         result = rewrap_file(source, target, **named)
         content = bytearray(Path(target).read_bytes())
         if wrong == "cut":
@@ -93,7 +94,7 @@ def test_what_is_not_the_source_does_not_pass(bench: Bench, monkeypatch: pytest.
         Path(target).write_bytes(content)
         return result
 
-    monkeypatch.setattr(module, "rewrap_file", changed)
+    monkeypatch.setattr(work, "rewrap_file", changed)
     kind, message = failed(rewrite(bench, order))
     assert kind == "VerificationError"
     assert order.target in message
@@ -204,7 +205,7 @@ def test_nulls_and_all_else_are_proven(
 
     def changed(_source: Any, target: Any, **named: Any) -> Any:
         if wrong == "another column":
-            return rewrite_file(theirs, target, **{**named, "verify_aad": None})
+            return rewrite_file(theirs, target, **{**named, "aad_prefix": None})
         return rewrite_file(bench.source, target, encryption=named["encryption"])
 
     monkeypatch.setattr(work, "rewrite_file", changed)
@@ -237,7 +238,7 @@ def test_dark_column_that_is_another_does_not_pass(
         seal_again(bench, target, bytes(data), footer)
         return result
 
-    monkeypatch.setattr(module, "rewrap_file", changed)
+    monkeypatch.setattr(work, "rewrap_file", changed)
     kind, message = failed(rewrite(bench, dark))
     assert kind == "VerificationError"
     assert dark.target in message
@@ -261,7 +262,7 @@ def test_only_key_material_is_new(bench: Bench) -> None:
     assert rewrite(bench, order).error is None
     before, after = (read_footer(path, retrieve_key=retrieve(bench)) for path in (order.source, order.target))
     assert before.metadata is not None and after.metadata is not None
-    assert module._strip_keys(before, before.metadata, ()) == module._strip_keys(after, after.metadata, ())
+    assert proof._strip_keys(before, before.metadata, ()) == proof._strip_keys(after, after.metadata, ())
     materials = [
         json.loads(column.key_metadata or b"{}")["masterKeyID"]
         for footer in (before, after)
@@ -312,7 +313,7 @@ def test_other_material_of_a_dark_column_does_not_pass(
         seal_again(bench, target, content[: footer.offset], footer)
         return result
 
-    monkeypatch.setattr(module, "rewrap_file", changed)
+    monkeypatch.setattr(work, "rewrap_file", changed)
     kind, message = failed(rewrite(bench, beside))
     assert kind == "VerificationError"
     assert "its footer says something else" in message

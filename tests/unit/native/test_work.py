@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import pytest
 
 from sparkcrypt.files import output
 from sparkcrypt.files import rewrite as work
-from sparkcrypt.files.orders import FileOrder, FileOutcome
+from sparkcrypt.files.footers import FooterFacts, read_facts
+from sparkcrypt.files.orders import FileOrder
 from sparkcrypt.files.parquet import inspect_file, rewrite_file
-from sparkcrypt.files.workers import BYTES_A_TASK, FILES_A_TASK, rewriter, share_out
+from sparkcrypt.files.source import Input
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.native.orders import GCM, failed, rewrite
 
@@ -36,6 +38,36 @@ def test_there_and_back(bench: Bench) -> None:
     plain = rewrite(bench, FileOrder(order.target, str(bench.folder / "plain"), "decrypt", None, None, GCM))
     assert plain.error is None
     assert pq.ParquetFile(plain.target).read().equals(TABLE)
+
+
+@pytest.fixture
+def footers_read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the end of each file was read, by the file's name."""
+    reads: Counter[str] = Counter()
+    read = Input.read
+
+    def counted(self: Input, offset: int, length: int, what: str) -> bytes:
+        reads[Path(self.name).name] += what == "the end of the file"
+        return read(self, offset, length, what)
+
+    monkeypatch.setattr(Input, "read", counted)
+    return reads
+
+
+def test_a_footer_is_read_once_for_each_purpose(bench: Bench, footers_read: Counter[str]) -> None:
+    """Once for the plan, once for the rewrite and once for its proof; of the new file once, for the proof."""
+    assert isinstance(read_facts(bench.source, bench.source, lambda _: b"", every_key=True), FooterFacts)
+    assert footers_read == {"source.parquet": 1}
+    order = bench.order()
+    assert rewrite(bench, order).error is None
+    assert footers_read == {"source.parquet": 3, "out.parquet": 1}
+    footers_read.clear()
+    for action, reads in (("rewrap", 2), ("encrypt", 2), ("decrypt", 2), ("copy", 1)):
+        again = replace(order, source=order.target, target=f"{order.target}.{action}", source_algorithm=GCM)
+        done = replace(again, action=action, encryption=order.encryption if action in ("rewrap", "encrypt") else None)
+        assert rewrite(bench, done).error is None
+        assert footers_read == {"out.parquet": reads, f"out.parquet.{action}": 1}
+        footers_read.clear()
 
 
 @pytest.mark.parametrize("change", ["value", "rows", "order", "metadata"])

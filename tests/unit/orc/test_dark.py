@@ -23,7 +23,7 @@ from sparkcrypt.files.orc.file.tail import (
 )
 from sparkcrypt.files.orc.rewrite.source import OrcSource, check_supported
 from sparkcrypt.files.orc.verify.mask_check import NullCheck
-from sparkcrypt.files.parquet import KeyRequest
+from sparkcrypt.files.parquet import KeyRequest, KnownColumns
 from sparkcrypt.files.source import open_source
 from sparkcrypt.schema import Path as ColumnPath
 from sparkcrypt.schema import join_dotted
@@ -64,9 +64,9 @@ def test_dark_columns_stay_while_others_get_new_keys(tmp_path: Path, name: str) 
     """Every byte of theirs stays, and whoever had their keys reads the old values; no key of theirs is asked for."""
     source, everything = file(name), verify_orc(file(name), retrieve_key=OrcKeys())
     keys, target = keys_left(source), tmp_path / "e"
-    before = verify_orc(source, retrieve_key=keys, dark=keys.dark)
+    before = verify_orc(source, retrieve_key=keys, known=KnownColumns(dark=keys.dark))
     rewrite_orc(source, target, retrieve_key=keys, encryption=keys.encryption(["name", "id"], size=32), dark=keys.dark)
-    after = verify_orc(target, retrieve_key=keys, dark=keys.dark, equal_to=before.digests)
+    after = verify_orc(target, retrieve_key=keys, equal_to=before.digests, known=KnownColumns(dark=keys.dark))
     assert parts_of(target, keys.dark) == parts_of(source, keys.dark)
     assert {column: key for column, key in after.columns.items() if column not in keys.dark} == {
         ("name",): LEFT,
@@ -81,13 +81,13 @@ def test_dark_columns_stay_while_all_others_are_decrypted(tmp_path: Path, name: 
     """They are then all that is encrypted, and the next rewrite takes the file too."""
     source = file(name)
     keys, target, again = keys_left(source), tmp_path / "p", tmp_path / "e"
-    before = verify_orc(source, retrieve_key=keys, dark=keys.dark)
+    before = verify_orc(source, retrieve_key=keys, known=KnownColumns(dark=keys.dark))
     rewrite_orc(source, target, retrieve_key=keys, dark=keys.dark)
-    assert sorted(verify_orc(target, retrieve_key=keys, dark=keys.dark, equal_to=before.digests).columns) == sorted(
-        keys.dark
-    )
+    assert sorted(
+        verify_orc(target, retrieve_key=keys, equal_to=before.digests, known=KnownColumns(dark=keys.dark)).columns
+    ) == sorted(keys.dark)
     rewrite_orc(target, again, retrieve_key=keys, encryption=keys.encryption(["id"]), dark=keys.dark)
-    verify_orc(again, retrieve_key=keys, dark=keys.dark, equal_to=before.digests)
+    verify_orc(again, retrieve_key=keys, equal_to=before.digests, known=KnownColumns(dark=keys.dark))
     assert parts_of(again, keys.dark) == parts_of(source, keys.dark)
 
 
@@ -119,19 +119,21 @@ def test_nulls_take_the_place_of_dark_columns(tmp_path: Path, name: str, encrypt
     keys, target = keys_left(source), tmp_path / "p"
     purged = keys.dark
     roots = {column.root or () for column in inspect_orc(source).columns.values() if column.key_id == GONE}
-    before = verify_orc(source, retrieve_key=keys, purged=purged, will_encrypt=roots if encrypts else ())
+    before = verify_orc(
+        source, retrieve_key=keys, known=KnownColumns(purged=purged, will_encrypt=roots if encrypts else ())
+    )
     masked = pyarrow.orc.ORCFile(source)
     encryption = keys.encryption(map(join_dotted, roots)) if encrypts else None
     rewrite_orc(source, target, retrieve_key=keys, encryption=encryption, purge=purged)
     keys.dark = ()
-    after = verify_orc(target, retrieve_key=keys, nulls=purged, equal_to=before.digests)
+    after = verify_orc(target, retrieve_key=keys, equal_to=before.digests, known=KnownColumns(nulls=purged))
     assert {*after.columns} == ({*purged} if encrypts else set())
     assert read_purged_note(read_tail(target).footer) == dict.fromkeys(purged, GONE)
     names = [column for column in masked.schema.names if column in {path[0] for path in purged}]
     assert pyarrow.orc.ORCFile(target).read(names).equals(masked.read(names))
     again = tmp_path / "again"
     rewrite_orc(target, again, retrieve_key=keys)
-    verify_orc(again, nulls=purged, equal_to=before.digests)
+    verify_orc(again, equal_to=before.digests, known=KnownColumns(nulls=purged))
     assert read_purged_note(read_tail(again).footer) == dict.fromkeys(purged, GONE)
 
 
@@ -141,7 +143,7 @@ def test_what_is_more_than_nulls_is_found(tmp_path: Path) -> None:
     rewrite_orc(source, tmp_path / "e", encryption=keys.encryption(["name"]))
     for place, column in ((source, "name"), (source, "dec"), (source, "st"), (tmp_path / "e", "name")):
         with pytest.raises(VerificationError, match=f"column {column}.* holds more than nulls"):
-            verify_orc(place, retrieve_key=keys, nulls=[(column,)])
+            verify_orc(place, retrieve_key=keys, known=KnownColumns(nulls=[(column,)]))
 
 
 def test_each_part_of_a_column_is_looked_at_for_values() -> None:
@@ -179,8 +181,8 @@ def test_columns_that_are_not_encrypted_are_not_dark(tmp_path: Path) -> None:
     for refused in (
         lambda: rewrite_orc(file("java_zlib"), tmp_path / "e", dark=dark),
         lambda: rewrite_orc(file("java_zlib"), tmp_path / "e", purge=dark),
-        lambda: verify_orc(file("java_zlib"), dark=dark),
-        lambda: verify_orc(file("java_zlib"), purged=dark),
+        lambda: verify_orc(file("java_zlib"), known=KnownColumns(dark=dark)),
+        lambda: verify_orc(file("java_zlib"), known=KnownColumns(purged=dark)),
         lambda: rewrap_orc(
             file("java_zlib_encrypted"),
             tmp_path / "e",
@@ -198,7 +200,7 @@ def test_what_a_rewrite_changed_of_a_dark_column_is_found(tmp_path: Path) -> Non
     """Its ciphertext, the number of its stripe and its wrapped key are part of the proof."""
     source = file("java_none_encrypted")
     keys, target = keys_left(source), tmp_path / "e"
-    before = verify_orc(source, retrieve_key=keys, dark=keys.dark)
+    before = verify_orc(source, retrieve_key=keys, known=KnownColumns(dark=keys.dark))
     rewrite_orc(source, target, retrieve_key=keys, dark=keys.dark)
     tail, content = read_tail(target), target.read_bytes()
     with open_source(target) as opened:
@@ -212,7 +214,7 @@ def test_what_a_rewrite_changed_of_a_dark_column_is_found(tmp_path: Path) -> Non
     for forged in (bytes(changed), patched(tail, content, tail.footer.replace_field(STRIPES, numbered))):
         target.write_bytes(forged)
         with pytest.raises(VerificationError, match="its content is another in unopened"):
-            verify_orc(target, retrieve_key=keys, dark=keys.dark, equal_to=before.digests)
+            verify_orc(target, retrieve_key=keys, equal_to=before.digests, known=KnownColumns(dark=keys.dark))
 
 
 def test_stripes_keep_their_numbers_beside_dark_columns(tmp_path: Path) -> None:
@@ -285,14 +287,14 @@ def test_keys_of_a_map_are_not_purged() -> None:
 def test_bloom_filters_of_dark_columns_in_clear_go(tmp_path: Path) -> None:
     """Whoever kept the file could probe values by them, and the proof does not ask for them."""
     source, keys, name = file("java_bloom"), OrcKeys(), [("name",)]
-    before = verify_orc(source, retrieve_key=keys, will_encrypt=(), dark=name)
+    before = verify_orc(source, retrieve_key=keys, known=KnownColumns(will_encrypt=(), dark=name))
     done = rewrite_orc(source, tmp_path / "d", retrieve_key=keys, dark=name)
     assert any("the Bloom filter of name was left out" in note for note in done.notes)
-    verify_orc(tmp_path / "d", retrieve_key=keys, equal_to=before.digests, dark=name)
-    before = verify_orc(source, retrieve_key=keys, will_encrypt=(), purged=name)
+    verify_orc(tmp_path / "d", retrieve_key=keys, equal_to=before.digests, known=KnownColumns(dark=name))
+    before = verify_orc(source, retrieve_key=keys, known=KnownColumns(will_encrypt=(), purged=name))
     done = rewrite_orc(source, tmp_path / "p", retrieve_key=keys, purge=name)
     assert any("the Bloom filter of name was left out" in note for note in done.notes)
-    verify_orc(tmp_path / "p", equal_to=before.digests, nulls=name)
+    verify_orc(tmp_path / "p", equal_to=before.digests, known=KnownColumns(nulls=name))
 
 
 def test_note_of_purged_columns_grows_and_others_notes_say_nothing(tmp_path: Path) -> None:
@@ -302,11 +304,11 @@ def test_note_of_purged_columns_grows_and_others_notes_say_nothing(tmp_path: Pat
     tail, content = read_tail(tmp_path / "s"), (tmp_path / "s").read_bytes()
     noted = [*tail.footer.read_repeated(USER_METADATA), encode_purged_note({("id",): "old"})]
     (tmp_path / "n").write_bytes(patched(tail, content, tail.footer.replace_field(USER_METADATA, noted)))
-    before = verify_orc(tmp_path / "n", purged=[("dec",)], retrieve_key=keys)
+    before = verify_orc(tmp_path / "n", retrieve_key=keys, known=KnownColumns(purged=[("dec",)]))
     rewrite_orc(tmp_path / "n", tmp_path / "p", retrieve_key=keys, purge=[("dec",)])
     footer = read_tail(tmp_path / "p").footer
     assert read_purged_note(footer) == {("dec",): GONE, ("id",): "old"}
     assert len([item for item in footer.read_repeated(USER_METADATA) if is_purged_note(item)]) == 1
-    verify_orc(tmp_path / "p", nulls=[("dec",)], equal_to=before.digests)
+    verify_orc(tmp_path / "p", equal_to=before.digests, known=KnownColumns(nulls=[("dec",)]))
     for damaged in (b"\x0a", b"\x0a\x02\xff\xff", encode_purged_note({})[:-2] + b"[1"):
         assert read_purged_note(footer.replace_field(USER_METADATA, [damaged])) == {}

@@ -15,7 +15,7 @@ from sparkcrypt.files.orc import OrcEncryption, inspect_orc, read_tail, rewrap_o
 from sparkcrypt.files.orc.file.protobuf import decode
 from sparkcrypt.files.orc.file.schema import leaves
 from sparkcrypt.files.orc.file.stripe import BLOOM_FILTERS, ROW_INDEX, read_stream_whole, read_stripe_footer
-from sparkcrypt.files.parquet import KeyRequest
+from sparkcrypt.files.parquet import KeyRequest, KnownColumns
 from sparkcrypt.files.source import open_source
 from sparkcrypt.schema import join_dotted, split_dotted
 from tests.unit.orc.corpus import CODECS, NAMES, file
@@ -277,12 +277,12 @@ def test_bloom_filters_of_encrypted_columns_are_left_out(tmp_path: Path) -> None
     keys = OrcKeys()
     with pytest.raises(VerificationError, match="Bloom filter"):
         verify_orc(file("java_bloom"), retrieve_key=keys)
-    before = verify_orc(file("java_bloom"), retrieve_key=keys, will_encrypt=[])
+    before = verify_orc(file("java_bloom"), retrieve_key=keys, known=KnownColumns(will_encrypt=[]))
     assert "name has a Bloom filter in clear" in before.notes[0]
     done = rewrite_orc(file("java_bloom"), tmp_path / "p", retrieve_key=keys)
     assert len(done.notes) == 1 and "the Bloom filter of name was left out" in done.notes[0]
     verify_orc(tmp_path / "p", equal_to=before.digests)
-    plain = verify_orc(tmp_path / "p", will_encrypt=[("id",)])
+    plain = verify_orc(tmp_path / "p", known=KnownColumns(will_encrypt=[("id",)]))
     assert blooms(tmp_path / "p") == {"id"}
     done = rewrite_orc(tmp_path / "p", tmp_path / "e", encryption=keys.encryption(["id"]))
     assert "the Bloom filter of id was left out" in done.notes[0] and not blooms(tmp_path / "e")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from sparkcrypt.files.parquet import KeyRequest, rewrap_file
+from sparkcrypt.files.parquet import KeyRequest, NewKeys, rewrap_file
 
 
 def material_file(file: Path) -> Path:
@@ -26,7 +26,7 @@ def put_beside(file: Path, retrieve_key: Callable[[KeyRequest], bytes]) -> Path:
         return json.dumps({"keyMaterialType": "PKMT1", "internalStorage": False, "keyReference": name}).encode()
 
     moved = file.with_name("moved")
-    rewrap_file(str(file), str(moved), retrieve_key=retrieve_key, wrap_key=refer)
+    rewrap_file(str(file), str(moved), retrieve_key=retrieve_key, new_keys=NewKeys(refer))
     moved.replace(file)
     material_file(file).write_text(json.dumps(materials))
     return material_file(file)

@@ -18,6 +18,8 @@ from sparkcrypt.files.parquet import (
     DataKey,
     FileEncryption,
     KeyRequest,
+    KnownColumns,
+    NewKeys,
     inspect_file,
     read_footer,
     rewrap_file,
@@ -83,7 +85,9 @@ def test_material_is_found_however_a_file_is_opened(file: Path, source: str) -> 
 def test_rewritten_files_hold_their_material_inside(file: Path, tmp_path: Path) -> None:
     """A rewrap takes the material into the file; the pair that it was made of is as it was."""
     before = file.read_bytes(), material_file(file).read_bytes()
-    rewrap_file(file, tmp_path / "out", retrieve_key=retrieve, wrap_key=lambda request, _: request.key_metadata or b"")
+    rewrap_file(
+        file, tmp_path / "out", retrieve_key=retrieve, new_keys=NewKeys(lambda request, _: request.key_metadata or b"")
+    )
     assert not inspect_file(tmp_path / "out", retrieve_key=retrieve).external_material
     digest = verify_file(file, retrieve_key=retrieve).digest
     material_file(file).unlink()
@@ -101,7 +105,9 @@ def test_dark_columns_take_their_material_along(file: Path, tmp_path: Path) -> N
     def keep(request: KeyRequest, _: bytes) -> bytes:
         return request.key_metadata or b""
 
-    rewrap_file(file, tmp_path / "out", retrieve_key=refuse_pii, wrap_key=keep, dark=(SSN,))
+    rewrap_file(
+        file, tmp_path / "out", retrieve_key=refuse_pii, new_keys=NewKeys(keep), known=KnownColumns(dark=(SSN,))
+    )
     footer = read_footer(tmp_path / "out", retrieve_key=retrieve)
     (kept,) = [column.key_metadata for column in footer.columns or () if column.path == SSN]
     assert not footer.external_material

@@ -145,11 +145,10 @@ class TestAadPrefix:
         return write_uniform(tmp_path / "f.parquet", KEY, **options)
 
     @pytest.mark.parametrize("plaintext_footer", FOOTER_MODES)
-    @pytest.mark.parametrize("given", [None, PREFIX])
     def test_a_stored_prefix_is_verified_before_keys_are_asked_for(
-        self, tmp_path: Path, plaintext_footer: bool, given: bytes | None
+        self, tmp_path: Path, plaintext_footer: bool
     ) -> None:
-        """`verify_aad` sees the stored prefix once, before `retrieve_key`."""
+        """A function given as ``aad_prefix`` sees the stored prefix once, before `retrieve_key`."""
         path = self.write(tmp_path, aad_prefix=self.PREFIX, plaintext_footer=plaintext_footer)
         order: list[object] = []
 
@@ -157,11 +156,11 @@ class TestAadPrefix:
             order.append("key")
             return KEY
 
-        footer = read_footer(path, retrieve_key=retrieve_key, verify_aad=order.append, aad_prefix=given)
+        footer = read_footer(path, retrieve_key=retrieve_key, aad_prefix=order.append)
         assert order == [self.PREFIX, "key"]
         assert (footer.aad_prefix, footer.supply_aad_prefix) == (self.PREFIX, False)
 
-    def test_what_verify_aad_raises_reaches_the_caller(self, tmp_path: Path) -> None:
+    def test_what_a_check_of_the_prefix_raises_reaches_the_caller(self, tmp_path: Path) -> None:
         """A refused prefix stops the read, and no key is asked for."""
         path = self.write(tmp_path, aad_prefix=self.PREFIX)
 
@@ -169,19 +168,19 @@ class TestAadPrefix:
             raise VerificationError("another table")
 
         with pytest.raises(VerificationError, match="another table"):
-            read_footer(path, retrieve_key=lambda _: pytest.fail("asked for a key"), verify_aad=refuse)
+            read_footer(path, retrieve_key=lambda _: pytest.fail("asked for a key"), aad_prefix=refuse)
 
     def test_a_prefix_that_is_not_stored_must_be_supplied(self, tmp_path: Path) -> None:
         """The right prefix opens, a wrong one does not authenticate, none is a ConfigError that says what to pass."""
         path = self.write(tmp_path, aad_prefix=self.PREFIX, store_aad_prefix=False)
-        footer = read_footer(path, retrieve_key=lambda _: KEY, aad_prefix=self.PREFIX, verify_aad=ignore)
+        footer = read_footer(path, retrieve_key=lambda _: KEY, aad_prefix=self.PREFIX)
         assert footer.footer_authenticated and footer.supply_aad_prefix and footer.aad_prefix is None
         with pytest.raises(VerificationError, match="does not authenticate"):
             read_footer(path, retrieve_key=lambda _: KEY, aad_prefix=b"tablf\x00")
         with pytest.raises(ConfigError, match="pass aad_prefix"):
             read_footer(path, retrieve_key=lambda _: KEY)
         with pytest.raises(VerificationError, match="no AAD prefix to verify"):
-            read_footer(path, verify_aad=ignore)
+            read_footer(path, aad_prefix=ignore)
         assert read_footer(path).file_aad is None
 
     def test_another_prefix_than_the_stored_one_is_refused(self, tmp_path: Path) -> None:
@@ -192,7 +191,7 @@ class TestAadPrefix:
     def test_a_prefix_for_a_file_without_one_is_refused(self, tmp_path: Path) -> None:
         """A file encrypted without a prefix is not the one whose prefix is given or to be verified."""
         path = self.write(tmp_path)
-        expectations: tuple[dict[str, Any], ...] = ({"aad_prefix": self.PREFIX}, {"verify_aad": ignore})
+        expectations: tuple[dict[str, Any], ...] = ({"aad_prefix": self.PREFIX}, {"aad_prefix": ignore})
         for expected in expectations:
             with pytest.raises(VerificationError, match="prefix"):
                 read_footer(path, **expected)
@@ -200,7 +199,7 @@ class TestAadPrefix:
     def test_a_plaintext_file_in_the_place_of_a_prefixed_one_is_refused(self, tmp_path: Path) -> None:
         """Swapping in a file that is not encrypted does not get around the prefix."""
         pq.write_table(table(), tmp_path / "plain.parquet")
-        expectations: tuple[dict[str, Any], ...] = ({"aad_prefix": self.PREFIX}, {"verify_aad": ignore})
+        expectations: tuple[dict[str, Any], ...] = ({"aad_prefix": self.PREFIX}, {"aad_prefix": ignore})
         for expected in expectations:
             with pytest.raises(VerificationError, match="not encrypted"):
                 read_footer(tmp_path / "plain.parquet", **expected)

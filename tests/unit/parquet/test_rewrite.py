@@ -130,7 +130,6 @@ def test_aad_prefixes(tmp_path: Path, first: dict[str, Any], second: dict[str, A
         tmp_path / "b",
         retrieve_key=Keys(),
         aad_prefix=supplied,
-        verify_aad=seen.append if expected else None,
         encryption=new_encryption(AMOUNT, **second),
     )
     assert seen == ([expected] if expected else [])
@@ -152,9 +151,9 @@ def test_a_refused_prefix_asks_for_no_key(tmp_path: Path) -> None:
 
     keys = Keys()
     with pytest.raises(VerificationError, match="not b'5f3c"):
-        rewrite_file(tmp_path / "a", tmp_path / "b", retrieve_key=keys, verify_aad=refuse)
+        rewrite_file(tmp_path / "a", tmp_path / "b", retrieve_key=keys, aad_prefix=refuse)
     with pytest.raises(VerificationError, match="not encrypted"):
-        rewrite_file(tmp_path / "plain", tmp_path / "b", verify_aad=refuse)
+        rewrite_file(tmp_path / "plain", tmp_path / "b", aad_prefix=refuse)
     with pytest.raises(VerificationError, match="not the given one"):
         rewrite_file(tmp_path / "a", tmp_path / "b", retrieve_key=keys, aad_prefix=PREFIX[:-1])
     assert keys.asked == [] and not (tmp_path / "b").exists()

@@ -15,7 +15,7 @@ from pyarrow.fs import LocalFileSystem
 
 from sparkcrypt.files.access_rights import access_of, make_folders
 from sparkcrypt.files.output import open_target
-from sparkcrypt.files.parquet import FOOTER_KEY, KeyRequest, rewrap_file, rewrite_file
+from sparkcrypt.files.parquet import FOOTER_KEY, KeyRequest, NewKeys, rewrap_file, rewrite_file
 from sparkcrypt.files.source import open_source
 from tests.unit.parquet.rewriting import new_encryption
 from tests.unit.parquet.writers import Keys
@@ -54,7 +54,7 @@ def test_targets_have_their_sources_mode(tmp_path: Path, mode: int) -> None:
     def wrap(request: KeyRequest, _: bytes) -> bytes:
         return request.key_metadata or b""
 
-    rewrap_file(tmp_path / "encrypted", tmp_path / "rewrapped", retrieve_key=Keys(), wrap_key=wrap)
+    rewrap_file(tmp_path / "encrypted", tmp_path / "rewrapped", retrieve_key=Keys(), new_keys=NewKeys(wrap))
     assert {mode_of(path) for path in tmp_path.iterdir()} == {mode}
 
 

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
-from sparkcrypt.files.parquet import FOOTER_KEY, inspect_file, read_footer, rewrap_file, rewrite_file, verify_file
-from sparkcrypt.files.parquet.thrift import metadata
+from sparkcrypt.files.parquet import FOOTER_KEY, NewKeys, read_footer, rewrap_file, rewrite_file, verify_file
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData
 from tests.fuzz.attempt import deadline
 from tests.fuzz.cases import Original, corpus, make_case
@@ -238,7 +237,7 @@ def test_damaged_files(tmp_path: Path, seed: int) -> None:
         actions: tuple[Callable[[], object], ...] = (
             lambda: rewrite_file(case.data, tmp_path / "out", retrieve_key=keys),  # noqa: B023 - called at once
             lambda: rewrite_file(case.data, tmp_path / "out", retrieve_key=keys, encryption=encryption),  # noqa: B023
-            lambda: rewrap_file(case.data, tmp_path / "out", retrieve_key=keys, wrap_key=lambda *_: b"x"),  # noqa: B023
+            lambda: rewrap_file(case.data, tmp_path / "out", retrieve_key=keys, new_keys=NewKeys(lambda *_: b"x")),  # noqa: B023
         )
         for action in actions:
             try:

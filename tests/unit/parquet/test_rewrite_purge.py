@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkcrypt.errors import ConfigError, UnsupportedFileError, VerificationError
-from sparkcrypt.files.parquet import FOOTER_KEY, read_footer, rewrite_file, verify_file
+from sparkcrypt.files.parquet import FOOTER_KEY, KnownColumns, read_footer, rewrite_file, verify_file
 from sparkcrypt.files.parquet.rewrite import source_chunk
 from tests.unit.parquet.rewriting import arrow_read, new_encryption
 from tests.unit.parquet.writers import ALGORITHMS, Keys
@@ -62,10 +62,10 @@ def test_nulls_stand_in_the_place_of_a_column(tmp_path: Path, algorithm: str, mo
     src, keys = source(tmp_path, algorithm=algorithm, footer_mode=mode), Keys()
     out = purge(tmp_path, keys=keys, algorithm=algorithm, footer_mode=mode)
     assert [request.column for request in keys.asked] == [None, ID]
-    before = verify_file(src, retrieve_key=Keys(), dark={SSN})
+    before = verify_file(src, retrieve_key=Keys(), known=KnownColumns(dark={SSN}))
     assert "column ssn: its key is gone" in before.not_authenticated
     parts = {part: digest for part, digest in before.digests.items() if part != "sorting_columns"}
-    after = verify_file(out, retrieve_key=Keys(), nulls={SSN}, equal_to=parts)
+    after = verify_file(out, retrieve_key=Keys(), equal_to=parts, known=KnownColumns(nulls={SSN}))
     assert (after.rows, after.row_groups) == (ROWS, 3)
     whole = pq.read_table(tmp_path / "plain")
     assert arrow_read(out).equals(whole.set_column(1, SCHEMA.field("ssn"), pa.nulls(ROWS, pa.string())))
@@ -79,7 +79,7 @@ def test_values_do_not_pass_for_nulls(tmp_path: Path) -> None:
     """A column that holds a value, or pages that say more than nulls, is found by the proof."""
     src = source(tmp_path)
     with pytest.raises(VerificationError, match="column ssn in row group 0 holds more than nulls"):
-        verify_file(src, retrieve_key=Keys(), nulls={SSN})
+        verify_file(src, retrieve_key=Keys(), known=KnownColumns(nulls={SSN}))
 
 
 @pytest.mark.parametrize("wrong", ["a level of 1", "bytes behind", "a second run", "another count"])
@@ -95,19 +95,24 @@ def test_wrong_nulls_do_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(source_chunk, "_run", runs[wrong])
     out = purge(tmp_path)
     with pytest.raises(VerificationError, match="holds more than nulls"):
-        verify_file(out, retrieve_key=Keys(), nulls={SSN})
+        verify_file(out, retrieve_key=Keys(), known=KnownColumns(nulls={SSN}))
 
 
 def test_changed_rest_is_found(tmp_path: Path) -> None:
     """What is left out of the comparison is the purged column alone."""
     src = source(tmp_path)
-    before = verify_file(src, retrieve_key=Keys(), dark={SSN})
+    before = verify_file(src, retrieve_key=Keys(), known=KnownColumns(dark={SSN}))
     folder = tmp_path / "other"
     folder.mkdir()
     pq.write_table(pq.read_table(tmp_path / "plain").slice(1), folder / "plain", row_group_size=130)
     rewrite_file(folder / "plain", folder / "src", encryption=new_encryption(SSN, ID))
     with pytest.raises(VerificationError, match="the content differs"):
-        verify_file(purge(folder), retrieve_key=Keys(), nulls={SSN}, equal_to={"pages": before.digests["pages"]})
+        verify_file(
+            purge(folder),
+            retrieve_key=Keys(),
+            equal_to={"pages": before.digests["pages"]},
+            known=KnownColumns(nulls={SSN}),
+        )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,7 @@ def test_only_columns_with_own_keys_are_purged(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=f"dark columns {path[0]}; allowed"):
             rewrite_file(tmp_path / "src", tmp_path / "out", retrieve_key=Keys(), purge={path})
         with pytest.raises(ConfigError, match=f"dark columns {path[0]}; allowed"):
-            verify_file(tmp_path / "src", retrieve_key=Keys(), dark={path})
+            verify_file(tmp_path / "src", retrieve_key=Keys(), known=KnownColumns(dark={path}))
 
 
 def test_empty_row_group_has_no_page(tmp_path: Path) -> None:
@@ -142,7 +147,7 @@ def test_empty_row_group_has_no_page(tmp_path: Path) -> None:
     assert footer.metadata is not None
     assert [group.num_rows for group in footer.metadata.row_groups] == [0]
     out = purge(tmp_path)
-    assert verify_file(out, retrieve_key=Keys(), nulls={SSN}).rows == 0
+    assert verify_file(out, retrieve_key=Keys(), known=KnownColumns(nulls={SSN})).rows == 0
     assert arrow_read(out).num_rows == 0
 
 

@@ -11,6 +11,8 @@ from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.files.parquet import (
     FOOTER_KEY,
     KeyRequest,
+    KnownColumns,
+    NewKeys,
     read_footer,
     rewrap_file,
     rewrite_file,
@@ -80,7 +82,11 @@ def test_data_stays_and_keys_are_wrapped_anew(
 
     keys = Keys()
     result = rewrap_file(
-        source, tmp_path / "out", retrieve_key=keys, wrap_key=wrapping, aad_prefix=supplied, key_values={"k": "v"}
+        source,
+        tmp_path / "out",
+        retrieve_key=keys,
+        aad_prefix=supplied,
+        new_keys=NewKeys(wrapping, key_values={"k": "v"}),
     )
     assert [request.column for request in asked] == [None, SSN, NAME] == [request.column for request in keys.asked]
     assert (result.source_authenticated, result.footer) == (
@@ -101,7 +107,11 @@ def test_data_stays_and_keys_are_wrapped_anew(
     if supplied is None:
         assert arrow_read(tmp_path / "out") == table()
     rewrap_file(
-        tmp_path / "out", tmp_path / "again", retrieve_key=Keys(change=only_new), wrap_key=wrap, aad_prefix=supplied
+        tmp_path / "out",
+        tmp_path / "again",
+        retrieve_key=Keys(change=only_new),
+        aad_prefix=supplied,
+        new_keys=NewKeys(wrap),
     )
 
 
@@ -109,7 +119,7 @@ def test_data_stays_and_keys_are_wrapped_anew(
 def test_files_of_arrow(tmp_path: Path, plaintext_footer: bool) -> None:
     """Files that pyarrow encrypted are wrapped anew, and pyarrow reads them."""
     source = write_encrypted(tmp_path / "src", plaintext_footer=plaintext_footer)
-    rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap)
+    rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), new_keys=NewKeys(wrap))
     digest = verify_file(source, retrieve_key=Keys()).digest
     assert verify_file(tmp_path / "out", retrieve_key=Keys(change=only_new), equal_to=digest).authenticated == "all"
     assert arrow_read(tmp_path / "out") == table()
@@ -122,7 +132,7 @@ def test_footer_gets_a_nonce_of_its_own(tmp_path: Path) -> None:
         folder.mkdir()
         source = encrypted(folder, footer_mode=mode)
         for name in "ab":
-            rewrap_file(source, folder / name, retrieve_key=Keys(), wrap_key=wrap)
+            rewrap_file(source, folder / name, retrieve_key=Keys(), new_keys=NewKeys(wrap))
         contents = [(folder / name).read_bytes() for name in ("src", "a", "b")]
         if mode == "plaintext":
             nonces = {content[-36:-24] for content in contents}
@@ -137,12 +147,12 @@ def test_plaintext_source_is_refused(tmp_path: Path) -> None:
     """A file that is not encrypted has no keys to wrap."""
     source = write_plain(tmp_path / "src")
     with pytest.raises(ConfigError, match="src: the file is not encrypted"):
-        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap)
+        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), new_keys=NewKeys(wrap))
     assert left_over(tmp_path) == ["src"]
 
 
 def test_prefix_is_verified_before_keys(tmp_path: Path) -> None:
-    """``verify_aad`` sees the stored prefix before any key is asked for, and ends it."""
+    """``aad_prefix`` sees the stored prefix before any key is asked for, and ends it."""
     source, keys = encrypted(tmp_path, aad_prefix=PREFIX), Keys()
 
     def refuse(prefix: bytes) -> None:
@@ -150,7 +160,7 @@ def test_prefix_is_verified_before_keys(tmp_path: Path) -> None:
         raise VerificationError("not this one")
 
     with pytest.raises(VerificationError, match="not this one"):
-        rewrap_file(source, tmp_path / "out", retrieve_key=keys, wrap_key=wrap, verify_aad=refuse)
+        rewrap_file(source, tmp_path / "out", retrieve_key=keys, aad_prefix=refuse, new_keys=NewKeys(wrap))
     assert keys.asked == [] and not (tmp_path / "out").exists()
 
 
@@ -201,7 +211,7 @@ def test_key_material_of_another_place_is_refused(tmp_path: Path, from_file: str
         return wrap(request, key)
 
     with pytest.raises(VerificationError, match="column ssn in row group 0 does not authenticate"):
-        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=wrapping)
+        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), new_keys=NewKeys(wrapping))
     with pytest.raises(VerificationError, match="column ssn in row group 0 does not authenticate"):
         rewrite_file(source, tmp_path / "out", retrieve_key=Keys())
     assert wrapped == [] and not (tmp_path / "out").exists()
@@ -219,7 +229,7 @@ def test_key_material_of_another_file_for_the_footer_is_refused(tmp_path: Path) 
     wire = encode_struct(crypto) + data[start + end : -8]
     source.write_bytes(data[:start] + wire + len(wire).to_bytes(4, "little") + b"PARE")
     with pytest.raises(VerificationError, match="the footer does not authenticate"):
-        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap)
+        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), new_keys=NewKeys(wrap))
 
 
 def test_key_metadata_that_differs_between_row_groups(tmp_path: Path) -> None:
@@ -238,7 +248,7 @@ def test_key_metadata_that_differs_between_row_groups(tmp_path: Path) -> None:
 
 def rewrap(source: Path, target: Path) -> None:
     """Wrap the keys of a file anew."""
-    rewrap_file(source, target, retrieve_key=Keys(), wrap_key=wrap)
+    rewrap_file(source, target, retrieve_key=Keys(), new_keys=NewKeys(wrap))
 
 
 def rewrite(source: Path, target: Path) -> None:
@@ -291,7 +301,7 @@ def test_wrapper_that_fails(tmp_path: Path) -> None:
         raise ConfigError("no such master key")
 
     with pytest.raises(ConfigError, match="no such master key"):
-        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=fail)
+        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), new_keys=NewKeys(fail))
     assert left_over(tmp_path) == ["plain", "src"]
 
 
@@ -299,7 +309,7 @@ def test_a_file_of_no_rows(tmp_path: Path) -> None:
     """Without row groups there is a footer key alone, which is wrapped anew."""
     write_plain(tmp_path / "plain", table(0))
     rewrite_file(tmp_path / "plain", tmp_path / "src", encryption=new_encryption(SSN))
-    rewrap_file(tmp_path / "src", tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap)
+    rewrap_file(tmp_path / "src", tmp_path / "out", retrieve_key=Keys(), new_keys=NewKeys(wrap))
     assert verify_file(tmp_path / "out", retrieve_key=Keys(change=only_new)).rows == 0
     assert set(metadata_of(tmp_path / "out", Keys())) == set(metadata_of(tmp_path / "src", Keys()))
 
@@ -308,7 +318,9 @@ def test_a_file_of_no_rows(tmp_path: Path) -> None:
 def test_dark_column_keeps_its_key_metadata(tmp_path: Path, mode: str) -> None:
     """No key of it is asked for; with the key that it had, it is what it was."""
     source, keys = encrypted(tmp_path, footer_mode=mode), Keys()
-    result = rewrap_file(source, tmp_path / "out", retrieve_key=keys, wrap_key=wrap, dark={SSN})
+    result = rewrap_file(
+        source, tmp_path / "out", retrieve_key=keys, new_keys=NewKeys(wrap), known=KnownColumns(dark={SSN})
+    )
     assert [request.column for request in keys.asked] == [None, NAME]
     assert result.unauthenticated[1:] == ("column ssn: its key is gone",)
     old, new = (read_footer(path, retrieve_key=Keys()).columns or () for path in (source, tmp_path / "out"))
@@ -328,7 +340,13 @@ def test_key_material_of_a_dark_column_is_not_looked_at(tmp_path: Path) -> None:
     def keep(column: tuple[str, ...], key_metadata: bytes) -> None:
         asked.append(column)
 
-    rewrap_file(encrypted(tmp_path), tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap, keep_key=keep, dark={SSN})
+    rewrap_file(
+        encrypted(tmp_path),
+        tmp_path / "out",
+        retrieve_key=Keys(),
+        new_keys=NewKeys(wrap, keep=keep),
+        known=KnownColumns(dark={SSN}),
+    )
     assert asked == [NAME]
 
 
@@ -337,7 +355,9 @@ def test_only_columns_with_own_keys_can_be_dark(tmp_path: Path, column: tuple[st
     """One under the footer's key, in plaintext or not there at all is refused, and nothing is written."""
     source = encrypted(tmp_path)
     with pytest.raises(ConfigError, match=f"dark columns {column[0]}; allowed: .* here person.name, ssn"):
-        rewrap_file(source, tmp_path / "out", retrieve_key=Keys(), wrap_key=wrap, dark={column})
+        rewrap_file(
+            source, tmp_path / "out", retrieve_key=Keys(), new_keys=NewKeys(wrap), known=KnownColumns(dark={column})
+        )
     with pytest.raises(ConfigError, match=f"dark columns {column[0]}"):
         verify_keys(source, retrieve_key=Keys(), dark={column})
     assert not (tmp_path / "out").exists()

@@ -55,7 +55,7 @@ def chunks_of(path: Path, keys: Keys | None = None) -> list[tuple[SourceChunk, l
     """Return every chunk of a file and its pages in clear."""
     with open_source(path.read_bytes()) as file:
         ciphers = None if keys is None else FileCiphers("", keys)
-        footer = footer_of(file, ciphers, None, None)
+        footer = footer_of(file, ciphers)
         assert footer.metadata is not None
         return [
             (chunk, [Page(page.head, page.start, page.end, bytes(page.body)) for page in chunk.page_source().pages()])
@@ -152,7 +152,7 @@ def test_required_fields_of_row_groups(tmp_path: Path, mode: str) -> None:
     """Each row group says its ordinal, where it begins (the first at 4) and its sizes after encryption."""
     plain, out = rewritten(tmp_path, new_encryption(("id",), SSN, PHONE, footer_mode=mode))
     with open_source(out.read_bytes()) as file:
-        metadata = footer_of(file, FileCiphers("", Keys()), None, None).metadata
+        metadata = footer_of(file, FileCiphers("", Keys())).metadata
     assert metadata is not None
     after, begin = metadata_of(out, Keys()), 4
     for index, group in enumerate(metadata.row_groups):

@@ -31,6 +31,7 @@ from sparkcrypt.files.parquet import (
     DataKey,
     FileEncryption,
     KeyRequest,
+    NewKeys,
     folders_synced_once,
     rewrap_file,
     rewrite_file,
@@ -78,7 +79,7 @@ def test_retriever_that_fails_leaves_nothing(tmp_path: Path, number: int, error:
         rewrite_file(source, tmp_path / "out", retrieve_key=Failing(number, error))
     assert caught.value is error
     with pytest.raises(type(error)):
-        rewrap_file(source, tmp_path / "out", retrieve_key=Failing(number, error), wrap_key=rewrap)
+        rewrap_file(source, tmp_path / "out", retrieve_key=Failing(number, error), new_keys=NewKeys(rewrap))
     assert left_over(tmp_path) == ["src"]
 
 
@@ -120,7 +121,7 @@ def test_targets_are_never_replaced(tmp_path: Path, kind: str, operation: str) -
         if operation == "rewrite":
             rewrite_file(source, target, retrieve_key=Keys())
         else:
-            rewrap_file(source, target, retrieve_key=Keys(), wrap_key=rewrap)
+            rewrap_file(source, target, retrieve_key=Keys(), new_keys=NewKeys(rewrap))
     assert (left_over(tmp_path), source.read_bytes()) == before
     assert kind != "file" or target.read_bytes() == b"mine"
 
@@ -306,7 +307,7 @@ def test_file_systems(tmp_path: Path, make: Callable[[Path], tuple[Any, str]]) -
         wrapped.append(request)
         return DataKey(key, new_key_metadata(key)).key_metadata
 
-    rewrap_file(target, back, retrieve_key=Keys(), wrap_key=wrap)
+    rewrap_file(target, back, retrieve_key=Keys(), new_keys=NewKeys(wrap))
     assert len(wrapped) == 2
     verify_file(back, retrieve_key=Keys(), equal_to=digest)
     found = filesystem.get_file_info(pafs.FileSelector(folder, recursive=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from sparkcrypt.errors import WRITE_ORC_ANEW, ConfigError, FormatError, UnsupportedFileError
@@ -74,8 +74,6 @@ class OrcRewriteResult:
         tail: Tail,
         output: Output,
         columns: Mapping[Path, bool],
-        notes: Sequence[str] = (),
-        left_out: Sequence[str] = (),
     ) -> OrcRewriteResult:
         """Return the result of a rewrite whose target is written.
 
@@ -85,8 +83,6 @@ class OrcRewriteResult:
             tail: the source's tail.
             output: the target, before it is closed.
             columns: leaf path -> whether the target encrypts it.
-            notes: descriptions of what the target lost.
-            left_out: names of the user metadata that it lost.
         """
         return cls(
             source=file.name,
@@ -96,8 +92,6 @@ class OrcRewriteResult:
             bytes_before=file.size,
             bytes_after=output.position,
             columns=columns,
-            notes=tuple(notes),
-            left_out=tuple(left_out),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -171,7 +165,8 @@ def rewrite_orc(
         for variant in variants:
             encrypted |= dict.fromkeys(encrypted.keys() & range(variant.root.number, variant.root.last + 1), True)
         columns = {tail.columns[number].path: state for number, state in encrypted.items()}
-        return OrcRewriteResult.of(file, target, tail, output, columns, notes, left_out)
+        result = OrcRewriteResult.of(file, target, tail, output, columns)
+        return replace(result, notes=tuple(notes), left_out=tuple(left_out))
 
 
 def _write(source: OrcSource, variants: Sequence[AnyVariant], output: Output) -> tuple[list[str], list[str]]:

@@ -16,7 +16,7 @@ import hashlib
 import hmac
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.files.orc.file.encryption import (
@@ -53,7 +53,9 @@ from sparkcrypt.files.orc.file.tail import (
     tail_of,
     variant_statistics,
 )
+from sparkcrypt.files.orc.summary import OrcSummary, summarise_orc
 from sparkcrypt.files.orc.verify.mask_check import NullCheck, check_masked
+from sparkcrypt.files.parquet.file.footer import NOTHING_KNOWN, KnownColumns
 from sparkcrypt.files.parquet.file.modules import RetrieveKey, SecretFingerprint
 from sparkcrypt.files.source import Input, Source, naming, open_source
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
@@ -196,13 +198,18 @@ def check_key_name(variant: Variant, wrapped: bytes) -> KeyMaterial | None:
     return material
 
 
+UNAUTHENTICATED = "all of it: ORC authenticates nothing"
+"""What is listed as unauthenticated of an encrypted file."""
+
+
 @dataclass(frozen=True, slots=True)
 class OrcVerification:
     """The result of verifying an ORC file.
 
     ``columns`` maps encrypted leaf columns to their key ids; ``plaintext_columns`` are the others.  ``streams`` is the
     number of streams, ``decrypted`` the number of those that were decrypted.  ``notes`` list data of encrypted columns
-    that are in clear.  ``digests`` are those of the parts that `sparkcrypt.files.orc.verify.file` lists.
+    that are in clear.  ``opened`` is the tail as it was read.  ``digests`` are those of the parts that
+    `sparkcrypt.files.orc.verify.file` lists.
     """
 
     file: str
@@ -213,7 +220,33 @@ class OrcVerification:
     columns: Mapping[Path, str]
     plaintext_columns: tuple[Path, ...]
     notes: tuple[str, ...]
+    opened: Tail = field(repr=False)
     digests: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def unauthenticated(self) -> tuple[str, ...]:
+        """What nothing authenticates in an encrypted file; nothing for a file in plaintext."""
+        return self.not_authenticated if self.columns else ()
+
+    @property
+    def not_authenticated(self) -> tuple[str, ...]:
+        """What nothing authenticates."""
+        return (UNAUTHENTICATED,)
+
+    @property
+    def authenticated(self) -> Literal["none"]:
+        """How much was authenticated."""
+        return "none"
+
+    @property
+    def in_clear(self) -> tuple[str, ...]:
+        """What a footer says of the values of encrypted columns: such are errors, or among ``notes``."""
+        return ()
+
+    @property
+    def summary(self) -> OrcSummary:
+        """The summary of the tail that was verified."""
+        return summarise_orc(self.opened)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values, without digests: digests of plaintext confirm guesses of the content."""
@@ -226,7 +259,7 @@ class OrcVerification:
             "decrypted": self.decrypted,
             "columns": {join_dotted(path): key_id for path, key_id in self.columns.items()},
             "plaintext_columns": [join_dotted(path) for path in self.plaintext_columns],
-            "authenticated": "none",
+            "authenticated": self.authenticated,
             "notes": list(self.notes),
         }
 
@@ -237,10 +270,7 @@ def verify_orc(
     retrieve_key: RetrieveKey | None = None,
     equal_to: Mapping[str, str] | None = None,
     digest_key: bytes | None = None,
-    will_encrypt: Collection[Path] | None = None,
-    dark: Collection[Path] = (),
-    purged: Collection[Path] = (),
-    nulls: Collection[Path] = (),
+    known: KnownColumns = NOTHING_KNOWN,
 ) -> OrcVerification:
     """Check a whole file: its keys, every stream, the statistics, and the form in clear of encrypted columns.
 
@@ -250,31 +280,27 @@ def verify_orc(
         equal_to: those of another file's `OrcVerification.digests` that must be equal.  With ``layout`` and a part of
             streams, the streams of that part are digested and not decompressed: the equal ones of the other file were.
         digest_key: makes the digests HMACs.  Use one if they are stored: unkeyed ones confirm guesses of the content.
-        will_encrypt: the columns that a rewrite of this file is about to encrypt, maybe none; None if the file is not
-            about to be rewritten.  Their Bloom filters are not digested, since the target has none, and a Bloom filter
-            in clear of an encrypted column is a note, not an error.
-        dark: leaf columns whose keys can no longer be opened: their stored bytes are digested.
-        purged: dark leaf columns whose variants a rewrite of this file is about to leave out: the variants are not
-            read, and the form in clear is digested as the target's content.
-        nulls: columns that must hold only nulls, as readers with the keys see them, with all columns below them.
+        known: of dark columns the stored bytes are digested.  If a rewrite is about to change the file, Bloom filters
+            of the columns that it will encrypt are not digested, since the target has none, and a Bloom filter in clear
+            of an encrypted column is a note, not an error; the variants of purged columns are not read, and their form
+            in clear is digested as the target's content.
 
     Raises:
         FormatError: the file violates the specification, or does not decrypt to valid content.
         VerificationError: keys are used twice, or are not those that the file names; data of an encrypted column are in
-            clear; the content is not that of ``equal_to``; a column of ``nulls`` holds a value; or a column of ``dark``
-            or ``purged`` is not encrypted.
+            clear; the content is not that of ``equal_to``; a column that must hold only nulls holds a value; or a dark
+            or purged column is not encrypted.
         ConfigError: the file is encrypted and ``retrieve_key`` is missing; or ``equal_to`` has an unknown part.
     """
     with open_source(source) as file, naming(file.name):
         tail = tail_of(file)
+        if known.check is not None:
+            known.check(summarise_orc(tail))
         if tail.encryption is not None and tail.encryption.variants and retrieve_key is None:
             raise ConfigError(f"{file.name}: the file is encrypted and no key is given; pass retrieve_key")
         keys = None if retrieve_key is None else LocalKeys(file.name, retrieve_key)
         inflated = set(STREAM_PARTS) & set(equal_to or ()) if "layout" in (equal_to or ()) else ()
-        check = _Check(file, tail, keys, ContentDigest(digest_key), will_encrypt, inflated)
-        check.leave_out(dark, purged)
-        check.nulls = NullCheck(tail, nulls)
-        found = check.run()
+        found = _Check(file, tail, keys, known, ContentDigest(digest_key), inflated).run()
         if equal_to is not None:
             _check_equal(found.digests, equal_to)
         return found
@@ -295,8 +321,8 @@ class _Check:
         file: Input,
         tail: Tail,
         keys: LocalKeys | None,
+        known: KnownColumns,
         digest: ContentDigest,
-        will_encrypt: Collection[Path] | None,
         inflated: Collection[str],
     ) -> None:
         self.file = file
@@ -304,27 +330,22 @@ class _Check:
         self.keys = keys
         self.digest = digest
         self.encryption: Encryption | None = tail.encryption
-        self.will_be_rewritten = will_encrypt is not None
-        roots = set(will_encrypt or ())
+        self.will_be_rewritten = known.will_encrypt is not None
+        roots = set(known.will_encrypt or ())
         self.loses_filters = {
             column.number
             for column in (tail.columns if roots else ())
             if any(column.path[:length] in roots for length in range(len(column.path) + 1))
         }
         self.inflated = inflated
-        self.dark: frozenset[int] = frozenset()
-        self.purged: frozenset[int] = frozenset()
-        self.nulls = NullCheck(tail, ())
-        self.streams = self.decrypted = 0
-        self.notes: dict[str, None] = {}
-
-    def leave_out(self, dark: Collection[Path], purged: Collection[Path]) -> None:
-        """Set the variants, given by columns, whose keys are not opened; those of ``purged`` are not read at all."""
-        self.dark = variants_holding(self.encryption, dark)
-        self.purged = variants_holding(self.encryption, purged)
+        self.dark = variants_holding(self.encryption, known.dark)
+        self.purged = variants_holding(self.encryption, known.purged)
         for variant in () if self.encryption is None else self.encryption.variants:
             if variant.number in self.dark | self.purged:  # no rewrite keeps their Bloom filters in clear
                 self.loses_filters.update(range(variant.root.number, variant.root.last + 1))
+        self.nulls = NullCheck(tail, known.nulls)
+        self.streams = self.decrypted = 0
+        self.notes: dict[str, None] = {}
 
     def run(self) -> OrcVerification:
         tail, encryption = self.tail, self.encryption
@@ -346,6 +367,7 @@ class _Check:
             plaintext_columns=tuple(item.path for item, variant in covering.items() if variant is None),
             notes=tuple(self.notes),
             digests=self.digest.digests(),
+            opened=tail,
         )
 
     def _variant(self, column: int) -> Variant | None:

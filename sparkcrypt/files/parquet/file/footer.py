@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.files.parquet.file.modules import (
@@ -13,6 +13,7 @@ from sparkcrypt.files.parquet.file.modules import (
     NONCE_BYTES,
     SIGNATURE_BYTES,
     TAG_BYTES,
+    AadPrefix,
     FileCiphers,
     ModuleType,
     RetrieveKey,
@@ -87,6 +88,29 @@ def _wires(paths: tuple[Path, ...]) -> list[List]:
             if name not in raw:
                 raw[name] = name.encode()
     return [List(BINARY, [raw[name] for name in path]) for path in paths]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownColumns:
+    """What is known of columns of a file before it is verified or its keys are rewrapped.
+
+    Attributes:
+        dark: columns whose keys can no longer be opened.
+        nulls: columns that must hold only nulls; in ORC with all columns below them.
+        check: called with the summary of the file's footer before a column is read; raises to refuse the file.
+        purged: dark columns that a rewrite of the file is about to replace by nulls.
+        will_encrypt: the columns that a rewrite of an ORC file is about to encrypt, maybe none; None if the file is not
+            about to be rewritten.
+    """
+
+    dark: Collection[Path] = ()
+    nulls: Collection[Path] = ()
+    check: Callable[[Any], None] | None = None
+    purged: Collection[Path] = ()
+    will_encrypt: Collection[Path] | None = None
+
+
+NOTHING_KNOWN = KnownColumns()
 
 
 def check_dark(columns: tuple[ColumnCrypto, ...], dark: Collection[Path]) -> None:
@@ -279,37 +303,35 @@ def read_footer(
     source: Source,
     *,
     retrieve_key: RetrieveKey | None = None,
-    aad_prefix: bytes | None = None,
-    verify_aad: VerifyAad | None = None,
+    aad_prefix: AadPrefix | None = None,
 ) -> Footer:
     """Read the footer of a file.
 
     Args:
         source: a path, a (pyarrow filesystem, path), an open binary file, or the bytes of a whole file.
         retrieve_key: called for the footer's key if the file is encrypted; the footer is then authenticated.
-        aad_prefix: the AAD prefix, for files that do not store it.
-        verify_aad: called with the AAD prefix before any key is requested; raises if it is not the expected one.
+        aad_prefix: the AAD prefix, for files that do not store it; or a function that is called with the stored one
+            before any key is requested, and raises if it is not the expected one.
 
     Raises:
         FormatError: not a Parquet file, or the footer violates the specification; also if the footer has encrypted
             columns but no algorithm or signature.
-        VerificationError: the footer does not authenticate, ``aad_prefix`` is not the file's, or ``verify_aad`` is
-            given and there is no prefix to verify.
+        VerificationError: the footer does not authenticate, ``aad_prefix`` is not the file's, or verifies a prefix
+            that the file does not store.
         ConfigError: ``retrieve_key`` is given, but not the prefix, which the file does not store; or the key's length
             is wrong.
     """
     with open_source(source) as file:
         ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
-        return footer_of(file, ciphers, aad_prefix, verify_aad)
+        return footer_of(file, ciphers, aad_prefix)
 
 
-def footer_of(
-    file: Input, ciphers: FileCiphers | None, aad_prefix: bytes | None, verify_aad: VerifyAad | None
-) -> Footer:
+def footer_of(file: Input, ciphers: FileCiphers | None, aad_prefix: AadPrefix | None = None) -> Footer:
     """Read the footer of an open file; see `read_footer`."""
     with naming(file.name):
         data, offset, encrypted = _tail(file)
-        place = _Place(file.name, file.size, offset, aad_prefix, verify_aad, KeyMaterials(file))
+        prefix, verify_aad = (None, aad_prefix) if callable(aad_prefix) else (aad_prefix, None)
+        place = _Place(file.name, file.size, offset, prefix, verify_aad, KeyMaterials(file))
         return _parse_encrypted(data, place, ciphers) if encrypted else _plaintext(data, place, ciphers)
 
 

@@ -248,6 +248,9 @@ RetrieveKey: TypeAlias = Callable[[KeyRequest], bytes]
 VerifyAad: TypeAlias = Callable[[bytes], None]
 """Raises if an AAD prefix is not the one that the caller expects."""
 
+AadPrefix: TypeAlias = bytes | VerifyAad
+"""The AAD prefix of a file that does not store it, or a check that is called with a stored one before a key is used."""
+
 
 class FileCiphers:
     """The ciphers of one file; each key is requested once, when it is first needed."""

@@ -11,7 +11,7 @@ from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
 from sparkcrypt.files.output import Output, Target, open_target, target_name
 from sparkcrypt.files.parquet.file.footer import Footer, Mode, check_dark, check_magic_and_unique, footer_of
 from sparkcrypt.files.parquet.file.layout import Layout
-from sparkcrypt.files.parquet.file.modules import MAX_ORDINAL, FileCiphers, ModuleType, RetrieveKey, VerifyAad
+from sparkcrypt.files.parquet.file.modules import MAX_ORDINAL, AadPrefix, FileCiphers, ModuleType, RetrieveKey
 from sparkcrypt.files.parquet.file.schema import PATHS_SIZE, Path, leaf_levels, leaf_paths, leaf_types, paths_size
 from sparkcrypt.files.parquet.pages.chunk import claim_regions
 from sparkcrypt.files.parquet.pages.leniency import check_row_group_size, row_count
@@ -100,8 +100,7 @@ def rewrite_file(
     *,
     retrieve_key: RetrieveKey | None = None,
     encryption: Encryption = None,
-    aad_prefix: bytes | None = None,
-    verify_aad: VerifyAad | None = None,
+    aad_prefix: AadPrefix | None = None,
     purge: Collection[Path] = (),
 ) -> RewriteResult:
     """Write the source's pages to the target under another encryption, or none.
@@ -115,9 +114,7 @@ def rewrite_file(
             all.
         retrieve_key: called once for each data key of an encrypted source.
         encryption: of the target; None writes plaintext.
-        aad_prefix: the source's AAD prefix, if it does not store it.
-        verify_aad: called with the source's AAD prefix before any key is requested; raises if it is not the expected
-            one.
+        aad_prefix: of the source, as `read_footer`.
         purge: columns whose keys no longer exist: none of their data are read, and nulls replace them.
 
     Raises:
@@ -132,7 +129,7 @@ def rewrite_file(
     with ExitStack() as stack:
         file = stack.enter_context(open_source(source))
         ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
-        footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+        footer = footer_of(file, ciphers, aad_prefix)
         chosen = encryption(summarise(footer)) if callable(encryption) else encryption
         stack.enter_context(naming(file.name))
         job = _Rewrite(file, footer, ciphers, chosen, purge)

@@ -5,71 +5,31 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.files.output import Output, Target, open_target, target_name
 from sparkcrypt.files.parquet.file.footer import (
+    NOTHING_KNOWN,
     ColumnCrypto,
     Footer,
+    KnownColumns,
     check_dark,
     check_magic_and_unique,
     footer_of,
     known_aad,
 )
-from sparkcrypt.files.parquet.file.modules import FileCiphers, KeyRequest, ModuleCipher, RetrieveKey, VerifyAad
+from sparkcrypt.files.parquet.file.modules import AadPrefix, FileCiphers, KeyRequest, ModuleCipher, RetrieveKey
 from sparkcrypt.files.parquet.file.schema import Path
 from sparkcrypt.files.parquet.rewrite.file import RewriteResult
 from sparkcrypt.files.parquet.rewrite.footer_writer import FooterSeal, crypto_metadata, in_id_order, write_footer
 from sparkcrypt.files.parquet.rewrite.source_chunk import source_chunks
-from sparkcrypt.files.parquet.summary import FileSummary, summarise
+from sparkcrypt.files.parquet.summary import summarise
 from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, FileMetaData, RowGroup
 from sparkcrypt.files.source import Input, Source, naming, open_source
 from sparkcrypt.schema import join_dotted
-
-
-def verify_keys(
-    source: Source,
-    *,
-    retrieve_key: RetrieveKey,
-    aad_prefix: bytes | None = None,
-    verify_aad: VerifyAad | None = None,
-    dark: Collection[Path] = (),
-) -> FileSummary:
-    """Authenticate the footer, and the column metadata of every column that has a key of its own.
-
-    This proves that each key of the file, except those of dark columns, can be retrieved and is the right one.  Pages
-    are not read.
-
-    Args:
-        source: as `read_footer`.
-        retrieve_key: called once for every key of the file.
-        aad_prefix: as `read_footer`.
-        verify_aad: as `read_footer`.
-        dark: columns whose keys can no longer be opened; they are left unopened.
-
-    Raises:
-        FormatError, VerificationError: as `verify_file`.
-        ConfigError: the AAD prefix is not stored in the file and none was given; or a dark column has no own key.
-    """
-    with open_source(source) as file:
-        return summarise(open_every_key(file, FileCiphers(file.name, retrieve_key), aad_prefix, verify_aad, dark))
-
-
-def open_every_key(
-    file: Input,
-    ciphers: FileCiphers,
-    aad_prefix: bytes | None = None,
-    verify_aad: VerifyAad | None = None,
-    dark: Collection[Path] = (),
-) -> Footer:
-    """Return the footer of an open file after opening each of its keys; see `verify_keys`."""
-    footer = footer_of(file, ciphers, aad_prefix, verify_aad)
-    with naming(file.name):
-        check_magic_and_unique(file, footer)
-        open_columns(file, footer, ciphers, dark)
-    return footer
 
 
 def open_columns(file: Input, footer: Footer, ciphers: FileCiphers, dark: Collection[Path] = ()) -> None:
@@ -94,18 +54,29 @@ KeepKey: TypeAlias = Callable[[Path, bytes], bytes | None]
 """Returns new key metadata for a column's present key metadata if its data key need not be opened, else None."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewKeys:
+    """The new key metadata of a file whose data keys are rewrapped.
+
+    Attributes:
+        wrap: called once for the new key metadata of each data key.
+        keep: called for each column with a key of its own, before that is opened; not for dark columns.
+        key_values: entries to set in the footer's key-value metadata.
+    """
+
+    wrap: WrapKey
+    keep: KeepKey = lambda column, key_metadata: None
+    key_values: Mapping[str, str] = field(default_factory=dict)
+
+
 def rewrap_file(
     source: Source,
     target: Target,
     *,
     retrieve_key: RetrieveKey,
-    wrap_key: WrapKey,
-    aad_prefix: bytes | None = None,
-    verify_aad: VerifyAad | None = None,
-    key_values: Mapping[str, str] | None = None,
-    dark: Collection[Path] = (),
-    keep_key: KeepKey = lambda column, key_metadata: None,
-    check_footer: Callable[[Footer], None] = lambda footer: None,
+    new_keys: NewKeys,
+    aad_prefix: AadPrefix | None = None,
+    known: KnownColumns = NOTHING_KNOWN,
 ) -> RewriteResult:
     """Write a copy of an encrypted file with rewrapped data keys.
 
@@ -117,13 +88,9 @@ def rewrap_file(
         source: as `read_footer`; must be encrypted.
         target: as `rewrite_file`.
         retrieve_key: called once for each data key.
-        wrap_key: called once for the new key metadata of each data key.
-        aad_prefix: the source's AAD prefix, if it does not store it.
-        verify_aad: called with the AAD prefix before any key is requested.
-        key_values: entries to set in the footer's key-value metadata.
-        dark: columns whose keys can no longer be opened: no key is requested, and their key material stays unchanged.
-        keep_key: called for each column with a key of its own, before that is opened; ignored for dark columns.
-        check_footer: called with the authenticated footer before a column's key is requested; raises to refuse it.
+        new_keys: their new wrappings.
+        aad_prefix: of the source, as `read_footer`.
+        known: for dark columns no key is requested, and their key material stays unchanged.
 
     Raises:
         FormatError: the source violates the specification.
@@ -131,16 +98,17 @@ def rewrap_file(
         ConfigError: the source is not encrypted, the target already exists, or a dark column has no key of its own.
     """
     with ExitStack() as stack:
-        file = stack.enter_context(open_source(source))
-        keys = _Keys(retrieve_key, wrap_key)
+        file, dark = stack.enter_context(open_source(source)), known.dark
+        keys = _Keys(retrieve_key, new_keys.wrap)
         ciphers = FileCiphers(file.name, keys.retrieve)
-        footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+        footer = footer_of(file, ciphers, aad_prefix)
         stack.enter_context(naming(file.name))
-        check_footer(footer)
+        if known.check is not None:
+            known.check(summarise(footer))
         if footer.metadata is None or footer.columns is None or footer.mode == "plaintext":
             raise ConfigError(f"{file.name}: the file is not encrypted; rewrite it with an encryption instead")
         check_magic_and_unique(file, footer)
-        kept = kept_keys(footer.columns, dark, keep_key)
+        kept = kept_keys(footer.columns, dark, new_keys.keep)
         open_columns(file, footer, ciphers, {*dark, *kept})
         keys.wrap_all()
         keys.wrapped.update(kept.items())
@@ -148,7 +116,7 @@ def rewrap_file(
         seal = _seal(footer, ciphers.cipher(None, footer.footer_key_metadata), keys.wrapped[None])
         output = stack.enter_context(open_target(target, file.access))
         output.copy(file, 0, footer.offset, "the data")
-        write_footer(output, metadata, seal, key_values or {})
+        write_footer(output, metadata, seal, new_keys.key_values)
         return RewriteResult(
             source=file.name,
             target=target_name(target),

@@ -8,8 +8,10 @@ from typing import Any, Literal, TypeAlias
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.files.parquet.file.footer import (
+    NOTHING_KNOWN,
     ColumnCrypto,
     Footer,
+    KnownColumns,
     Mode,
     check_dark,
     check_magic_and_unique,
@@ -17,7 +19,7 @@ from sparkcrypt.files.parquet.file.footer import (
     known_aad,
 )
 from sparkcrypt.files.parquet.file.layout import Layout
-from sparkcrypt.files.parquet.file.modules import FileCiphers, ModuleType, RetrieveKey, VerifyAad
+from sparkcrypt.files.parquet.file.modules import AadPrefix, FileCiphers, ModuleType, RetrieveKey
 from sparkcrypt.files.parquet.file.schema import LeafLevels, leaf_levels, leaf_types
 from sparkcrypt.files.parquet.pages.chunk import ChunkKey, PartName, claim_regions
 from sparkcrypt.files.parquet.pages.leniency import (
@@ -29,6 +31,7 @@ from sparkcrypt.files.parquet.pages.leniency import (
     row_count,
     whole_chunk,
 )
+from sparkcrypt.files.parquet.summary import FileSummary, summarise
 from sparkcrypt.files.parquet.thrift.compact import decode_struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk, ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.files.parquet.verify.chunk import ChunkCheck, ChunkPlace, FileCheck, Unauthenticated, check_nulls
@@ -49,8 +52,8 @@ class Verification:
     otherwise ``not_authenticated`` lists what is not authenticated.  ``in_clear`` lists what a plaintext footer says of
     the values of encrypted columns.  ``plaintext_columns`` are not covered: nothing
     authenticates their pages, as in any Parquet file.  ``modules`` is the number of encrypted modules, including the
-    footer.  ``digest`` is that of the whole content, ``digests`` those of its parts, which
-    `sparkcrypt.files.parquet.verify.digest` lists.
+    footer.  ``opened`` is the footer as it was read.  ``digest`` is that of the whole content, ``digests`` those of its
+    parts, which `sparkcrypt.files.parquet.verify.digest` lists.
     """
 
     file: str
@@ -62,9 +65,20 @@ class Verification:
     modules: int
     rows: int
     row_groups: int
+    opened: Footer = field(repr=False)
     in_clear: tuple[str, ...] = ()
     digest: str = field(default="", repr=False)
     digests: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def unauthenticated(self) -> tuple[str, ...]:
+        """What nothing authenticates in an encrypted file; nothing for a file in plaintext."""
+        return () if self.footer == "plaintext" else self.not_authenticated
+
+    @property
+    def summary(self) -> FileSummary:
+        """The summary of the footer that was verified."""
+        return summarise(self.opened)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values, without digests: digests of plaintext confirm guesses of the content."""
@@ -86,12 +100,10 @@ def verify_file(
     source: Source,
     *,
     retrieve_key: RetrieveKey | None = None,
-    aad_prefix: bytes | None = None,
-    verify_aad: VerifyAad | None = None,
+    aad_prefix: AadPrefix | None = None,
     equal_to: ExpectedDigest | None = None,
     digest_key: bytes | None = None,
-    dark: Collection[Path] = (),
-    nulls: Collection[Path] = (),
+    known: KnownColumns = NOTHING_KNOWN,
 ) -> Verification:
     """Authenticate a whole file and check its structure: footer, column metadata, pages, indexes and Bloom filters.
 
@@ -101,29 +113,59 @@ def verify_file(
     Args:
         source: as `read_footer`.
         retrieve_key: called once for every key of the file; not needed for a file that is not encrypted.
-        aad_prefix: the AAD prefix, for files that do not store it.
-        verify_aad: called with the AAD prefix before any key is requested; raises if it is not the expected one.
+        aad_prefix: as `read_footer`.
         equal_to: the digest that the file must have, such as the `Verification.digest` of its source; or a mapping with
             the parts of `Verification.digests` that must be equal, if a rewrite has dropped others on purpose.
         digest_key: makes the digests HMACs.  Use one if they are stored: unkeyed ones confirm guesses of the content.
-        dark: columns whose keys can no longer be opened: none of their data are checked or digested.
-        nulls: columns that must hold only nulls; their chunks are checked, but not digested.
+        known: of dark columns, purged or not, no data are checked or digested; chunks of columns that must hold only
+            nulls are checked, but not digested.
 
     Raises:
         FormatError: the file violates the specification.
         VerificationError: something does not authenticate, the file-unique is not 8 bytes, the content is not that of
-            ``equal_to``, or a column of ``nulls`` holds a value.
+            ``equal_to``, or a column that must hold only nulls holds a value.
         ConfigError: the file is encrypted and ``retrieve_key``, or a prefix that it does not store, is missing; or
             ``equal_to`` has an unknown part, or a dark column has no key of its own.
     """
     with open_source(source) as file:
         ciphers = None if retrieve_key is None else FileCiphers(file.name, retrieve_key)
-        footer = footer_of(file, ciphers, aad_prefix, verify_aad)
+        footer = footer_of(file, ciphers, aad_prefix)
         with naming(file.name):
-            found = _Check(file, footer, ciphers, digest_key, dark, nulls).run()
+            found = _Check(file, footer, ciphers, known, digest_key).run()
             if equal_to is not None:
                 _check_equal(found, equal_to)
             return found
+
+
+def verify_keys(
+    source: Source, *, retrieve_key: RetrieveKey, aad_prefix: AadPrefix | None = None, dark: Collection[Path] = ()
+) -> FileSummary:
+    """Authenticate the footer, and the column metadata of every column that has a key of its own.
+
+    This proves that each key of the file, except those of dark columns, can be retrieved and is the right one.  Pages
+    are not read.
+
+    Args:
+        source: as `read_footer`.
+        retrieve_key: called once for every key of the file.
+        aad_prefix: as `read_footer`.
+        dark: columns whose keys can no longer be opened; they are left unopened.
+
+    Raises:
+        FormatError, VerificationError: as `verify_file`.
+        ConfigError: the AAD prefix is not stored in the file and none was given; or a dark column has no own key.
+    """
+    with open_source(source) as file:
+        ciphers = FileCiphers(file.name, retrieve_key)
+        footer = footer_of(file, ciphers, aad_prefix)
+        open_every_key(file, footer, ciphers, dark)
+        return summarise(footer)
+
+
+def open_every_key(file: Input, footer: Footer, ciphers: FileCiphers, dark: Collection[Path] = ()) -> None:
+    """Open each key of an open file whose footer was read; see `verify_keys`."""
+    with naming(file.name):
+        _Check(file, footer, ciphers, KnownColumns(dark)).open_keys()
 
 
 def _check_equal(found: Verification, expected: ExpectedDigest) -> None:
@@ -153,32 +195,43 @@ class _Check:
         file: Input,
         footer: Footer,
         ciphers: FileCiphers | None,
-        digest_key: bytes | None,
-        dark: Collection[Path],
-        nulls: Collection[Path],
+        known: KnownColumns,
+        digest_key: bytes | None = None,
     ) -> None:
         self.file = file
         self.footer = footer
         self.ciphers = ciphers
         self.digest_key = digest_key
-        self.dark, self.nulls = dark, nulls
+        self.known, self.dark = known, frozenset((*known.dark, *known.purged))
         metadata = footer.metadata
         self.writer = None if metadata is None else metadata.created_by
         self.in_clear: dict[str, None] = {}
         self.shared = FileCheck(file, Layout(footer.offset), ContentDigest(digest_key))
 
-    def run(self) -> Verification:
-        footer, shared = self.footer, self.shared
+    def open_keys(self) -> None:
+        metadata, _, leaves = self.open_footer()
+        for _, chunks in self.row_groups(metadata, leaves):
+            for _ in chunks:  # each chunk's metadata is opened
+                pass
+
+    def open_footer(self) -> tuple[FileMetaData, tuple[ColumnCrypto, ...], list[_Leaf]]:
+        footer = self.footer
         metadata, columns = footer.metadata, footer.columns
+        if self.known.check is not None:
+            self.known.check(summarise(self.footer))
         check_magic_and_unique(self.file, footer)
         if footer.mode != "plaintext":
             self.check_keys()
         if metadata is None or columns is None:
             raise ConfigError(f"{footer.file}: the footer is encrypted and no key is given; pass retrieve_key")
         check_dark(columns, self.dark)
-        shared.digest.footer(metadata, rows := row_count(metadata))
         schema = zip(columns, leaf_levels(metadata), leaf_types(metadata), strict=True)
-        leaves = [(*leaf, join_dotted(leaf[0].path)) for leaf in schema]
+        return metadata, columns, [(*leaf, join_dotted(leaf[0].path)) for leaf in schema]
+
+    def run(self) -> Verification:
+        footer, shared = self.footer, self.shared
+        metadata, columns, leaves = self.open_footer()
+        shared.digest.footer(metadata, rows := row_count(metadata))
         for _, chunks in self.row_groups(metadata, leaves):  # before a page is read, so that none is read twice
             for place, chunk, meta_data in chunks:
                 claim_regions(shared.layout, chunk, meta_data, PartName(place.dotted, place.row_group))
@@ -187,7 +240,7 @@ class _Check:
             size = 0
             for place, chunk, meta_data in chunks:
                 shared.modules += place.key is not None and chunk.encrypted_column_metadata is not None
-                self.check_chunk(place, chunk, meta_data, nulls=columns[place.column].path in self.nulls)
+                self.check_chunk(place, chunk, meta_data, nulls=columns[place.column].path in self.known.nulls)
                 size += meta_data.total_compressed_size
             if footer.mode != "plaintext" and not self.dark:  # sizes by old writers of plaintext files are unreliable
                 check_row_group_size(row_group, size, f"row group {index}")
@@ -235,6 +288,7 @@ class _Check:
             self.shared.modules,
             rows,
             len(metadata.row_groups),
+            footer,
             tuple(self.in_clear),
             combined_digest(digests, self.digest_key),
             digests,
