@@ -23,7 +23,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
 
 from sparkcrypt.errors import (
     ConfigError,
@@ -33,8 +32,17 @@ from sparkcrypt.errors import (
     KeyServiceUnavailableError,
 )
 from sparkcrypt.keys.ids import NameRule, check_key_id
-from sparkcrypt.keys.provider_options import address, certificates, choice, login, number, read_options, text
-from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, KeyService, read_wrapped
+from sparkcrypt.keys.provider import (
+    NetworkOptions,
+    ProviderKeyService,
+    address,
+    choice,
+    login,
+    read_options,
+    text,
+)
+from sparkcrypt.keys.rest import open_session, shorten_reason
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, read_wrapped
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -145,7 +153,7 @@ NAMES = NameRule("a-z0-9-", "_", 200, "Hadoop KMS")
 
 
 @dataclass(frozen=True, slots=True)
-class HadoopOptions:
+class HadoopOptions(NetworkOptions):
     """The checked options."""
 
     address: str = address(
@@ -156,8 +164,6 @@ class HadoopOptions:
     token_file: str | None = login(AUTH_OPTIONS, "token_file")
     name_prefix: str | None = text(pattern="[a-z0-9_-]{0,50}", allowed="up to 50 of a-z, 0-9, '_' and '-'")
     key_bits: int = choice(128, 192, 256, default=256)
-    ca_bundle: str | None = certificates()
-    timeout_seconds: float = number(10.0, 0.1, 600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +194,6 @@ def read_credential(options: HadoopOptions, environ: Mapping[str, str] = os.envi
 
 
 _DELEGATION = "X-Hadoop-Delegation-Token"
-_CONNECTIONS = 32
-_REASON_CHARACTERS = 200
 _DENYING = {"AuthorizationException", "AccessControlException", "AuthenticationException", "InvalidToken"}
 _PASSING = {429, 502, 503, 504}
 
@@ -203,12 +207,7 @@ class KmsHttp:
 
     def __init__(self, options: HadoopOptions) -> None:
         self._options = options
-        self._session = requests.Session()
-        self._session.trust_env = False  # no proxy and no password of ~/.netrc
-        self._session.verify = options.ca_bundle or True
-        adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS, max_retries=0)
-        self._session.mount("https://", adapter)
-        self._session.mount("http://", adapter)
+        self._session = open_session(options.ca_bundle)
 
     def ask(
         self, method: str, path: str, what: str, *, body: Any = None, parameters: Mapping[str, str] | None = None
@@ -257,10 +256,10 @@ def _content(answer: requests.Response, where: str, credential: HadoopCredential
     if answer.status_code in {200, 201}:
         return _json(answer, where) if answer.content else None
     refusal = _exception(answer)
-    reason = " ".join(str(refusal.get("message", "")).split())
+    whole = " ".join(str(refusal.get("message", "")).split())
     if credential.method == "token":
-        reason = reason.replace(credential.secret, "[redacted]")
-    reason = reason[:_REASON_CHARACTERS] or f"HTTP {answer.status_code}"
+        whole = whole.replace(credential.secret, "[redacted]")
+    reason = shorten_reason(whole) or f"HTTP {answer.status_code}"
     name = str(refusal.get("exception", ""))
     if answer.status_code in {401, 403} or name in _DENYING:
         raise KeyAccessDeniedError(
@@ -323,7 +322,7 @@ class _Eek:
         return _HEAD.pack(self.version, self.iv, len(self.material)) + self.material
 
 
-class HadoopKeyService(KeyService):
+class HadoopKeyService(ProviderKeyService):
     """A key service that wraps as ``hadoop:v1:<base64 of EEK and sealed key>``; safe for many threads.
 
     A wrap costs two calls (an EEK is made, and opened), an unwrap one.
@@ -336,7 +335,7 @@ class HadoopKeyService(KeyService):
         ConfigError: an option is not right.
     """
 
-    retries_itself = False
+    product, form = "Hadoop KMS", "hadoop:v1:<base64>"
 
     def __init__(self, config: KeyServiceConfig) -> None:
         self._options = read_options(HadoopOptions, config)
@@ -372,11 +371,7 @@ class HadoopKeyService(KeyService):
         """
         parts = _parts(wrapped)
         if parts is None:
-            self.describe(key_id)  # a missing key is reported before a wrong text
-            raise KeyServiceError(
-                f"key {key_id!r}: the wrapped key is not one of Hadoop KMS; allowed: hadoop:v1:<base64>; was it "
-                "wrapped by another key service?"
-            )
+            raise self._make_form_error(key_id)
         eek, sealed = parts
         opened = self._open(key_id, eek, "unwrap with")
         try:
@@ -404,24 +399,14 @@ class HadoopKeyService(KeyService):
         except (KeyError, TypeError, ValueError):
             raise self._make_foreign_error(key_id) from None
 
-    def create(self, key_id: str) -> KeyDescription:
-        """Create a key; an existing one is left unchanged.
-
-        Raises:
-            KeyAccessDeniedError: this credential may not create keys.
-        """
-        name = self._name(key_id)
-        try:
-            return self.describe(key_id)
-        except KeyNotFoundError:
-            pass
-        body = {"name": name, "cipher": _CIPHER, "length": self._options.key_bits, "description": key_id}
+    def _make(self, key_id: str) -> None:
+        length = self._options.key_bits
+        body = {"name": self._name(key_id), "cipher": _CIPHER, "length": length, "description": key_id}
         try:
             self._http.ask("POST", "keys", f"create key {key_id!r}", body=body)
         except KeyServiceError as error:
             if "already exists" not in str(error):
                 raise
-        return self.describe(key_id)
 
     def rotate(self, key_id: str) -> KeyDescription:
         """Add a version, which wraps from now on; earlier versions still unwrap.
@@ -456,8 +441,8 @@ class HadoopKeyService(KeyService):
             KeyAccessDeniedError: this credential may not list, or not read one of the keys.
         """
         names = self._http.ask("GET", "keys/names", "list keys") or []
-        ids = (self._id_of(str(name)) for name in names)
-        return tuple(self.describe(key_id) for key_id in sorted(filter(None, ids)))
+        own = (str(name).removeprefix(self._prefix) for name in names if str(name).startswith(self._prefix))
+        return self._describe_all(map(NAMES.decode, own))
 
     def credential_identity(self) -> bytes:
         """Return a digest of the user's name, the token, or the location of the ticket."""
@@ -466,9 +451,6 @@ class HadoopKeyService(KeyService):
 
     def _name(self, key_id: str) -> str:
         return self._prefix + NAMES.encode(key_id)
-
-    def _id_of(self, name: str) -> str | None:
-        return NAMES.decode(name.removeprefix(self._prefix)) if name.startswith(self._prefix) else None
 
     def _open(self, key_id: str, eek: _Eek, doing: str) -> bytes:
         name = self._name(key_id)

@@ -10,8 +10,7 @@ wraps, so it is not asked about a text of another form; that leaves services out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TypeAlias, cast
@@ -37,14 +36,6 @@ from sparkcrypt.policy.key_service import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedFormer:
-    """An open former key service, with its entry in the policy."""
-
-    policy: FormerService
-    service: KeyService
-
-
 class MovingKeyService(DelegatingKeyService):
     """A key service that wraps with the current service and unwraps with former ones too; safe for many threads.
 
@@ -54,15 +45,15 @@ class MovingKeyService(DelegatingKeyService):
     Args:
         kind: the type of the current key service.
         current: the key service that wraps.
-        former: the former key services, in the order in which they are asked.
+        former: the former key services, each by its entry in the policy, in the order in which they are asked.
     """
 
-    def __init__(self, kind: str, current: KeyService, former: Sequence[OpenedFormer]) -> None:
+    def __init__(self, kind: str, current: KeyService, former: Mapping[FormerService, KeyService]) -> None:
         super().__init__(current)
-        self._kind, self._former = kind, tuple(former)
+        self._kind, self._former = kind, dict(former)
 
     def __repr__(self) -> str:
-        return f"MovingKeyService({self._service!r}, former={[entry.service for entry in self._former]!r})"
+        return f"MovingKeyService({self._service!r}, former={[*self._former.values()]!r})"
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
         """Unwrap with the service that wrapped a text.
@@ -92,7 +83,7 @@ class MovingKeyService(DelegatingKeyService):
 
     def credential_identity(self) -> bytes:
         """Return bytes that differ if the credential of any of the services differs."""
-        services = (self._service, *(entry.service for entry in self._former))
+        services = (self._service, *self._former.values())
         identities = [service.credential_identity() for service in services]
         return b"".join(len(identity).to_bytes(4, "big") + identity for identity in identities)
 
@@ -104,8 +95,8 @@ class MovingKeyService(DelegatingKeyService):
         Raises:
             KeyAccessDeniedError, KeyServiceUnavailableError: the current service refused or did not answer.
         """
-        former = [entry for entry in self._former if entry.policy.has(key_id)]
-        if not any(is_form_of(entry.policy.config.type, wrapped) for entry in former):
+        former = [entry for entry in self._former if entry.has(key_id)]
+        if not any(is_form_of(entry.config.type, wrapped) for entry in former):
             return False
         if not is_form_of(self._kind, wrapped):
             return True
@@ -120,9 +111,9 @@ class MovingKeyService(DelegatingKeyService):
     def _candidates(self, key_id: str, wrapped: str) -> list[tuple[str, KeyService]]:
         """Return the services that may have wrapped a text, with their names for messages; all services if none may."""
         named = [
-            (entry.policy.config.type, f"former key service of type {entry.policy.config.type!r}", entry.service)
-            for entry in self._former
-            if entry.policy.has(key_id)
+            (entry.config.type, f"former key service of type {entry.config.type!r}", service)
+            for entry, service in self._former.items()
+            if entry.has(key_id)
         ]
         services = [(self._kind, f"key service of type {self._kind!r}", self._service), *named]
         likely = [(what, service) for kind, what, service in services if is_form_of(kind, wrapped)]
@@ -135,7 +126,7 @@ class MovingKeyService(DelegatingKeyService):
         unwrap.
         """
         decided = self._service.may(key_ids)
-        moving = {key_id for key_id in decided if any(entry.policy.has(key_id) for entry in self._former)}
+        moving = {key_id for key_id in decided if any(entry.has(key_id) for entry in self._former)}
         return {
             key_id: decision for key_id, decision in decided.items() if decision == "allowed" or key_id not in moving
         }
@@ -147,14 +138,18 @@ class MovingKeyService(DelegatingKeyService):
             ConfigError: a former service that has the key cannot delete keys; nothing was deleted.
             KeyServiceError: a former service still has a key that it was told to delete.
         """
-        former = [entry for entry in self._former if entry.policy.has(key_id) and _has_key(entry.service, key_id)]
-        for entry in former:
-            if not entry.service.offers("delete_key"):
+        former = [
+            (entry.config.type, service)
+            for entry, service in self._former.items()
+            if entry.has(key_id) and _has_key(service, key_id)
+        ]
+        for kind, service in former:
+            if not service.offers("delete_key"):
                 raise ConfigError(
-                    f"the former key service of type {entry.policy.config.type!r} has key {key_id!r} and does not "
+                    f"the former key service of type {kind!r} has key {key_id!r} and does not "
                     "delete keys here; delete it there with the service's own tools first; nothing was deleted"
                 )
-        done = [_delete_from(entry, key_id) for entry in former]
+        done = [_delete_from(kind, service, key_id) for kind, service in former]
         try:
             done.append(self._service.delete_key(key_id))
         except KeyNotFoundError:
@@ -181,11 +176,11 @@ def _has_key(service: KeyService, key_id: str) -> bool:
     return True
 
 
-def _delete_from(entry: OpenedFormer, key_id: str) -> KeyDeletion:
-    deletion = entry.service.delete_key(key_id)
-    if _has_key(entry.service, key_id):
+def _delete_from(kind: str, service: KeyService, key_id: str) -> KeyDeletion:
+    deletion = service.delete_key(key_id)
+    if _has_key(service, key_id):
         raise KeyServiceError(
-            f"the former key service of type {entry.policy.config.type!r} still has key {key_id!r}, though it was told "
+            f"the former key service of type {kind!r} still has key {key_id!r}, though it was told "
             "to delete it; look there, and give the command again"
         )
     return deletion
@@ -222,7 +217,7 @@ def open_key_service(config: KeyServiceConfig) -> KeyService:
     own, former = split_former(config)
     if not former:
         return _open_one(config)
-    opened = [OpenedFormer(entry, _open_one(entry.config)) for entry in former]
+    opened = {entry: _open_one(entry.config) for entry in former}
     return MovingKeyService(own.type, _open_one(own), opened)
 
 

@@ -339,3 +339,19 @@ def allowed_key_ids(policy: Policy, key_id: str) -> bool:
     if key_id in (policy.footer_key, *policy.footer_key_history):
         return True
     return any(rule.template_of(key_id) is not None or key_id in rule.history for rule in policy.tags)
+
+
+def named_keys(policy: Policy) -> dict[str, bool]:
+    """Return the keys in a policy, the footer's first and the audit's last, each with whether it is a template.
+
+    The key ids of a template depend on partitions.
+    """
+    named = {policy.footer_key: False}
+    for rule in policy.tags:
+        if rule.key is not None:
+            named.setdefault(rule.key.text if rule.key.columns else rule.key.render({}), bool(rule.key.columns))
+        if rule.late_data is not None and not rule.late_data.columns:
+            named.setdefault(rule.late_data.render({}), False)
+    if policy.audit_key is not None:
+        named.setdefault(policy.audit_key, False)
+    return named

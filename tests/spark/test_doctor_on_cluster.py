@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from sparkcrypt import load_policy
-from sparkcrypt.cli.setup.doctor import Check, Examination, _examine_keys, key_checks
+from sparkcrypt.cli.setup.doctor import Check, Examination, _examine_keys
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.policy.model import named_keys
 from tests.conftest import require_service
 from tests.services import ServiceUnavailableError
 from tests.services.cluster import Cluster, start_cluster
@@ -56,8 +57,8 @@ def policy(vault: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("VAULT_TOKEN", vault.root_token)
     loaded = load_policy(file)
     service = open_key_service(loaded.key_service)
-    for key in key_checks(loaded):
-        service.create(key.key_id)
+    for key_id in named_keys(loaded):
+        service.create(key_id)
     return file
 
 

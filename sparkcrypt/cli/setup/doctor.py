@@ -9,6 +9,7 @@ import subprocess
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.names import HELPER_ENVIRONMENT, PREFIX
 from sparkcrypt.policy.key_service import PRINCIPAL, KeyServiceConfig, credential_variables
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import Policy, named_keys
 from sparkcrypt.spark.jvm.jar import jar_path
 from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
 
@@ -42,27 +43,6 @@ if TYPE_CHECKING:
 
 _PRIVATE_FOLDER, _PRIVATE_FILE = 0o700, 0o600
 _JAVA_SECONDS = 30
-
-
-@dataclass(frozen=True, slots=True)
-class NamedKey:
-    """A key id of a policy; the key ids of a template depend on partitions."""
-
-    key_id: str
-    is_template: bool
-
-
-def key_checks(policy: Policy) -> tuple[NamedKey, ...]:
-    """Return the distinct keys in a policy: the footer key first, the audit's key last."""
-    named = {policy.footer_key: False}
-    for rule in policy.tags:
-        if rule.key is not None:
-            named.setdefault(rule.key.text if rule.key.columns else rule.key.render({}), bool(rule.key.columns))
-        if rule.late_data is not None and not rule.late_data.columns:
-            named.setdefault(rule.late_data.render({}), False)
-    if policy.audit_key is not None:
-        named.setdefault(policy.audit_key, False)
-    return tuple(NamedKey(key_id, is_template) for key_id, is_template in named.items())
 
 
 def check_key_service(policy: Policy) -> str:
@@ -82,17 +62,17 @@ def check_key_service(policy: Policy) -> str:
     return f"{kind}: answers, and knows the footer key"
 
 
-def check_key(service: KeyService, key: NamedKey) -> str:
+def check_key(service: KeyService, key_id: str, *, is_template: bool = False) -> str:
     """Wrap and unwrap a random key with a master key.
 
     Raises:
         KeyServiceError: wrapping or unwrapping failed, or returned another key.
     """
-    if key.is_template:
+    if is_template:
         return "a template, whose keys belong to partitions: not checked"
     secret = os.urandom(16)
-    if service.unwrap(key.key_id, service.wrap(key.key_id, secret)) != secret:
-        raise KeyServiceError(f"key {key.key_id!r}: what was unwrapped is not what was wrapped")
+    if service.unwrap(key_id, service.wrap(key_id, secret)) != secret:
+        raise KeyServiceError(f"key {key_id!r}: what was unwrapped is not what was wrapped")
     return "wraps and unwraps"
 
 
@@ -396,16 +376,16 @@ def _examine_keys(examination: Examination, policy: Policy) -> bool:
     service = open_key_service(policy.key_service)
     found = [
         examination.check(
-            f"key {key.key_id}",
-            lambda key=key: check_key(service, key),  # type: ignore[misc]  # bound early
-            lambda error, key_id=key.key_id: _fix_of_key(error, key_id),  # type: ignore[misc]
+            f"key {key_id}",
+            partial(check_key, service, key_id, is_template=is_template),
+            partial(_fix_of_key, key_id),
         )
-        for key in key_checks(policy)
+        for key_id, is_template in named_keys(policy).items()
     ]
     return all(found)
 
 
-def _fix_of_key(error: Exception, key_id: str) -> str:
+def _fix_of_key(key_id: str, error: Exception) -> str:
     if isinstance(error, KeyNotFoundError):
         return f"sparkcrypt keys create {key_id}, if it was never made; else restore it"
     if isinstance(error, KeyAccessDeniedError):

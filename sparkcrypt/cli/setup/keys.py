@@ -25,7 +25,6 @@ from sparkcrypt.cli.frame.options import (
     use,
 )
 from sparkcrypt.cli.frame.output import align_table, say, show
-from sparkcrypt.cli.setup.doctor import key_checks
 from sparkcrypt.durable import write_new
 from sparkcrypt.errors import (
     ConfigError,
@@ -41,7 +40,7 @@ from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.ledger.audit.key_audit import Hold, KeyFacts, Retirement, key_audit, read_key_facts
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.policy.key_service import FormerService, split_former
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import Policy, named_keys
 from sparkcrypt.runs.passes.key_status import KeyStatus, key_statuses
 from sparkcrypt.runs.passes.keys_in_use import RecordedPlace, find_uses_of_keys, has_key_records
 from sparkcrypt.text import count_of, size_of
@@ -382,10 +381,10 @@ def import_keys(options: ImportOptions) -> None:
             facts.refuse_shredded(key_id, "imported")
     imported = service.import_keys([found[key_id] for key_id in key_ids or found], dry_run=dry_run)
     text = align_table(
-        [(entry.key.key_id, entry.key.versions, entry.added) for entry in imported],
+        [(key.key_id, key.versions, added) for key, added in imported.items()],
         head=("key", "versions", "would be added" if dry_run else "added"),
     )
-    show([entry.to_dict() for entry in imported], text, as_json=options.as_json)
+    show([{**key.to_dict(), "added": added} for key, added in imported.items()], text, as_json=options.as_json)
 
 
 def _require_local_service(service: KeyService) -> LocalKeyService:
@@ -443,7 +442,7 @@ def _tell_unexpected(service: KeyService, absent: list[str], policy: str) -> Non
     """Warn of keys that the policy does not name, and of a key directory that is new."""
     with Workplace("sparkcrypt keys") as workplace:
         loaded = workplace.policy(policy)
-    named = [key.key_id for key in key_checks(loaded)]
+    named = [*named_keys(loaded)]
     templates = [template for rule in loaded.tags for template in (rule.key, rule.late_data) if template is not None]
     for key_id in absent:
         if key_id not in named and not any(template.matches(key_id) for template in templates):

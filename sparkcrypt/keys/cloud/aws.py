@@ -34,8 +34,16 @@ from sparkcrypt.errors import (
     SparkcryptError,
 )
 from sparkcrypt.keys.ids import NameRule, check_key_id, encode_key_id
-from sparkcrypt.keys.provider_options import OptionSource, address, certificates, number, option, read_options, text
-from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, KeyService, read_wrapped
+from sparkcrypt.keys.provider import (
+    NetworkOptions,
+    OptionSource,
+    ProviderKeyService,
+    address,
+    option,
+    read_options,
+    text,
+)
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
 
@@ -56,7 +64,7 @@ def _read_context(source: OptionSource, name: str) -> tuple[tuple[str, str], ...
 
 
 @dataclass(frozen=True, slots=True)
-class AwsOptions:
+class AwsOptions(NetworkOptions):
     """The checked options."""
 
     region: str | None = text()
@@ -69,8 +77,6 @@ class AwsOptions:
         allowed="1 to 100 letters, digits, '/', '_' and '-', not beginning with aws/",
     )
     encryption_context: tuple[tuple[str, str], ...] = option(_read_context)
-    ca_bundle: str | None = certificates()
-    timeout_seconds: float = number(10.0, 0.1, 600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +230,7 @@ _UNTOLD = {"AccessDenied", "AccessDeniedException", "KMSInvalidStateException", 
 """Refusals to list rotations: no right to, no key material yet, or a kind of key that has none."""
 
 
-class AwsKeyService(KeyService):
+class AwsKeyService(ProviderKeyService):
     """A key service that wraps by KMS ``Encrypt``, with the key id in the encryption context; safe for many threads.
 
     Options: ``region`` (else AWS's own chain) or ``regions``, ``endpoint``, ``profile``, ``role_arn``, ``alias_prefix``
@@ -235,7 +241,8 @@ class AwsKeyService(KeyService):
         ConfigError: an option is not right.
     """
 
-    retries_itself = False
+    product, form = "AWS KMS", "aws:v1:<base64>"
+    own_names = "a name that AWS or its users give; make that key in AWS"
 
     def __init__(self, config: KeyServiceConfig) -> None:
         self._options = read_options(AwsOptions, config)
@@ -270,11 +277,7 @@ class AwsKeyService(KeyService):
         """
         blob = read_wrapped(_PREFIX, wrapped)
         if not blob:
-            self.describe(key_id)  # a missing key is reported before a wrong text
-            raise KeyServiceError(
-                f"key {key_id!r}: the wrapped key is not one of AWS KMS; allowed: aws:v1:<base64>; was it wrapped by "
-                "another key service?"
-            )
+            raise self._make_form_error(key_id)
         answer = self._call(
             key_id,
             "unwrap with",
@@ -298,23 +301,12 @@ class AwsKeyService(KeyService):
             return KeyDescription(key_id, 0, made)
         return KeyDescription(key_id, 1 + len(rotations), made, max(rotations, default=None))
 
-    def create(self, key_id: str) -> KeyDescription:
-        """Create a symmetric key and its alias; an existing one is left unchanged.
+    def _make(self, key_id: str) -> None:
+        """Create a symmetric key and its alias.
 
         If two processes create a key concurrently, one key remains: AWS gives an alias only once, and the other key is
         scheduled for deletion.
-
-        Raises:
-            KeyAccessDeniedError: these credentials may not create keys or aliases.
-            ConfigError: the key id is a name that AWS or its users give.
         """
-        try:
-            return self.describe(key_id)
-        except KeyNotFoundError as absent:
-            if self._names().is_own(key_id):
-                raise ConfigError(
-                    f"key id {key_id!r} is a name that AWS or its users give; make that key in AWS, or use another id"
-                ) from absent
         own_id = self._call(key_id, "create", lambda kms, _: kms.create_key(Description=key_id))["KeyMetadata"]["KeyId"]
         try:
             self._call(key_id, "name", lambda kms, name: kms.create_alias(AliasName=name, TargetKeyId=own_id))
@@ -322,7 +314,9 @@ class AwsKeyService(KeyService):
             self._call(key_id, "discard", lambda kms, _: kms.schedule_key_deletion(KeyId=own_id, PendingWindowInDays=7))
             if "AlreadyExists" not in str(error):
                 raise
-        return self.describe(key_id)
+
+    def _is_own(self, key_id: str) -> bool:
+        return self._names().is_own(key_id)
 
     def rotate(self, key_id: str) -> KeyDescription:
         """Have AWS create new key material, which wraps from now on.
@@ -367,8 +361,7 @@ class AwsKeyService(KeyService):
         pages = self._call(None, "list", lambda kms, _: list(kms.get_paginator("list_aliases").paginate()))
         names = self._names()
         aliases = (alias["AliasName"] for page in pages for alias in page["Aliases"] if "TargetKeyId" in alias)
-        ids = (names.key_id(alias) for alias in aliases)
-        return tuple(self.describe(key_id) for key_id in sorted(filter(None, ids)))
+        return self._describe_all(map(names.key_id, aliases))
 
     def credential_identity(self) -> bytes:
         """Return a digest of the credential: its keys or, if AWS renews them, the role or profile behind them."""

@@ -40,10 +40,17 @@ from sparkcrypt.errors import (
     SparkcryptError,
     causes_of,
 )
-from sparkcrypt.keys.cloud.token_http import TokenHttp
 from sparkcrypt.keys.ids import NameRule, check_key_id
-from sparkcrypt.keys.provider_options import address, certificates, choice, login, number, read_options
-from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, KeyService, read_wrapped
+from sparkcrypt.keys.provider import (
+    NetworkOptions,
+    ProviderKeyService,
+    address,
+    choice,
+    login,
+    read_options,
+)
+from sparkcrypt.keys.rest import Body, TokenRest, shorten_reason
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
 
@@ -69,7 +76,7 @@ _DOMAINS = (
 
 
 @dataclass(frozen=True, slots=True)
-class AzureOptions:
+class AzureOptions(NetworkOptions):
     """The checked options."""
 
     address: str = address(ADDRESS, missing=f"allowed: the vault's, such as {ADDRESS}", has_path=False)
@@ -81,8 +88,6 @@ class AzureOptions:
         allowed="the client id of an identity, such as 00000000-0000-0000-0000-000000000000",
     )
     key_type: str = choice(*KEY_TYPES, default="RSA")
-    ca_bundle: str | None = certificates()
-    timeout_seconds: float = number(10.0, 0.1, 600.0)
 
     @property
     def scope(self) -> str:
@@ -116,7 +121,6 @@ def find_key_id(name: str) -> str | None:
 
 
 _FILES = ("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
-_REASON_CHARACTERS = 200
 _PASSING = re.compile(r"HTTP Error: (?:408|429|5[0-9][0-9])\b|temporarily_unavailable|server_error|AADSTS90033:")
 """Texts of msal, below azure-identity, for transient failures (RFC 6749, 4.1.2.1); it does not expose the answer."""
 _NEEDS = {
@@ -163,6 +167,10 @@ class AzureCredentials:
                 self._credential = None  # msal repeats a refusal for a minute
                 raise _translate_lack(error, self._options) from error
 
+    def sign(self, _method: str, _url: str, *, renew: bool) -> Mapping[str, str]:
+        """Return the headers that authorise a request; errors as `token`."""
+        return {"Authorization": f"Bearer {self.token(renew=renew)}"}
+
     def identity(self, environ: Mapping[str, str] = os.environ) -> bytes:
         """Return a digest of the credential's source, with the content of its files."""
         parts = [self._options.method, self._options.client_id or ""]
@@ -202,7 +210,7 @@ def _translate_lack(error: Exception, options: AzureOptions) -> SparkcryptError:
             f"{what}: no credential is there for auth.method {options.method!r}: {_NEEDS[options.method]}"
         )
     if isinstance(error, ClientAuthenticationError) and not _is_passing(error):
-        reason = " ".join(str(error.message).split())[:_REASON_CHARACTERS]
+        reason = shorten_reason(error.message)
         return KeyAccessDeniedError(
             f"{what}: {reason}; the credential is revoked, expired or of another tenant, or this machine's clock is "
             "wrong: give another one, or set the clock"
@@ -217,73 +225,12 @@ _API = {"api-version": "7.4"}
 _RECOVERABLE = "ObjectIsDeletedButRecoverable"
 
 
-class AzureHttp:
-    """A client that sends requests with a token; safe for many threads.
-
-    Args:
-        options: the address and the credential.
-    """
-
-    def __init__(self, options: AzureOptions) -> None:
-        self._options = options
-        self.credentials = AzureCredentials(options)
-        self._http = TokenHttp(
-            self._sign, timeout_seconds=options.timeout_seconds, ca_bundle=options.ca_bundle, place="address"
-        )
-
-    def ask(self, method: str, path: str, what: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Send a request, and return the JSON object of its answer.
-
-        Args:
-            method: the HTTP method.
-            path: the path below the address.
-            what: what is asked, for messages.
-            body: sent as JSON.
-
-        Raises:
-            ConfigError: there is no credential.
-            KeyServiceError: the service refused, or did not answer.
-        """
-        return self._fetch(method, f"{self._options.address}/{path}", what, body, _API)
-
-    def pages(self, path: str, what: str) -> Iterator[dict[str, Any]]:
-        """Yield the entries of a list, page by page.
-
-        Raises:
-            ConfigError, KeyServiceError: as `ask`; also if the next page is on another host, which would get the token.
-        """
-        answer = self.ask("GET", path, what)
-        while True:
-            yield from answer.get("value") or ()
-            following = answer.get("nextLink")
-            if not following:
-                return
-            if not str(following).startswith(f"{self._options.address}/"):
-                raise KeyServiceError(
-                    f"Azure Key Vault at {self._options.address}: cannot {what}: its list goes on at another address, "
-                    "which is not asked; see that address names the vault as Azure does"
-                )
-            answer = self._fetch("GET", str(following), what, None, {})
-
-    def _fetch(
-        self, method: str, url: str, what: str, body: Mapping[str, Any] | None, parameters: Mapping[str, str]
-    ) -> dict[str, Any]:
-        where = f"Azure Key Vault at {self._options.address}: cannot {what}"
-        status, answer = self._http.fetch(method, url, where, body, parameters)
-        if status == 200 and answer is not None:
-            return answer
-        raise _translate_refusal(status, answer, where)
-
-    def _sign(self, _method: str, _url: str, *, renew: bool) -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {self.credentials.token(renew=renew)}"}
-
-
-def _translate_refusal(http: int, answer: dict[str, Any] | None, where: str) -> KeyServiceError:
-    error = (answer or {}).get("error")
+def _translate_refusal(http: int, answer: dict[str, Any], where: str) -> KeyServiceError:
+    error = answer.get("error")
     fields = error if isinstance(error, dict) else {}
     inner = fields.get("innererror")
     detail = str(inner.get("code", "")) if isinstance(inner, dict) else ""
-    code, reason = str(fields.get("code", "")), " ".join(str(fields.get("message", "")).split())[:_REASON_CHARACTERS]
+    code, reason = str(fields.get("code", "")), shorten_reason(fields.get("message", ""))
     if http in {408, 429} or http >= 500:
         return KeyServiceUnavailableError(f"{where}: it cannot serve now ({code or f'HTTP {http}'})")
     if http in {401, 403}:
@@ -312,7 +259,7 @@ _VERSION = re.compile("[0-9a-f]{32}", re.ASCII)
 _DIGEST_BYTES = 32
 
 
-class AzureKeyService(KeyService):
+class AzureKeyService(ProviderKeyService):
     """A key service that wraps by ``wrapkey`` of an RSA key, or of a Managed HSM's AES key; safe for many threads.
 
     The newest version wraps.  Neither algorithm takes additional data, so a digest of the key id (32 bytes, SHA-256)
@@ -326,11 +273,14 @@ class AzureKeyService(KeyService):
         ConfigError: an option is not right.
     """
 
-    retries_itself = False
+    product, form = "Azure Key Vault", "azure:v1:<algorithm>:<version>:<base64>"
+    own_names = "a name that people give; make that key in Azure"
 
     def __init__(self, config: KeyServiceConfig) -> None:
         self._options = read_options(AzureOptions, config)
-        self._http = AzureHttp(self._options)
+        self._where = f"{self.product} at {self._options.address}"
+        self._credentials = AzureCredentials(self._options)
+        self._rest = TokenRest(self._where, self._credentials.sign, self._options, "address", _translate_refusal)
         self._creating = threading.Lock()
 
     def __repr__(self) -> str:
@@ -346,7 +296,7 @@ class AzureKeyService(KeyService):
         """
         name, algorithm = name_key(key_id), KEY_TYPES[self._options.key_type][0]
         body = {"alg": algorithm, "value": _to_url64(_binding(key_id) + key)}
-        answer = self._http.ask("POST", f"keys/{name}//wrapkey", f"wrap with key {key_id!r}", body)
+        answer = self._ask("POST", f"keys/{name}//wrapkey", f"wrap with key {key_id!r}", body)
         version = _version_of(answer, name)
         if version is None:
             raise KeyServiceError(
@@ -366,13 +316,9 @@ class AzureKeyService(KeyService):
         name, found = name_key(key_id), _WRAPPED.fullmatch(wrapped)
         blob = read_wrapped("", found[3]) if found else b""
         if found is None or not blob:
-            self.describe(key_id)  # a missing key is reported before a wrong text
-            raise KeyServiceError(
-                f"key {key_id!r}: the wrapped key is not one of Azure Key Vault; allowed: azure:v1:<algorithm>:"
-                "<version>:<base64>; was it wrapped by another key service?"
-            )
+            raise self._make_form_error(key_id)
         body = {"alg": found[1], "value": _to_url64(blob)}
-        answer = self._http.ask("POST", f"keys/{name}/{found[2]}/unwrapkey", f"unwrap with key {key_id!r}", body)
+        answer = self._ask("POST", f"keys/{name}/{found[2]}/unwrapkey", f"unwrap with key {key_id!r}", body)
         opened = self._take(answer, key_id)
         if len(opened) <= _DIGEST_BYTES or not hmac.compare_digest(opened[:_DIGEST_BYTES], _binding(key_id)):
             raise KeyServiceError(
@@ -388,10 +334,10 @@ class AzureKeyService(KeyService):
             KeyNotFoundError: there is no such key, or it was deleted.
         """
         name = name_key(key_id)
-        newest = self._http.ask("GET", f"keys/{name}", f"read key {key_id!r}")
+        newest = self._ask("GET", f"keys/{name}", f"read key {key_id!r}")
         try:
             times = sorted(
-                _creation_time(entry) for entry in self._http.pages(f"keys/{name}/versions", f"read key {key_id!r}")
+                _creation_time(entry) for entry in self._list_pages(f"keys/{name}/versions", f"read key {key_id!r}")
             )
         except KeyAccessDeniedError:
             return KeyDescription(key_id, 0, None, _time(_creation_time(newest)))
@@ -409,19 +355,16 @@ class AzureKeyService(KeyService):
             KeyAccessDeniedError: this credential may not create keys.
             ConfigError: the key id is the name of a key that users create, ``keys/<name>``.
         """
-        kind = self._options.key_type
-        size = KEY_TYPES[kind][1]
         with self._creating:
-            try:
-                return self.describe(key_id)
-            except KeyNotFoundError as absent:
-                if is_own(key_id):
-                    raise ConfigError(
-                        f"key id {key_id!r} is a name that people give; make that key in Azure, or use another id"
-                    ) from absent
-            body = {"kty": kind, "key_size": size, "key_ops": ["wrapKey", "unwrapKey"]}
-            self._http.ask("POST", f"keys/{name_key(key_id)}/create", f"create key {key_id!r}", body)
-        return self.describe(key_id)
+            return super().create(key_id)
+
+    def _make(self, key_id: str) -> None:
+        kind = self._options.key_type
+        body = {"kty": kind, "key_size": KEY_TYPES[kind][1], "key_ops": ["wrapKey", "unwrapKey"]}
+        self._ask("POST", f"keys/{name_key(key_id)}/create", f"create key {key_id!r}", body)
+
+    def _is_own(self, key_id: str) -> bool:
+        return is_own(key_id)
 
     def rotate(self, key_id: str) -> KeyDescription:
         """Add a version, which wraps from now on; earlier versions still unwrap.
@@ -429,7 +372,7 @@ class AzureKeyService(KeyService):
         Raises:
             KeyNotFoundError: there is no such key.
         """
-        self._http.ask("POST", f"keys/{name_key(key_id)}/rotate", f"rotate key {key_id!r}", {})
+        self._ask("POST", f"keys/{name_key(key_id)}/rotate", f"rotate key {key_id!r}", {})
         return self.describe(key_id)
 
     def delete_key(self, key_id: str) -> KeyDeletion:
@@ -443,11 +386,11 @@ class AzureKeyService(KeyService):
         """
         name = name_key(key_id)
         try:
-            answer = self._http.ask("DELETE", f"keys/{name}", f"delete key {key_id!r}")
+            answer = self._ask("DELETE", f"keys/{name}", f"delete key {key_id!r}")
         except KeyNotFoundError:
-            answer = self._http.ask("GET", f"deletedkeys/{name}", f"delete key {key_id!r}")
+            answer = self._ask("GET", f"deletedkeys/{name}", f"delete key {key_id!r}")
         final, level = answer.get("scheduledPurgeDate"), str((answer.get("attributes") or {}).get("recoveryLevel", ""))
-        where = f"Azure Key Vault at {self._options.address}"
+        where = self._where
         if final is None and not answer.get("recoveryId"):
             return KeyDeletion(
                 key_id, None, f"{where} deleted the key {name!r} for good; backups of it may be restored"
@@ -469,24 +412,39 @@ class AzureKeyService(KeyService):
         Raises:
             KeyAccessDeniedError: this credential may not list keys.
         """
-        ids = set()
-        for entry in self._http.pages("keys", "list keys"):
-            key_id = find_key_id(str(entry.get("kid", "")).rpartition("/")[2])
-            if key_id is not None:
-                ids.add(key_id)
-        return tuple(self.describe(key_id) for key_id in sorted(ids))
+        entries = self._list_pages("keys", "list keys")
+        return self._describe_all(find_key_id(str(entry.get("kid", "")).rpartition("/")[2]) for entry in entries)
 
     def credential_identity(self) -> bytes:
         """Return a digest of the credential's source."""
-        return self._http.credentials.identity()
+        return self._credentials.identity()
+
+    def _ask(self, method: str, path: str, what: str, body: Body = None) -> dict[str, Any]:
+        return self._rest.ask(method, f"{self._options.address}/{path}", what, body, _API)
+
+    def _list_pages(self, path: str, what: str) -> Iterator[dict[str, Any]]:
+        """Yield the entries of a list, page by page.
+
+        Raises:
+            KeyServiceError: the next page is on another host, which would get the token.
+        """
+        answer = self._ask("GET", path, what)
+        while True:
+            yield from answer.get("value") or ()
+            following = answer.get("nextLink")
+            if not following:
+                return
+            if not str(following).startswith(f"{self._options.address}/"):
+                raise KeyServiceError(
+                    f"{self._where}: cannot {what}: its list goes on at another address, which is not asked; see that "
+                    "address names the vault as Azure does"
+                )
+            answer = self._rest.ask("GET", str(following), what)
 
     def _take(self, answer: Mapping[str, Any], key_id: str) -> bytes:
         data = _from_url64(answer.get("value"))
         if not data:
-            raise KeyServiceError(
-                f"key {key_id!r}: the answer of Azure Key Vault at {self._options.address} holds no value; check "
-                "address"
-            )
+            raise KeyServiceError(f"key {key_id!r}: the answer of {self._where} holds no value; check address")
         return data
 
 

@@ -33,10 +33,18 @@ from sparkcrypt.errors import (
     KeyServiceUnavailableError,
     SparkcryptError,
 )
-from sparkcrypt.keys.cloud.token_http import TokenHttp
 from sparkcrypt.keys.ids import NameRule, check_key_id
-from sparkcrypt.keys.provider_options import address, certificates, choice, login, number, read_options, text
-from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDescription, KeyService, read_wrapped
+from sparkcrypt.keys.provider import (
+    NetworkOptions,
+    ProviderKeyService,
+    address,
+    choice,
+    login,
+    read_options,
+    text,
+)
+from sparkcrypt.keys.rest import Body, TokenRest, open_session, shorten_reason
+from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDescription, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 ENDPOINT = "https://cloudkms.googleapis.com"
@@ -51,7 +59,7 @@ _NAMES = NameRule("A-Za-z0-9-", "_", 63, "Google Cloud KMS")
 
 
 @dataclass(frozen=True, slots=True)
-class GcpOptions:
+class GcpOptions(NetworkOptions):
     """The checked options."""
 
     key_ring: str | None = text(pattern=f"(?:{_RING})?", allowed="projects/…/locations/…/keyRings/…", stripped="/")
@@ -65,8 +73,6 @@ class GcpOptions:
         allowed="an account's e-mail address",
     )
     protection_level: str = choice("SOFTWARE", "HSM", default="SOFTWARE")
-    ca_bundle: str | None = certificates()
-    timeout_seconds: float = number(10.0, 0.1, 600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +129,6 @@ FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 _SCOPE = "https://www.googleapis.com/auth/cloudkms"
 _KINDS = ("service_account", "authorized_user", "external_account", "impersonated_service_account")
 _METADATA_HOSTS = ("169.254.169.254", "metadata.google.internal", "fd00:ec2::254")
-_REASON_CHARACTERS = 200
 
 
 @dataclass(slots=True)
@@ -288,7 +293,7 @@ def _translate(error: GoogleAuthError, options: GcpOptions) -> SparkcryptError:
             f"{what}: what gives tokens does not answer ({type(error).__name__}); check the network and, for auth: "
             "{method: metadata}, that this machine has a service account"
         )
-    reason = " ".join(str(error.args[0] if error.args else "").split())[:_REASON_CHARACTERS]
+    reason = shorten_reason(error.args[0] if error.args else "")
     return KeyAccessDeniedError(
         f"{what}: {type(error).__name__}: {reason}; the credential is revoked, expired or of another project, or this "
         "machine's clock is wrong: give another one, or set the clock"
@@ -309,54 +314,10 @@ _GONE = {"DESTROYED", "DESTROY_SCHEDULED"}
 _WAITING = {"PENDING_GENERATION", "PENDING_IMPORT", "PENDING_EXTERNAL_DESTRUCTION"}
 
 
-class GcpHttp:
-    """A client that sends requests with a token; safe for many threads.
-
-    Args:
-        options: the address and the credential.
-    """
-
-    def __init__(self, options: GcpOptions) -> None:
-        self._options = options
-        # ca_bundle is for the endpoint only: the token endpoint has a certificate of a public CA.
-        tokens = requests.Session()
-        tokens.trust_env = False
-        self.credentials = GcpCredentials(options, tokens)
-        self._http = TokenHttp(
-            self.credentials.sign,
-            timeout_seconds=options.timeout_seconds,
-            ca_bundle=options.ca_bundle,
-            place="endpoint",
-        )
-
-    def ask(
-        self, method: str, path: str, what: str, *, body: Any = None, parameters: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
-        """Send a request, and return the JSON object of its answer.
-
-        Args:
-            method: the HTTP method.
-            path: the path below ``/v1/``: a resource name, and a custom verb after ``:``.
-            what: what is asked, for messages.
-            body: sent as JSON.
-            parameters: query parameters.
-
-        Raises:
-            ConfigError: there is no credential.
-            KeyServiceError: the service refused, or did not answer.
-        """
-        where = f"Google Cloud KMS at {self._options.endpoint}: cannot {what}"
-        status, answer = self._http.fetch(method, f"{self._options.endpoint}/v1/{path}", where, body, parameters)
-        if status == 200 and answer is not None:
-            return answer
-        raise _translate_refusal(status, answer, where)
-
-
-def _translate_refusal(http: int, answer: dict[str, Any] | None, where: str) -> KeyServiceError:
-    error = (answer or {}).get("error")
-    status = str(error.get("status", "")) if isinstance(error, dict) else ""
-    reason = " ".join(str(error.get("message", "")).split()) if isinstance(error, dict) else ""
-    reason = reason[:_REASON_CHARACTERS]
+def _translate_refusal(http: int, answer: dict[str, Any], where: str) -> KeyServiceError:
+    error = answer.get("error")
+    fields = error if isinstance(error, dict) else {}
+    status, reason = str(fields.get("status", "")), shorten_reason(fields.get("message", ""))
     if http in {408, 429} or http >= 500 or status in _PASSING:
         return KeyServiceUnavailableError(f"{where}: it cannot serve now ({status or f'HTTP {http}'})")
     if http in {401, 403}:
@@ -405,7 +366,7 @@ _PAGE = "1000"
 _POLYNOMIAL = 0x82F63B78  # reflected; RFC 3720, appendix B.4
 
 
-class GcpKeyService(KeyService):
+class GcpKeyService(ProviderKeyService):
     """A key service that wraps by ``encrypt``, with the key id as additional authenticated data; safe for many threads.
 
     Options: ``key_ring``, ``endpoint`` (Google's) or ``endpoints``, ``auth`` (``{method: file}`` or
@@ -416,12 +377,16 @@ class GcpKeyService(KeyService):
         ConfigError: an option is not right.
     """
 
-    retries_itself = False
+    product, form = "Google Cloud KMS", "gcp:v1:<base64>"
+    own_names = "a resource name; make that key in Google Cloud"
 
     def __init__(self, config: KeyServiceConfig) -> None:
         self._options = read_options(GcpOptions, config)
         self._names = KeyNames(self._options.key_ring)
-        self._http = GcpHttp(self._options)
+        # ca_bundle is for the endpoint only: the token endpoint has a certificate of a public CA.
+        self._credentials = GcpCredentials(self._options, open_session(None))
+        where = f"{self.product} at {self._options.endpoint}"
+        self._rest = TokenRest(where, self._credentials.sign, self._options, "endpoint", _translate_refusal)
 
     def __repr__(self) -> str:
         return f"GcpKeyService({self._options.endpoint!r}, key_ring={self._options.key_ring!r})"
@@ -436,7 +401,7 @@ class GcpKeyService(KeyService):
         """
         name, aad = self._names.of(key_id), _aad(key_id)
         body = {**_field("plaintext", key), **_field("additionalAuthenticatedData", aad)}
-        answer = self._http.ask("POST", f"{name}:encrypt", f"wrap with key {key_id!r}", body=body)
+        answer = self._ask("POST", f"{name}:encrypt", f"wrap with key {key_id!r}", body)
         if answer.get("verifiedPlaintextCrc32c") is not True or (
             answer.get("verifiedAdditionalAuthenticatedDataCrc32c") is not True
         ):
@@ -458,13 +423,9 @@ class GcpKeyService(KeyService):
         """
         name, aad, blob = self._names.of(key_id), _aad(key_id), read_wrapped(_PREFIX, wrapped)
         if not blob:
-            self.describe(key_id)  # a missing key is reported before a wrong text
-            raise KeyServiceError(
-                f"key {key_id!r}: the wrapped key is not one of Google Cloud KMS; allowed: gcp:v1:<base64>; was it "
-                "wrapped by another key service?"
-            )
+            raise self._make_form_error(key_id)
         body = {**_field("ciphertext", blob), **_field("additionalAuthenticatedData", aad)}
-        answer = self._http.ask("POST", f"{name}:decrypt", f"unwrap with key {key_id!r}", body=body)
+        answer = self._ask("POST", f"{name}:decrypt", f"unwrap with key {key_id!r}", body)
         return self._take_whole(answer, "plaintext", key_id)
 
     def describe(self, key_id: str) -> KeyDescription:
@@ -473,7 +434,7 @@ class GcpKeyService(KeyService):
         Raises:
             KeyNotFoundError: there is no such key.
         """
-        answer = self._http.ask("GET", self._names.of(key_id), f"read key {key_id!r}")
+        answer = self._ask("GET", self._names.of(key_id), f"read key {key_id!r}")
         if answer.get("purpose") != _PURPOSE:
             raise KeyServiceError(
                 f"key {key_id!r} has the purpose {answer.get('purpose')!r} in Google Cloud KMS; allowed: {_PURPOSE}"
@@ -485,21 +446,8 @@ class GcpKeyService(KeyService):
             )
         return _describe(key_id, answer)
 
-    def create(self, key_id: str) -> KeyDescription:
-        """Create a symmetric key in the key ring; an existing one is left unchanged.
-
-        Raises:
-            KeyNotFoundError: the key ring is not there, or a key of this name was destroyed: Google keeps its name.
-            KeyAccessDeniedError: this credential may not create keys.
-            ConfigError: the key id is a resource name.
-        """
-        try:
-            return self.describe(key_id)
-        except KeyNotFoundError as absent:
-            if self._names.is_own(key_id):
-                raise ConfigError(
-                    f"key id {key_id!r} is a resource name; make that key in Google Cloud, or use another id"
-                ) from absent
+    def _make(self, key_id: str) -> None:
+        """Create a symmetric key in the key ring; Google keeps the name of one that was destroyed."""
         body = {
             "purpose": _PURPOSE,
             "versionTemplate": {
@@ -509,13 +457,13 @@ class GcpKeyService(KeyService):
         }
         ring, _, name = self._names.of(key_id).rpartition("/cryptoKeys/")
         try:
-            self._http.ask(
-                "POST", f"{ring}/cryptoKeys", f"create key {key_id!r}", body=body, parameters={"cryptoKeyId": name}
-            )
+            self._ask("POST", f"{ring}/cryptoKeys", f"create key {key_id!r}", body, {"cryptoKeyId": name})
         except KeyServiceError as error:
             if "ALREADY_EXISTS" not in str(error):
                 raise
-        return self.describe(key_id)
+
+    def _is_own(self, key_id: str) -> bool:
+        return self._names.is_own(key_id)
 
     def rotate(self, key_id: str) -> KeyDescription:
         """Add a version and make it the primary one, which wraps from now on; earlier versions still unwrap.
@@ -524,9 +472,9 @@ class GcpKeyService(KeyService):
             KeyNotFoundError: there is no such key.
         """
         name, what = self._names.of(key_id), f"rotate key {key_id!r}"
-        made = self._http.ask("POST", f"{name}/cryptoKeyVersions", what, body={})
+        made = self._ask("POST", f"{name}/cryptoKeyVersions", what, {})
         body = {"cryptoKeyVersionId": str(made.get("name", "")).rpartition("/")[2]}
-        self._http.ask("POST", f"{name}:updatePrimaryVersion", what, body=body)
+        self._ask("POST", f"{name}:updatePrimaryVersion", what, body)
         return self.describe(key_id)
 
     def list_keys(self) -> tuple[KeyDescription, ...]:
@@ -539,7 +487,7 @@ class GcpKeyService(KeyService):
         found, page = {}, ""
         while True:
             parameters = {"pageSize": _PAGE, **({"pageToken": page} if page else {})}
-            answer = self._http.ask("GET", f"{self._names.ring()}/cryptoKeys", "list keys", parameters=parameters)
+            answer = self._ask("GET", f"{self._names.ring()}/cryptoKeys", "list keys", None, parameters)
             for key in answer.get("cryptoKeys", ()):
                 key_id = self._names.key_id(str(key.get("name", "")))
                 if key_id is not None and key.get("purpose") == _PURPOSE and not _is_gone(key):
@@ -550,7 +498,12 @@ class GcpKeyService(KeyService):
 
     def credential_identity(self) -> bytes:
         """Return a digest of the credential's file, or of the service account's name."""
-        return self._http.credentials.identity()
+        return self._credentials.identity()
+
+    def _ask(
+        self, method: str, path: str, what: str, body: Body = None, parameters: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        return self._rest.ask(method, f"{self._options.endpoint}/v1/{path}", what, body, parameters)
 
     def _take_whole(self, answer: Mapping[str, Any], name: str, key_id: str) -> bytes:
         """Return the bytes of a field of an answer after checking their checksum."""

@@ -9,10 +9,9 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, SparkcryptError
 from sparkcrypt.keys.access_decisions import decision_of
@@ -25,23 +24,6 @@ from sparkcrypt.text import utc_text
 
 _WRAPPED = re.compile(r"local:v([1-9][0-9]{0,8}):([A-Za-z0-9+/]+={0,2})", re.ASCII)
 _AAD = b"sparkcrypt local wrap\0"
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedKey:
-    """A key of a backup that was imported.
-
-    Attributes:
-        key: description of the key after the import.
-        added: number of its versions that the import added.
-    """
-
-    key: KeyDescription
-    added: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return ``{"key_id", "versions", "created", "added"}``."""
-        return {**self.key.to_dict(), "added": self.added}
 
 
 class LocalKeyService(KeyService):
@@ -223,12 +205,15 @@ class LocalKeyService(KeyService):
             return self._directory.read_all()
         return tuple(self._directory.read(key_id) for key_id in sorted(set(key_ids)))
 
-    def import_keys(self, keys: Collection[MasterKey], *, dry_run: bool = False) -> tuple[ImportedKey, ...]:
+    def import_keys(self, keys: Collection[MasterKey], *, dry_run: bool = False) -> dict[KeyDescription, int]:
         """Add a backup's keys, and the versions that keys here lack; nothing that is here is changed or removed.
 
         Args:
             keys: the keys of the backup.
             dry_run: only return what would be added.
+
+        Returns:
+            Description of each key of the backup after the import -> number of its versions that the import added.
 
         Raises:
             KeyServiceError: a version is another key here than in the backup; then nothing is added.
@@ -240,10 +225,10 @@ class LocalKeyService(KeyService):
             if not dry_run:
                 for _, key in changed:
                     self._directory.write(key)
-        return tuple(
-            ImportedKey(_describe_key(key), len(key.versions) - len(here.versions if here else ()))
+        return {
+            _describe_key(key): len(key.versions) - len(here.versions if here else ())
             for here, key in zip(before, merged, strict=True)
-        )
+        }
 
     def _find(self, key_id: str) -> MasterKey | None:
         try:

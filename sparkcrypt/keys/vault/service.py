@@ -78,10 +78,7 @@ class VaultKeyService(KeyService):
         name = encode_key_name(key_id)
         self._check_present(key_id, name)
         plaintext = base64.b64encode(key).decode()
-        answer = self._call(
-            key_id, "wrap with", lambda transit: transit.encrypt_data(name, plaintext, mount_point=self._mount)
-        )
-        return text_of(answer, "ciphertext", key_id)
+        return text_of(self._call(key_id, "wrap with", "encrypt_data", plaintext), "ciphertext", key_id)
 
     def unwrap(self, key_id: str, wrapped: str) -> bytes:
         """Return the key inside a ciphertext.
@@ -92,12 +89,8 @@ class VaultKeyService(KeyService):
             KeyRetiredError: the version that wrapped it is set aside.
             KeyServiceError: the ciphertext is not one of this key's, or another refusal.
         """
-        name = encode_key_name(key_id)
         with self._named_version(key_id, wrapped):
-            answer = self._call(
-                key_id, "unwrap with", lambda transit: transit.decrypt_data(name, wrapped, mount_point=self._mount)
-            )
-        return key_of(answer, key_id)
+            return key_of(self._call(key_id, "unwrap with", "decrypt_data", wrapped), key_id)
 
     def rewrap(self, key_id: str, wrapped: str) -> str:
         """Have Vault rewrap a ciphertext with the newest version; the key inside never leaves Vault.
@@ -108,12 +101,8 @@ class VaultKeyService(KeyService):
             KeyRetiredError: the version that wrapped it is set aside.
             KeyServiceError: the ciphertext is not one of this key's, or another refusal.
         """
-        name = encode_key_name(key_id)
         with self._named_version(key_id, wrapped):
-            answer = self._call(
-                key_id, "rewrap with", lambda transit: transit.rewrap_data(name, wrapped, mount_point=self._mount)
-            )
-        return text_of(answer, "ciphertext", key_id)
+            return text_of(self._call(key_id, "rewrap with", "rewrap_data", wrapped), "ciphertext", key_id)
 
     def describe(self, key_id: str) -> KeyDescription:
         """Describe a key.
@@ -122,9 +111,7 @@ class VaultKeyService(KeyService):
             KeyNotFoundError: there is no such key.
             KeyAccessDeniedError: the token may not read it.
         """
-        name = encode_key_name(key_id)
-        answer = self._call(key_id, "read", lambda transit: transit.read_key(name, mount_point=self._mount))
-        return description_of(answer, key_id)
+        return description_of(self._call(key_id, "read", "read_key"), key_id)
 
     def create(self, key_id: str) -> KeyDescription:
         """Create an ``aes256-gcm96`` key; an existing one is left unchanged.
@@ -132,12 +119,9 @@ class VaultKeyService(KeyService):
         Raises:
             KeyAccessDeniedError: the token may not create it.
         """
-        name = encode_key_name(key_id)
         with suppress(KeyNotFoundError, KeyAccessDeniedError):
             return self.describe(key_id)
-        self._call(
-            key_id, "create", lambda transit: transit.create_key(name, key_type=KEY_TYPE, mount_point=self._mount)
-        )
+        self._call(key_id, "create", "create_key", key_type=KEY_TYPE)
         return self.describe(key_id)
 
     def rotate(self, key_id: str) -> KeyDescription:
@@ -147,9 +131,8 @@ class VaultKeyService(KeyService):
             KeyNotFoundError: there is no such key; for a rotation of it Vault itself would return another error.
             KeyAccessDeniedError: the token may not rotate it, or not read it.
         """
-        name = encode_key_name(key_id)
         self.describe(key_id)
-        self._call(key_id, "rotate", lambda transit: transit.rotate_key(name, mount_point=self._mount))
+        self._call(key_id, "rotate", "rotate_key")
         return self.describe(key_id)
 
     def set_aside(self, key_id: str, below: int) -> KeyDescription:
@@ -184,13 +167,13 @@ class VaultKeyService(KeyService):
             KeyAccessDeniedError: the token may not configure it, trim it or read it.
             KeyServiceError: a version below that number is not set aside.
         """
-        described, name = self.describe(key_id), encode_key_name(key_id)
+        described = self.describe(key_id)
         if self._first_kept(key_id) >= below:
             return described
         if described.first_usable < below:
             raise KeyServiceError(f"key {key_id!r}: versions below {below} are not set aside; retire them first")
         self._configure(key_id, min_encryption_version=below)  # Vault trims no version that may encrypt
-        self._call(key_id, "trim", lambda transit: transit.trim_key(name, below, mount_point=self._mount))
+        self._call(key_id, "trim", "trim_key", below)
         return self.describe(key_id)
 
     def delete_key(self, key_id: str) -> KeyDeletion:
@@ -200,10 +183,9 @@ class VaultKeyService(KeyService):
             KeyNotFoundError: there is no such key.
             KeyAccessDeniedError: the token may not configure, delete or read it.
         """
-        name = encode_key_name(key_id)
         self.describe(key_id)
         self._configure(key_id, deletion_allowed=True)
-        self._call(key_id, "delete", lambda transit: transit.delete_key(name, mount_point=self._mount))
+        self._call(key_id, "delete", "delete_key")
         return KeyDeletion(
             key_id,
             None,
@@ -218,7 +200,7 @@ class VaultKeyService(KeyService):
             KeyAccessDeniedError: the token may not list keys, or not read one of them.
         """
         try:
-            answer = self._call("*", "list", lambda transit: transit.list_keys(mount_point=self._mount))
+            answer = self._call(None, "list", "list_keys")
         except KeyNotFoundError:
             return ()
         names = answer.get("keys", [])
@@ -275,17 +257,11 @@ class VaultKeyService(KeyService):
         return set(data_of(answer).get(path, ["create"]))
 
     def _configure(self, key_id: str, **settings: Any) -> None:
-        name = encode_key_name(key_id)
-        self._call(
-            key_id,
-            "configure",
-            lambda transit: transit.update_key_configuration(name, mount_point=self._mount, **settings),
-        )
+        self._call(key_id, "configure", "update_key_configuration", **settings)
 
     def _first_kept(self, key_id: str) -> int:
         """Return the lowest version that was not deleted; 0 if none was."""
-        name = encode_key_name(key_id)
-        answer = self._call(key_id, "read", lambda transit: transit.read_key(name, mount_point=self._mount))
+        answer = self._call(key_id, "read", "read_key")
         return int(answer.get("min_available_version") or 0)
 
     @contextmanager
@@ -297,12 +273,24 @@ class VaultKeyService(KeyService):
             where = f"Vault at {self._options.address}"
             raise make_retired_error(key_id, version_of(wrapped), where) from error
 
-    def _call(self, key_id: str, doing: str, call: Callable[[Any], Any]) -> dict[str, Any]:
-        """Call the transit engine and return the ``data`` of its answer; translate every error of the libraries."""
+    def _call(
+        self, key_id: str | None, doing: str, verb: str, *arguments: object, **settings: object
+    ) -> dict[str, Any]:
+        """Call the transit engine and return the ``data`` of its answer; translate every error of the libraries.
+
+        Args:
+            key_id: the key, which is the call's first argument; None for a call that names none.
+            doing: the operation, for messages.
+            verb: hvac's method.
+            *arguments: its further arguments.
+            **settings: its named arguments, besides the mount.
+        """
+        named = arguments if key_id is None else (encode_key_name(key_id), *arguments)
+        settings["mount_point"] = self._mount
         try:
-            answer = self._use(lambda client: call(client.secrets.transit))
+            answer = self._use(lambda client: getattr(client.secrets.transit, verb)(*named, **settings))
         except VaultError as error:
-            raise translate_refusal(error, self._options, key_id, doing, self._session.secrets()) from error
+            raise translate_refusal(error, self._options, key_id or "*", doing, self._session.secrets()) from error
         except OSError as error:  # also the base of requests' errors, and what it raises for a missing bundle
             raise translate_silence(error, self._options) from error
         return data_of(answer)

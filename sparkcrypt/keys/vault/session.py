@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import hvac
 import requests
@@ -30,7 +30,8 @@ from sparkcrypt.errors import (
     KeyServiceUnavailableError,
 )
 from sparkcrypt.keys.ids import check_key_id
-from sparkcrypt.keys.provider_options import (
+from sparkcrypt.keys.provider import (
+    NetworkOptions,
     OptionSource,
     address,
     certificates,
@@ -89,15 +90,14 @@ def _read_auth(source: OptionSource, _name: str) -> VaultAuth:
 
 
 @dataclass(frozen=True, slots=True)
-class VaultOptions:
+class VaultOptions(NetworkOptions):
     """The checked options."""
 
     address: str = address(missing="set it, or VAULT_ADDR, to https://host:port", variable="VAULT_ADDR")
     mount_point: str = text("transit", stripped="/", pattern=r"[\s\S]+", allowed="the path of a transit mount")
     namespace: str | None = option(_read_namespace)
-    auth: VaultAuth = option(_read_auth)  # noqa: RUF009  # it makes a field
+    auth: VaultAuth = option(_read_auth)
     ca_bundle: str | None = certificates("VAULT_CACERT")
-    timeout_seconds: float = number(10.0, 0.1, 600.0)
     max_retries: int = number(3, 0, MAX_RETRIES)
 
 
@@ -375,7 +375,7 @@ def _has_timed_out(error: requests.RequestException) -> bool:
 
 
 class HvacLogin:
-    """A `VaultLogin` by hvac: it logs in, renews tokens and looks them up.
+    """Logs in to Vault by hvac, renews tokens and looks them up.
 
     Args:
         options: the address, and how to log in.
@@ -444,22 +444,6 @@ class HvacLogin:
 _NEVER = float("inf")
 
 
-class VaultLogin(Protocol):
-    """The operations on Vault that a session needs."""
-
-    def log_in(self, credential: VaultCredential) -> tuple[Any, float]:
-        """Return a client with a token, and the token's lifetime in seconds; 0 if it needs no renewal."""
-        ...
-
-    def renew(self, client: Any) -> float | None:
-        """Renew a client's token; return its lifetime now in seconds, or None if it was not renewed."""
-        ...
-
-    def is_alive(self, client: Any) -> bool:
-        """Return whether Vault still accepts a client's token."""
-        ...
-
-
 class VaultSession:
     """A client whose token is renewed when less than a third of its life remains, and replaced when it is invalid.
 
@@ -470,7 +454,7 @@ class VaultSession:
         login: logs in, renews and looks up tokens.
     """
 
-    def __init__(self, auth: VaultAuth, login: VaultLogin) -> None:
+    def __init__(self, auth: VaultAuth, login: HvacLogin) -> None:
         self._auth = auth
         self._login = login
         self._lock = threading.Lock()

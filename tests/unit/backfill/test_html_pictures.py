@@ -47,8 +47,7 @@ def drawn(document: list[dict[str, float]]) -> Throughput:
 def rate_at(picture: Throughput, y: float) -> float:
     """Return the rate that a height stands for, by the axis as it is labelled."""
     low, high = picture.y_ticks[0], picture.y_ticks[-1]
-    rate: float = float(high.label.replace(",", "")) * (low.at - y) / (low.at - high.at)
-    return rate
+    return float(float(high.label.replace(",", "")) * (low.at - y) / (low.at - high.at))
 
 
 def test_the_line_is_at_the_height_of_each_minute() -> None:

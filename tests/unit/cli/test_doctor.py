@@ -20,6 +20,7 @@ from sparkcrypt.errors import (
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import PRINCIPAL
 from sparkcrypt.policy.load import load_policy
+from sparkcrypt.policy.model import named_keys
 
 from .conftest import run
 
@@ -55,8 +56,7 @@ def test_the_first_failure_decides_the_exit_code() -> None:
 
 def test_each_key_is_checked_once_and_templates_are_named(policy: Path) -> None:
     """The footer key is first, plaintext tags have none, a template is told to be one."""
-    found = checks.key_checks(load_policy(policy))
-    assert [(check.key_id, check.is_template) for check in found] == [
+    assert list(named_keys(load_policy(policy)).items()) == [
         ("footer", False),
         ("pii", False),
         ("contact-{day:%Y-%m}", True),
@@ -73,8 +73,8 @@ def test_a_key_service_that_unwraps_something_else_is_found(keys: KeyService) ->
             return bytes(16)
 
     with pytest.raises(KeyServiceError, match="not what was wrapped"):
-        checks.check_key(Forgetful(), checks.NamedKey("pii", False))  # type: ignore[arg-type]
-    assert checks.check_key(keys, checks.NamedKey("pii", False)) == "wraps and unwraps"
+        checks.check_key(Forgetful(), "pii")  # type: ignore[arg-type]
+    assert checks.check_key(keys, "pii") == "wraps and unwraps"
 
 
 def test_a_refusal_to_describe_is_an_answer(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_only_an_absent_key_is_to_be_made(policy: Path, keys: KeyService, monkey
     """A key that these credentials may not use, as with an expired token, or that is damaged, is there."""
 
     def refuse(error: Exception) -> dict[str, str]:
-        def check(*_: object) -> str:
+        def check(*_: object, **__: object) -> str:
             raise error
 
         monkeypatch.setattr(checks, "check_key", check)
@@ -159,7 +159,7 @@ def test_the_key_of_audits_is_checked_and_its_lack_told(policy: Path) -> None:
     assert "every reader may use" in checks.check_audit(load_policy(policy))
     policy.write_text(policy.read_text() + "audit: {key: audit}\n")
     loaded = load_policy(policy)
-    assert checks.key_checks(loaded)[-1] == checks.NamedKey("audit", False)
+    assert list(named_keys(loaded).items())[-1] == ("audit", False)
     assert checks.check_audit(loaded) == "authenticated under 'audit', a key of its own"
 
 

@@ -21,7 +21,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys import steady
 from sparkcrypt.keys.cloud.azure import AzureOptions, name_key
-from sparkcrypt.keys.provider_options import read_options
+from sparkcrypt.keys.provider import read_options
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.services.fake_cloud import Answer, Asked, Serve
 from tests.services.fake_key_vault import CLIENT, OAEP, SECRET, TENANT, FakeKeyVault

@@ -18,7 +18,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.access_decisions import RefusalKeeper
 from sparkcrypt.keys.local.service import LocalKeyService
-from sparkcrypt.keys.open_service import MovingKeyService, OpenedFormer, needs_moving, open_key_service
+from sparkcrypt.keys.open_service import MovingKeyService, needs_moving, open_key_service
 from sparkcrypt.keys.service import DelegatingKeyService, KeyService
 from sparkcrypt.policy.key_service import KEY_SERVICE_OPTIONS, FormerService, KeyServiceConfig, is_form_of
 from tests.unit.keys.conftest import OpenAws, OpenVault
@@ -51,10 +51,7 @@ def config_of(folder: Path, **more: Any) -> KeyServiceConfig:
 
 def moving(kind: str, current: Any, *former: tuple[str, Any], keys: tuple[str, ...] = ("pii",)) -> MovingKeyService:
     """Return a key service with former ones, each of a type."""
-    opened = [
-        OpenedFormer(FormerService(KeyServiceConfig.from_dict({"type": name}), keys), service)
-        for name, service in former
-    ]
+    opened = {FormerService(KeyServiceConfig.from_dict({"type": name}), keys): service for name, service in former}
     return MovingKeyService(kind, current, opened)
 
 

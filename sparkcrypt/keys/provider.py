@@ -1,18 +1,22 @@
-"""Options of key services: each provider's are the fields of a dataclass, which say how they are checked."""
+"""What providers over a network have in common: options that say how they are checked, and how keys are created.
+
+Each provider's options are the fields of a dataclass.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from sparkcrypt.errors import ConfigError
-from sparkcrypt.keys.service import check_options
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError
+from sparkcrypt.keys.service import KeyDescription, KeyService, check_options
 from sparkcrypt.policy.key_service import ENDURANCE_OPTIONS, KEY_SERVICE_OPTIONS, REPLICA_OPTIONS, KeyServiceConfig
 
 T = TypeVar("T")
@@ -195,6 +199,14 @@ def certificates(variable: str = "") -> Any:
     return option(read)
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """The checked options of every provider over a network."""
+
+    ca_bundle: str | None = certificates()
+    timeout_seconds: float = number(10.0, 0.1, 600.0)
+
+
 def login(methods: Methods, name: str = "method", *, pattern: str = r"[\s\S]*", allowed: str = "") -> Any:
     """Return a field for a text of the option ``auth``; None if it is not set.
 
@@ -242,3 +254,53 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+class ProviderKeyService(KeyService):
+    """A key service over a network, in which keys have names that are made of key ids.
+
+    Attributes:
+        product: the service's name, for messages.
+        form: the form of what it wraps, for messages.
+        own_names: what a key id is for which the service or its users give the name, and who makes such a key.
+    """
+
+    retries_itself = False
+    product: str
+    form: str
+    own_names: str = ""
+
+    def create(self, key_id: str) -> KeyDescription:
+        """Create a key; an existing one is left unchanged.
+
+        Raises:
+            KeyAccessDeniedError: these credentials may not create keys.
+            ConfigError: the key id is a name that the service or its users give.
+        """
+        try:
+            return self.describe(key_id)
+        except KeyNotFoundError as absent:
+            if self._is_own(key_id):
+                raise ConfigError(f"key id {key_id!r} is {self.own_names}, or use another id") from absent
+        self._make(key_id)
+        return self.describe(key_id)
+
+    @abstractmethod
+    def _make(self, key_id: str) -> None:
+        """Create a key that is not there."""
+
+    def _is_own(self, key_id: str) -> bool:
+        """Return whether the service or its users give the name that a key id is."""
+        return False
+
+    def _describe_all(self, key_ids: Iterable[str | None]) -> tuple[KeyDescription, ...]:
+        """Describe keys, of whose names some may stand for no key id."""
+        return tuple(self.describe(key_id) for key_id in sorted({key_id for key_id in key_ids if key_id}))
+
+    def _make_form_error(self, key_id: str) -> KeyServiceError:
+        """Return the error for a wrapped text of another form, unless the key is missing, which is reported first."""
+        self.describe(key_id)
+        return KeyServiceError(
+            f"key {key_id!r}: the wrapped key is not one of {self.product}; allowed: {self.form}; was it wrapped by "
+            "another key service?"
+        )
