@@ -6,23 +6,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from sparkcrypt.errors import ConfigError, PlanError, show
-from sparkcrypt.names import ALGORITHMS, FILE_FORMATS, FileFormat
-from sparkcrypt.paths import Place, is_local, is_within, local_path, split_path
+from sparkcrypt.paths import Place, is_within
 from sparkcrypt.policy.key_service import key_service_of
 from sparkcrypt.policy.model import (
-    BUCKETING_MODES,
-    DATA_KEY_BITS,
-    FOOTER_MODES,
-    INDEX_SCHEMES,
-    INHERIT_MODES,
-    ON_DENIED,
     PLAINTEXT,
-    SAFE_AGGREGATES,
-    SINK_MODES,
-    UNTAGGED,
     AccessLogRule,
     DeclassifyRule,
     Policy,
@@ -30,10 +21,11 @@ from sparkcrypt.policy.model import (
     TagRule,
     normalized_table,
 )
-from sparkcrypt.policy.section import REQUIRED, KeyPath, Problems, Section, is_text, near_hint
+from sparkcrypt.policy.section import KeyPath, Problems, Section, is_text, near_hint, read_settings, seconds_of
 from sparkcrypt.policy.template import WRITTEN, KeyTemplate
 from sparkcrypt.schema import split_dotted
 
+T = TypeVar("T")
 _REFUSE = "refuse"
 _A_DAY = {WRITTEN: "2026-01-31"}
 _TEMPLATE = re.compile(r"\{\w+(:[^}]*)?\}")
@@ -69,8 +61,8 @@ def policy_from_document(
     Raises:
         ConfigError: the document is not a policy; one line for each problem.
     """
-    problems = Problems(locate)
-    policy = _policy(Section(document, (), problems), problems, resolve)
+    problems = Problems(locate, resolve)
+    policy = _policy(Section(document, (), problems), problems)
     if problems.messages:
         raise ConfigError("\n".join(problems.messages))
     return policy
@@ -91,83 +83,48 @@ def rules_from_document(
     """
     whole = isinstance(document, Mapping) and "tables" in document
     tables = document["tables"] if whole and isinstance(document, Mapping) else document
-    problems = Problems(locate if whole else lambda path: locate(path[1:]))
-    rules = _tables(Section({"tables": tables}, (), problems), problems, resolve)
+    problems = Problems(locate if whole else lambda path: locate(path[1:]), resolve)
+    rules = _tables(Section({"tables": tables}, (), problems))
     if problems.messages:
         raise ConfigError("\n".join(problems.messages))
     return rules
 
 
-def _policy(root: Section, problems: Problems, resolve: Callable[[str], str]) -> Policy:
+def _policy(root: Section, problems: Problems) -> Policy:
     root.choice("version", (1,))
-    footer = root.section("footer")
-    audit_key, audit_key_history = _audit(root)
-    policy = Policy(
-        key_service=key_service_of(root.section("key_service"), resolve, problems),
-        algorithm=root.choice("algorithm", ALGORITHMS, "AES_GCM_V1"),
-        data_key_bits=root.choice("data_key_bits", DATA_KEY_BITS, 256),
-        footer_key=footer.text("key"),
-        footer_mode=footer.choice("mode", FOOTER_MODES, "encrypted"),
-        footer_key_history=footer.texts("history"),
-        untagged=root.choice("untagged", UNTAGGED),
-        run_state=resolve(root.text("run_state", "state/") or "state/"),
+    policy = read_settings(
+        Policy,
+        root,
+        key_service=key_service_of(root.section("key_service"), problems),
         tags=_tags(root, problems),
-        tables=_tables(root, problems, resolve),
-        algorithm_history=root.choices("algorithm_history", ALGORITHMS),
-        audit_key=audit_key,
-        audit_key_history=audit_key_history,
-        old_files_grace_seconds=_old_files_grace(root),
-        ask_for_access=root.text("ask_for_access", None),
-        safe_aggregates=_safe_aggregates(root),
-        index_location=index_location_of(root, resolve),
-        sinks=root.choice("sinks", SINK_MODES, None),
-        inherit=root.choice("inherit", INHERIT_MODES, None),
-        bucketing=root.choice("bucketing", BUCKETING_MODES, None),
-        access_log=access_log_of(root, resolve),
-        declassify=declassify_of(root),
-        rotate_every_seconds=root.duration("rotate_every"),
-        strict_projection=root.boolean("strict_projection", False),
-        formats=_formats(root),
+        tables=_tables(root),
+        access_log=_read_rule(AccessLogRule, root, "access_log"),
+        declassify=_read_rule(DeclassifyRule, root, "declassify"),
         aliases=aliases_of(root),
     )
-    footer.close()
-    root.close()
-    _check_footer_key(policy, footer)
+    if policy.access_log is not None and not policy.access_log.location:  # which is told already
+        policy = replace(policy, access_log=None)
+    _check_footer_key(policy, problems)
     _check_audit_key(policy, problems)
     _check_templates(policy, problems)
     _check_late_keys(policy, problems)
     _check_overlays(policy, problems)
     _check_places(policy, problems)
-    check_declassify(policy, problems)
+    _check_declassify(policy, problems)
     return policy
 
 
-def _formats(root: Section) -> tuple[FileFormat, ...]:
-    """Return the formats whose files runs encrypt; Parquet is always one, since every write of Spark encrypts it."""
-    if "formats" not in root.names():
-        root.raw("formats", None)
-        return ("parquet",)
-    values = root.texts("formats")
-    found = tuple(entry for entry in FILE_FORMATS if entry in values)
-    if len(found) != len(values) or "parquet" not in found:
-        root.problem("formats", f"is {show(list(values))}; allowed: [parquet], or [parquet, orc]")
-    return found
+def _read_rule(kind: type[T], root: Section, name: str) -> T | None:
+    section = root.optional(name)
+    return None if section is None else read_settings(kind, section)
 
 
-def _check_footer_key(policy: Policy, footer: Section) -> None:
+def _check_footer_key(policy: Policy, problems: Problems) -> None:
+    place = ("footer", "key")
     if policy.footer_key == PLAINTEXT:
-        footer.problem("key", "a key may not be called plaintext, which in a history means no key; name another")
+        problems.add(place, "a key may not be called plaintext, which in a history means no key; name another")
     if _TEMPLATE.search(policy.footer_key):
-        footer.problem("key", f"{show(policy.footer_key)}: the footer key cannot hold partition values; name one key")
-
-
-def _audit(root: Section) -> tuple[str | None, tuple[str, ...]]:
-    audit = root.optional("audit")
-    if audit is None:
-        return None, ()
-    key, history = audit.text("key"), audit.texts("history")
-    audit.close()
-    return key or None, history
+        problems.add(place, f"{show(policy.footer_key)}: the footer key cannot hold partition values; name one key")
 
 
 def _check_places(policy: Policy, problems: Problems) -> None:
@@ -227,20 +184,24 @@ def _tag(name: str, rule: object, problems: Problems) -> TagRule:
         problems.add(path, f"is {show(rule)}; allowed: plaintext, or a mapping such as {{key: {rule}}}")
         return TagRule(name, None)
     section = Section(rule, path, problems)
-    history = section.texts("history")
-    on_denied = section.choice("on_denied", ON_DENIED, None)
-    sinks = section.choice("sinks", SINK_MODES, None)
-    retention, rotate_every = section.duration("retention"), section.duration("rotate_every")
-    key = _key(section, history)
-    create_keys, late_data = _create_keys(section, key, retention), _late_data(section, key, retention)
-    section.close()
-    return TagRule(name, key, retention, history, on_denied, sinks, rotate_every, create_keys, late_data)
+    written = dict(section.items())
+    key, retention = _key(section, has_history=bool(written.get("history"))), seconds_of(written.get("retention"))
+    has_ends = retention is not None and key is not None and key.is_dated
+    late = _late_data(section, has_ends=has_ends)
+    made = read_settings(TagRule, section, name=name, key=key, late_data=late)
+    if made.create_keys and not has_ends:
+        section.problem(
+            "create_keys",
+            "a write makes the keys of a template with a date, such as contact-{day:%Y-%m}, of a tag with retention, "
+            "so that no shredded key comes back; make other keys with `sparkcrypt keys create`",
+        )
+    return made
 
 
-def _key(section: Section, history: tuple[str, ...]) -> KeyTemplate | None:
+def _key(section: Section, *, has_history: bool) -> KeyTemplate | None:
     """Return the key of a tag; only an explicit null beside a history means plaintext from now on."""
     if "key" in section.names() and section.raw("key") is None:
-        if not history:
+        if not has_history:
             section.problem("key", "is None; allowed: a key id, or write plaintext in place of the mapping")
         return None
     text = section.text("key")
@@ -276,24 +237,17 @@ def _with_dates(section: Section, key: KeyTemplate) -> KeyTemplate:
         return key
 
 
-def _create_keys(section: Section, key: KeyTemplate | None, retention: int | None) -> bool:
-    """Return whether the first write into a bucket of a tag creates its key."""
-    create_keys = section.boolean("create_keys", False)
-    if create_keys and not _has_ends(key, retention):
-        section.problem(
-            "create_keys",
-            "a write makes the keys of a template with a date, such as contact-{day:%Y-%m}, of a tag with retention, "
-            "so that no shredded key comes back; make other keys with `sparkcrypt keys create`",
-        )
-    return create_keys
+def _late_data(section: Section, *, has_ends: bool) -> KeyTemplate | None:
+    """Return the key of a tag's late data; None: they are refused.
 
-
-def _late_data(section: Section, key: KeyTemplate | None, retention: int | None) -> KeyTemplate | None:
-    """Return the key of a tag's late data; None: they are refused."""
+    Args:
+        section: the tag's.
+        has_ends: whether buckets of the tag end: its key has a date, and its data have a retention.
+    """
     text = section.text("late_data", _REFUSE) or _REFUSE
     if text == _REFUSE:
         return None
-    if not _has_ends(key, retention):
+    if not has_ends:
         section.problem(
             "late_data",
             "rows are late for a bucket of a template with a date, such as contact-{day:%Y-%m}, of a tag with "
@@ -314,14 +268,9 @@ def _late_data(section: Section, key: KeyTemplate | None, retention: int | None)
     return late
 
 
-def _has_ends(key: KeyTemplate | None, retention: int | None) -> bool:
-    """Return whether buckets of a tag end: its key has a date, and its data have a retention."""
-    return retention is not None and key is not None and key.is_dated
-
-
-def _tables(root: Section, problems: Problems, resolve: Callable[[str], str]) -> tuple[TableRule, ...]:
+def _tables(root: Section) -> tuple[TableRule, ...]:
     section = root.section("tables", {})
-    rules = tuple(_table(name, section.section(name), problems, resolve) for name in sorted(section.names()))
+    rules = tuple(_table(name, section.section(name)) for name in sorted(section.names()))
     names: dict[str, str] = {}
     for rule in rules:
         first = names.setdefault(normalized_table(rule.name), rule.name)
@@ -335,20 +284,10 @@ def _tables(root: Section, problems: Problems, resolve: Callable[[str], str]) ->
     return rules
 
 
-def _table(name: str, section: Section, problems: Problems, resolve: Callable[[str], str]) -> TableRule:
+def _table(name: str, section: Section) -> TableRule:
     overlay = section.section("tags", {})
-    location = section.text("location", None)
-    rule = TableRule(
-        name=name,
-        require_encryption=section.boolean("require_encryption", False),
-        enforce=section.boolean("enforce", True),
-        footer_mode=section.choice("footer_mode", FOOTER_MODES, None),
-        location=resolve(location) if location else None,
-        tags=tuple((column, _one_or_many(overlay, column)) for column in sorted(overlay.names())),
-        inherit=section.choice("inherit", INHERIT_MODES, None),
-    )
-    section.close()
-    return rule
+    tags = tuple((column, _one_or_many(overlay, column)) for column in sorted(overlay.names()))
+    return read_settings(TableRule, section, name=name, tags=tags)
 
 
 def _one_or_many(overlay: Section, column: str) -> tuple[str, ...]:
@@ -416,38 +355,7 @@ def _check_overlays(policy: Policy, problems: Problems) -> None:
                     problems.add(place, f"tag {show(tag)} is not defined under 'tags'; {hint}allowed: {allowed}")
 
 
-def _safe_aggregates(root: Section) -> tuple[str, ...] | None:
-    """Return the aggregates whose results carry no tags, in the order of all of them; None if the policy names none."""
-    if "safe_aggregates" in root.names():
-        return root.choices("safe_aggregates", SAFE_AGGREGATES, "is none that hides single values")
-    root.raw("safe_aggregates", None)
-    return None
-
-
-def _old_files_grace(root: Section) -> int | None:
-    """Return how long old files stay in place, in seconds, as a policy sets it; None if it does not."""
-    section = root.optional("old_files")
-    if section is None:
-        return None
-    grace = section.duration("grace", REQUIRED, zero="0s moves old files out of reach right after each swap")
-    section.close()
-    return grace
-
-
-def declassify_of(root: Section) -> DeclassifyRule | None:
-    """Return the rule on who may remove tags; None if the policy has none."""
-    section = root.optional("declassify")
-    if section is None:
-        return None
-    rule = DeclassifyRule(section.texts("principals"), section.texts("tags"))
-    section.close()
-    for name, values in (("principals", rule.principals), ("tags", rule.tags)):
-        if not values:
-            section.problem(name, "names nobody and nothing; list names, or leave declassify out")
-    return rule
-
-
-def check_declassify(policy: Policy, problems: Problems) -> None:
+def _check_declassify(policy: Policy, problems: Problems) -> None:
     """Refuse declassifying that could not be recorded, and tags that are not defined."""
     if policy.declassify is None:
         return
@@ -460,32 +368,6 @@ def check_declassify(policy: Policy, problems: Problems) -> None:
                 ("declassify", "tags"),
                 f"tag {show(tag)} is not defined under 'tags'; allowed: {', '.join(tag_names) or 'none yet'}",
             )
-
-
-def index_location_of(root: Section, resolve: Callable[[str], str]) -> str | None:
-    """Return the location of stores for data skipping; None if the policy names none.
-
-    Args:
-        root: the document; a location on a file system that is not allowed for stores is a problem.
-        resolve: makes a relative path absolute.
-    """
-    index = root.optional("index")
-    if index is None:
-        return None
-    location = index.text("location")
-    index.close()
-    if not location:
-        return None
-    place = resolve(location)
-    scheme = split_path(place)[0]
-    if scheme not in (None, *INDEX_SCHEMES):
-        index.problem(
-            "location",
-            f"{show(place)}: stores are not kept on {place.partition(':')[0]}:, where two writers of one store could "
-            f"not be kept apart; allowed: a local path, {', '.join(f'{name}:' for name in INDEX_SCHEMES)}; files of "
-            "tables may be elsewhere",
-        )
-    return place
 
 
 def aliases_of(root: Section) -> tuple[tuple[Place, Place], ...]:
@@ -511,38 +393,3 @@ def aliases_of(root: Section) -> tuple[tuple[Place, Place], ...]:
                 section.problem(spelled[named], f"leads to {real.text()}, which is itself below an alias; {_NEXT}")
     section.close()
     return tuple(sorted(found.items(), key=lambda pair: pair[0].text()))
-
-
-def access_log_of(root: Section, resolve: Callable[[str], str]) -> AccessLogRule | None:
-    """Return a policy's rule on the log of access events; None if it has none.
-
-    Args:
-        root: the policy's document.
-        resolve: makes a relative path absolute.
-    """
-    section = root.optional("access_log")
-    if section is None:
-        return None
-    text, required = section.text("location"), section.boolean("required", False)
-    section.close()
-    if not text:
-        return None
-    located = resolve(text)
-    if not is_local(located):
-        section.problem(
-            "location",
-            f"{show(located)} is on {located.partition(':')[0]}, and each reader appends to files of its own, which "
-            "takes a file system of the machine; allowed: a path or a file: URI, on a local disk or one that is "
-            "mounted",
-        )
-        return None
-    try:
-        path = local_path(located)
-    except ConfigError as error:
-        section.problem("location", str(error))
-        return None
-    if not path.startswith("/"):
-        section.problem(
-            "location", f"{show(located)} is no absolute path here; allowed: a path such as /var/log/access"
-        )
-    return AccessLogRule(path, required)

@@ -319,22 +319,19 @@ _SECRET_NAME = re.compile(
 )
 
 
-def key_service_of(section: Section, resolve: Callable[[str], str], problems: Problems) -> KeyServiceConfig:
+def key_service_of(section: Section, problems: Problems) -> KeyServiceConfig:
     """Return the key service of a policy, with its former ones.
 
     Args:
         section: ``key_service`` of the document.
-        resolve: makes a path absolute.
         problems: collects what is wrong.
     """
-    former = read_former(section, lambda entry: _read_service(entry, resolve, problems, (KEYS,)), problems)
-    config = _read_service(section, resolve, problems, (FORMER,))
+    former = read_former(section, lambda entry: _read_service(entry, problems, (KEYS,)), problems)
+    config = _read_service(section, problems, (FORMER,))
     return KeyServiceConfig.from_dict({**config.to_dict(), FORMER: former}) if former else config
 
 
-def _read_service(
-    section: Section, resolve: Callable[[str], str], problems: Problems, others: tuple[str, ...]
-) -> KeyServiceConfig:
+def _read_service(section: Section, problems: Problems, others: tuple[str, ...]) -> KeyServiceConfig:
     """Return one key service; ``others`` are the entries that are not its options."""
     kind = section.text("type")
     allowed = KEY_SERVICE_OPTIONS.get(kind)
@@ -352,7 +349,7 @@ def _read_service(
         section.problem(FORMER, "stands in a former key service; allowed: beside the type of the key service itself")
     section.close()
     if kind == "local":
-        options["path"] = resolve(section.text("path") or "")
+        options["path"] = section.resolve(section.text("path") or "")
     options.pop("type", None)
     config = KeyServiceConfig.from_dict({**options, "type": kind or "local"})
     if ENDURANCE_OPTIONS[0] in (allowed or ()):

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from sparkcrypt.names import Algorithm, FileFormat
-from sparkcrypt.paths import Place
+from sparkcrypt.errors import ConfigError, show
+from sparkcrypt.names import ALGORITHMS, FILE_FORMATS, Algorithm, FileFormat
+from sparkcrypt.paths import Place, is_local, local_path, split_path
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
+from sparkcrypt.policy.section import (
+    REQUIRED,
+    Section,
+    choice_setting,
+    duration_setting,
+    setting,
+    write_settings,
+)
 from sparkcrypt.policy.template import KeyTemplate
 
+T = TypeVar("T")
+_STATE = "state/"
 FooterMode = Literal["encrypted", "plaintext"]
 Untagged = Literal["plaintext", "footer_key", "deny"]
 OnDenied = Literal["error", "mask"]
@@ -53,6 +64,69 @@ OLD_FILES_GRACE_SECONDS = 24 * 3600
 """How long old files stay in place for running readers, unless a policy sets another time."""
 
 
+def _read_path(section: Section, name: str) -> str | None:
+    text = section.text(name, None)
+    return section.resolve(text) if text else None
+
+
+def _read_grace(section: Section, name: str) -> int | None:
+    return section.duration(name, REQUIRED, zero="0s moves old files out of reach right after each swap")
+
+
+def _read_names(section: Section, name: str) -> tuple[str, ...]:
+    values = section.texts(name)
+    if not values:
+        section.problem(name, "names nobody and nothing; list names, or leave declassify out")
+    return values
+
+
+def _read_formats(section: Section, name: str) -> tuple[FileFormat, ...]:
+    """Return the formats whose files runs encrypt; Parquet is always one, since every write of Spark encrypts it."""
+    values = section.texts(name)
+    found = tuple(entry for entry in FILE_FORMATS if entry in values)
+    if len(found) != len(values) or "parquet" not in found:
+        section.problem(name, f"is {show(list(values))}; allowed: [parquet], or [parquet, orc]")
+    return found
+
+
+def _read_index_location(section: Section, name: str) -> str | None:
+    """Return the location of stores for data skipping; one on a file system that is not allowed is a problem."""
+    location = section.text(name)
+    place = section.resolve(location) if location else None
+    if place is not None and split_path(place)[0] not in (None, *INDEX_SCHEMES):
+        section.problem(
+            name,
+            f"{show(place)}: stores are not kept on {place.partition(':')[0]}:, where two writers of one store could "
+            f"not be kept apart; allowed: a local path, {', '.join(f'{scheme}:' for scheme in INDEX_SCHEMES)}; files "
+            "of tables may be elsewhere",
+        )
+    return place
+
+
+def _read_log_location(section: Section, name: str) -> str:
+    """Return the folder of the log of access events; empty for one that is not on this machine's file system."""
+    text = section.text(name)
+    if not text:
+        return ""
+    located = section.resolve(text)
+    if not is_local(located):
+        section.problem(
+            name,
+            f"{show(located)} is on {located.partition(':')[0]}, and each reader appends to files of its own, which "
+            "takes a file system of the machine; allowed: a path or a file: URI, on a local disk or one that is "
+            "mounted",
+        )
+        return ""
+    try:
+        path = local_path(located)
+    except ConfigError as error:
+        section.problem(name, str(error))
+        return ""
+    if not path.startswith("/"):
+        section.problem(name, f"{show(located)} is no absolute path here; allowed: a path such as /var/log/access")
+    return path
+
+
 @dataclass(frozen=True, slots=True)
 class TagRule:
     """The meaning of one tag: a master key, or plaintext (``key`` is None).
@@ -69,13 +143,13 @@ class TagRule:
 
     name: str
     key: KeyTemplate | None
-    retention_seconds: int | None = None
-    history: tuple[str, ...] = ()
-    on_denied: OnDenied | None = None
-    sinks: SinkMode | None = None
-    rotate_every_seconds: int | None = None
-    create_keys: bool = False
-    late_data: KeyTemplate | None = None
+    retention_seconds: int | None = duration_setting("retention")
+    history: tuple[str, ...] = setting("history", Section.texts, default=())
+    on_denied: OnDenied | None = choice_setting("on_denied", ON_DENIED, default=None)
+    sinks: SinkMode | None = choice_setting("sinks", SINK_MODES, default=None)
+    rotate_every_seconds: int | None = duration_setting("rotate_every")
+    create_keys: bool = setting("create_keys", Section.boolean, default=False)
+    late_data: KeyTemplate | None = setting("late_data", None, lambda late: late.text, default=None)
 
     def template_of(self, key_id: str) -> KeyTemplate | None:
         """Return the template of the rule that gives a key id: that of its key or of its late data; None if neither."""
@@ -86,22 +160,8 @@ class TagRule:
         if self.key is None and not self.history:
             return PLAINTEXT
         dates = {} if self.key is None else {name: dict(columns) for name, columns in self.key.dates}
-        entries = {
-            "dates": dates or None,
-            "retention": _seconds(self.retention_seconds),
-            "history": list(self.history) or None,
-            "on_denied": self.on_denied,
-            "sinks": self.sinks,
-            "rotate_every": _seconds(self.rotate_every_seconds),
-            "create_keys": self.create_keys or None,
-            "late_data": self.late_data.text if self.late_data else None,
-        }
-        named = {name: value for name, value in entries.items() if value is not None}
-        return {"key": self.key.text if self.key else None, **named}
-
-
-def _seconds(duration: int | None) -> str | None:
-    return None if duration is None else f"{duration}s"
+        key = {"key": self.key.text if self.key else None, **({"dates": dates} if dates else {})}
+        return {**key, **write_settings(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,36 +172,30 @@ class TableRule:
     """
 
     name: str
-    require_encryption: bool = False
-    enforce: bool = True
-    footer_mode: FooterMode | None = None
-    location: str | None = None
-    tags: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    inherit: InheritMode | None = None
+    require_encryption: bool = setting("require_encryption", Section.boolean, default=False)
+    enforce: bool = setting("enforce", lambda section, name: section.boolean(name, True), default=True)
+    footer_mode: FooterMode | None = choice_setting("footer_mode", FOOTER_MODES, default=None)
+    location: str | None = setting("location", _read_path, default=None)
+    tags: tuple[tuple[str, tuple[str, ...]], ...] = setting(
+        "tags", None, lambda tags: {path: list(names) for path, names in tags}, default=()
+    )
+    inherit: InheritMode | None = choice_setting("inherit", INHERIT_MODES, default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule in the form of a policy file, without defaults."""
-        entries = {
-            "require_encryption": self.require_encryption or None,
-            "enforce": None if self.enforce else False,
-            "footer_mode": self.footer_mode,
-            "location": self.location or None,
-            "tags": {path: list(tags) for path, tags in self.tags} or None,
-            "inherit": self.inherit,
-        }
-        return {name: value for name, value in entries.items() if value is not None}
+        return write_settings(self)
 
 
 @dataclass(frozen=True, slots=True)
 class DeclassifyRule:
     """The principals that may declassify values of tagged columns, and the tags that they may remove."""
 
-    principals: tuple[str, ...]
-    tags: tuple[str, ...]
+    principals: tuple[str, ...] = setting("principals", _read_names)
+    tags: tuple[str, ...] = setting("tags", _read_names)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule in the form of a policy file."""
-        return {"principals": list(self.principals), "tags": list(self.tags)}
+        return write_settings(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +207,12 @@ class AccessLogRule:
         required: whether a key is handed out only after its event was written.
     """
 
-    location: str
-    required: bool = False
+    location: str = setting("location", _read_log_location)
+    required: bool = setting("required", Section.boolean, default=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rule in the form of a policy file, without defaults."""
-        return {"location": self.location, **({"required": True} if self.required else {})}
+        return write_settings(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,32 +236,42 @@ class Policy:
     ``aliases`` are further names of places, each with the name that counts.
     """
 
-    key_service: KeyServiceConfig
-    algorithm: Algorithm
-    data_key_bits: int
-    footer_key: str
-    footer_mode: FooterMode
-    untagged: Untagged
-    run_state: str
-    tags: tuple[TagRule, ...]
+    key_service: KeyServiceConfig = setting("key_service", None, lambda config: config.to_dict())
+    algorithm: Algorithm = choice_setting("algorithm", ALGORITHMS, "AES_GCM_V1")
+    data_key_bits: int = choice_setting("data_key_bits", DATA_KEY_BITS, 256)
+    footer_key: str = setting("footer.key", Section.text)
+    footer_mode: FooterMode = choice_setting("footer.mode", FOOTER_MODES, "encrypted")
+    untagged: Untagged = choice_setting("untagged", UNTAGGED, REQUIRED)
+    run_state: str = setting("run_state", lambda section, name: section.resolve(section.text(name, _STATE) or _STATE))
+    tags: tuple[TagRule, ...] = setting("tags", None, lambda rules: [[rule.name, rule.to_dict()] for rule in rules])
     tables: tuple[TableRule, ...] = ()
-    algorithm_history: tuple[Algorithm, ...] = ()
-    footer_key_history: tuple[str, ...] = ()
-    audit_key: str | None = None
-    audit_key_history: tuple[str, ...] = ()
-    old_files_grace_seconds: int | None = None
-    ask_for_access: str | None = None
-    safe_aggregates: tuple[str, ...] | None = None
-    index_location: str | None = None
-    sinks: SinkMode | None = None
-    inherit: InheritMode | None = None
-    bucketing: BucketingMode | None = None
-    access_log: AccessLogRule | None = None
-    declassify: DeclassifyRule | None = None
-    rotate_every_seconds: int | None = None
-    strict_projection: bool = False
-    formats: tuple[FileFormat, ...] = ("parquet",)
-    aliases: tuple[tuple[Place, Place], ...] = ()
+    algorithm_history: tuple[Algorithm, ...] = setting(
+        "algorithm_history", lambda section, name: section.choices(name, ALGORITHMS), default=()
+    )
+    footer_key_history: tuple[str, ...] = setting("footer.history", Section.texts, default=())
+    audit_key: str | None = setting("audit.key", lambda section, name: section.text(name) or None, default=None)
+    audit_key_history: tuple[str, ...] = setting("audit.history", Section.texts, default=())
+    old_files_grace_seconds: int | None = setting(
+        "old_files.grace", _read_grace, lambda seconds: f"{seconds}s", default=None
+    )
+    ask_for_access: str | None = setting("ask_for_access", lambda section, name: section.text(name, None), default=None)
+    safe_aggregates: tuple[str, ...] | None = setting(
+        "safe_aggregates",
+        lambda section, name: section.choices(name, SAFE_AGGREGATES, "is none that hides single values"),
+        default=None,
+    )
+    index_location: str | None = setting("index.location", _read_index_location, default=None)
+    sinks: SinkMode | None = choice_setting("sinks", SINK_MODES, default=None)
+    inherit: InheritMode | None = choice_setting("inherit", INHERIT_MODES, default=None)
+    bucketing: BucketingMode | None = choice_setting("bucketing", BUCKETING_MODES, default=None)
+    access_log: AccessLogRule | None = setting("access_log", None, lambda rule: rule.to_dict(), default=None)
+    declassify: DeclassifyRule | None = setting("declassify", None, lambda rule: rule.to_dict(), default=None)
+    rotate_every_seconds: int | None = duration_setting("rotate_every")
+    strict_projection: bool = setting("strict_projection", Section.boolean, default=False)
+    formats: tuple[FileFormat, ...] = setting("formats", _read_formats, default=("parquet",))
+    aliases: tuple[tuple[Place, Place], ...] = setting(
+        "aliases", None, lambda aliases: {named.text(): real.text() for named, real in aliases}, default=()
+    )
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -267,40 +331,8 @@ class Policy:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the policy as a document for ``policy_from_document``; tags stay in order of precedence."""
-        footer: dict[str, Any] = {"key": self.footer_key, "mode": self.footer_mode}
-        if self.footer_key_history:
-            footer["history"] = list(self.footer_key_history)
-        document: dict[str, Any] = {
-            "version": 1,
-            "key_service": self.key_service.to_dict(),
-            "algorithm": self.algorithm,
-            "data_key_bits": self.data_key_bits,
-            "footer": footer,
-            "untagged": self.untagged,
-            "run_state": self.run_state,
-            "tags": [[rule.name, rule.to_dict()] for rule in self.tags],
-            "tables": {rule.name: rule.to_dict() for rule in self.tables},
-        }
-        history = {"history": list(self.audit_key_history)} if self.audit_key_history else {}
-        grace, safe, period = self.old_files_grace_seconds, self.safe_aggregates, self.rotate_every_seconds
-        optional = {
-            "algorithm_history": list(self.algorithm_history) or None,
-            "audit": None if self.audit_key is None else {"key": self.audit_key, **history},
-            "old_files": None if grace is None else {"grace": f"{grace}s"},
-            "ask_for_access": self.ask_for_access,
-            "safe_aggregates": None if safe is None else list(safe),
-            "index": None if self.index_location is None else {"location": self.index_location},
-            "sinks": self.sinks,
-            "inherit": self.inherit,
-            "bucketing": self.bucketing,
-            "access_log": self.access_log and self.access_log.to_dict(),
-            "declassify": self.declassify and self.declassify.to_dict(),
-            "rotate_every": None if period is None else f"{period}s",
-            "strict_projection": self.strict_projection or None,
-            "formats": None if self.formats == ("parquet",) else list(self.formats),
-            "aliases": {named.text(): real.text() for named, real in self.aliases} or None,
-        }
-        return document | {name: value for name, value in optional.items() if value is not None}
+        tables = {rule.name: rule.to_dict() for rule in self.tables}
+        return {"version": 1, "tables": tables, **write_settings(self)}
 
     def rotation_period(self, key_id: str) -> int | None:
         """Return the maximum age of a master key's newest version, in seconds; None if the policy sets none.

@@ -1,11 +1,15 @@
-"""Strict parsing of a mapping in a document: every key is read by name, and a key that is not read is a problem."""
+"""Strict parsing of a mapping in a document: every key is read by name, and a key that is not read is a problem.
+
+A dataclass may state by its fields what a mapping holds: under which key each is, and how it is read and written.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import MISSING, field, fields
+from typing import Any, TypeAlias, TypeVar
 
 from sparkcrypt.errors import show
 
@@ -28,7 +32,7 @@ def near_hint(text: str, allowed: Sequence[str]) -> str:
     return f"did you mean {near[0]!r}? " if near else ""
 
 
-def seconds_of(value: object, number: str) -> int | None:
+def seconds_of(value: object, number: str = "[1-9][0-9]{0,10}") -> int | None:
     """Return a duration such as ``400d`` in seconds; None if the value is none, or is longer than a hundred years."""
     match = re.fullmatch(rf"({number})([smhdw])", value, re.ASCII) if isinstance(value, str) else None
     seconds = int(match[1]) * _SECONDS[match[2]] if match else None
@@ -36,10 +40,15 @@ def seconds_of(value: object, number: str) -> int | None:
 
 
 class Problems:
-    """The problems of a document, each with its place, collected so that all are reported together."""
+    """The problems of a document, each with its place, collected so that all are reported together.
 
-    def __init__(self, locate: Callable[[KeyPath], str]) -> None:
-        self._locate = locate
+    Args:
+        locate: key path -> the text before a message about it.
+        resolve: makes a relative path or URI of the document absolute.
+    """
+
+    def __init__(self, locate: Callable[[KeyPath], str], resolve: Callable[[str], str] = str) -> None:
+        self._locate, self.resolve = locate, resolve
         self.messages: list[str] = []
 
     def add(self, path: KeyPath, message: str) -> None:
@@ -58,6 +67,10 @@ class Section:
             self._values = value
         else:
             problems.add(path, f"is {show(value)}; allowed: a mapping of names to values")
+
+    def resolve(self, path: str) -> str:
+        """Return a path or URI of the document as absolute."""
+        return self._problems.resolve(path)
 
     def names(self) -> Sequence[str]:
         """Return the keys of the mapping."""
@@ -100,7 +113,7 @@ class Section:
             self.problem(name, f"is {show(value)}; allowed: {', '.join(map(str, allowed))}")
         return allowed[0]
 
-    def boolean(self, name: str, default: bool) -> bool:
+    def boolean(self, name: str, default: bool = False) -> bool:
         """Return true or false."""
         value = self.raw(name, default)
         if isinstance(value, bool):
@@ -139,7 +152,7 @@ class Section:
             zero: what no time at all means, if that is allowed.
         """
         value = self.raw(name, default)
-        seconds = seconds_of(value, "[1-9][0-9]{0,10}" if zero is None else "0|[1-9][0-9]{0,10}")
+        seconds = seconds_of(value) if zero is None else seconds_of(value, "0|[1-9][0-9]{0,10}")
         if seconds is None and name in self._values and (value is not None or default is REQUIRED):
             example = "400d, up to 36500d" if zero is None else f"24h, up to 36500d; {zero}"
             self.problem(name, f"is {show(value)}; allowed: a number and one of s, m, h, d, w, such as {example}")
@@ -165,3 +178,70 @@ class Section:
             if name not in self._asked:
                 hint = near_hint(str(name), self._asked)
                 self.problem(str(name), f"is not a known key; {hint}allowed: {', '.join(sorted(set(self._asked)))}")
+
+
+Read: TypeAlias = Callable[[Section, str], Any]
+
+
+def setting(
+    key: str, read: Read | None = None, write: Callable[[Any], Any] = lambda value: value, **default: Any
+) -> Any:
+    """Return a field of a dataclass that a document has under a key.
+
+    Args:
+        key: the key; ``a.b`` is ``b`` of the mapping ``a``.
+        read: reads it from its mapping; None: whoever reads the others gives it.
+        write: returns its value as a document has it; tuples become lists.
+        **default: ``default=`` the value that documents leave out.
+    """
+    return field(**default, metadata={"key": key, "read": read, "write": write})
+
+
+def choice_setting(key: str, allowed: Sequence[Any], unset: Any = None, **default: Any) -> Any:
+    """Return such a field for one of some values; ``unset`` is what is read where a document has none."""
+    return setting(key, lambda section, name: section.choice(name, allowed, unset), **default)
+
+
+def duration_setting(key: str) -> Any:
+    """Return such a field for a duration in seconds; None if it is not set."""
+    return setting(key, Section.duration, lambda seconds: f"{seconds}s", default=None)
+
+
+def read_settings(kind: type[T], section: Section, **given: Any) -> T:
+    """Return a dataclass whose fields were made by `setting`, and close the section.
+
+    Args:
+        kind: the dataclass.
+        section: has the values; a field with a default may be absent.
+        **given: the values of other fields.
+    """
+    values, parts = dict(given), dict[str, Section | None]()
+    for known in fields(kind):  # type: ignore[arg-type]  # a dataclass, as each caller's is
+        read = known.metadata.get("read")
+        if read is None or known.name in given:
+            continue
+        above, _, name = known.metadata["key"].rpartition(".")
+        if above and above not in parts:
+            parts[above] = section.section(above) if known.default is MISSING else section.optional(above)
+        part = parts[above] if above else section
+        if part is None or (not above and known.default is not MISSING and name not in section.names()):
+            section.raw(above or name, None)
+        else:
+            values[known.name] = read(part, name)
+    for part in (*parts.values(), section):
+        if part is not None:
+            part.close()
+    return kind(**values)
+
+
+def write_settings(value: Any) -> dict[str, Any]:
+    """Return the mapping in which a document has a dataclass with such fields, without defaults."""
+    document: dict[str, Any] = {}
+    for known in fields(value):
+        found = getattr(value, known.name)
+        if "key" in known.metadata and found != known.default:
+            above, _, name = known.metadata["key"].rpartition(".")
+            written = known.metadata["write"](found)
+            place = document.setdefault(above, {}) if above else document
+            place[name] = list(written) if isinstance(written, tuple) else written
+    return document
