@@ -222,7 +222,9 @@ class RewriteFilesOptions:
     decrypt: bool = option("Write plaintext.")
     rewrap: bool = option("Replace key material only; data keys stay, so it revokes nothing.")
     any_key: bool = use(any_key_option)
-    workers: int | None = option("Files at once; all cores by default.", type=click.IntRange(1))
+    workers: int | None = option(
+        "Number of files at the same time; by default one for each core.", type=click.IntRange(1)
+    )
     as_json: bool = use(json_option)
 
 

@@ -92,12 +92,12 @@ avro_option = click.option(
 )
 where_option = click.option("--where", metavar="PREDICATE", help="Only these partitions; partition columns only.")
 accept_option = click.option(
-    "--accept-path-readers", is_flag=True, help="Rewrite tables that share a folder with another one too."
+    "--accept-path-readers", is_flag=True, help="Also rewrite tables that share a folder with another table."
 )
 move_old_option = click.option(
     "--move-old",
     is_flag=True,
-    help="Move the old files out of the table's folder at once; readers in flight fail, and nothing brings them back.",
+    help="Move the old files out of the table's folder at once; running readers fail, and no rollback is possible.",
 )
 report_option = click.option(
     "--report", metavar="FILE", help="Also write the report there as JSON, a failed run's too: a path or a URI."
@@ -107,7 +107,11 @@ report_option = click.option(
 def spark_options(function: F) -> F:
     """Add ``--master``, ``--conf`` and ``--verbose``, which the function gets as one argument ``launch``."""
 
-    @click.option("--master", metavar="URL", help="As spark-submit's; Spark's own configuration by default.")
+    @click.option(
+        "--master",
+        metavar="URL",
+        help="Spark's master, as for spark-submit; by default that of Spark's own configuration.",
+    )
     @click.option(
         "--conf", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="Spark configuration; may be repeated."
     )
@@ -233,7 +237,7 @@ class RewriteOptions(CommandOptions):
         show_default=True,
     )
     where: str | None = use(where_option)
-    adopt: bool = option("Rewrite files too that a table which requires encryption would not believe.")
+    adopt: bool = option("Also take in files that readers of a table which requires encryption refuse.")
     allow_decrypt: bool = option(
         "Decrypt columns whose tags were taken off or mean plaintext now; else their units stay as they are."
     )
@@ -258,7 +262,12 @@ class PassCommandOptions(TablesOptions):
     max_seconds: float | None = option(
         "Begin no unit after this, such as 4h; run again to go on.", "--max-duration", type=DURATION, metavar="TIME"
     )
-    parallelism: int = option("Units at the same time.", type=click.IntRange(1), default=PARALLELISM, show_default=True)
+    parallelism: int = option(
+        "Number of units that are rewritten at the same time.",
+        type=click.IntRange(1),
+        default=PARALLELISM,
+        show_default=True,
+    )
 
 
 def require_either(table: str | None, path: str | None) -> None:

@@ -33,7 +33,7 @@ class BackfillOptions(PassCommandOptions, RewriteOptions):
     changed: bool = option("Only tables whose tags, policy or files changed since the last pass.")
     dry_run: bool = option("Show the drift and what would be done; exits with 2 on drift.")
     rewrap: bool = option(
-        "Where only master keys differ, rewrap data keys and leave the data: faster, and no revocation."
+        "Where only master keys differ, rewrap data keys and leave the data: faster, but revokes nothing."
     )
     html: str | None = option("Also write the report there as a page with pictures: a path or a URI.", metavar="FILE")
 

@@ -56,12 +56,14 @@ class ResolveOptions(CommandOptions):
     problem: str = use(click.argument("problem", metavar="PROBLEM"))
     table: str = use(required_table_option)
     keep: Literal["new", "old"] = option(
-        "new: the table is right as it is; old: what is in the old folder now is.",
+        "new: keep the table as it is; old: keep what is in the old folder now.",
         required=True,
         type=click.Choice(("new", "old")),
     )
-    reason: str = option("Why; it stands in the audit.", required=True, metavar="TEXT")
-    adopt: bool = option("With --keep old: believe files that a table which requires encryption would not.")
+    reason: str = option("The reason, for the audit.", required=True, metavar="TEXT")
+    adopt: bool = option(
+        "With --keep old: also take in files that readers of a table which requires encryption refuse."
+    )
 
 
 @click.command(cls=Command)
@@ -110,11 +112,11 @@ _ORPHANS_HEAD = ("folder", "kind", "files", "bytes", "what")
 class OrphansOptions(CommandOptions):
     """The options of `sparkcrypt backfill orphans`."""
 
-    databases: tuple[str, ...] = option("Only beside the tables of a database.", "--database", metavar="NAME")
+    databases: tuple[str, ...] = option("Look only beside the tables of this database.", "--database", metavar="NAME")
     path: str | None = use(path_option)
-    delete: bool = option("Delete old files; new ones, staged or once in use, never.")
+    delete: bool = option("Delete folders of old files; those of new files, staged or once in use, are never deleted.")
     older_than: float = option(
-        "Nothing in them changed for so long; 24h or more.",
+        "Only folders in which nothing has changed for so long; 24h or more.",
         type=DURATION,
         default="7d",
         show_default=True,
@@ -172,12 +174,12 @@ def orphan_fate(orphan: Orphan) -> str:
 class ExpireOptions(CommandOptions):
     """The options of `sparkcrypt backfill expire`."""
 
-    tables: tuple[str, ...] = option("A table, a pattern, or a dropped one's UUID.", "--table", metavar="TABLE")
+    tables: tuple[str, ...] = option("A table, a pattern, or the UUID of a dropped table.", "--table", metavar="TABLE")
     databases: tuple[str, ...] = use(databases_option)
     path: str | None = use(path_option)
-    run_id: str | None = option("Which run of a table, whatever its age; all by default.", "--run", metavar="RUN")
+    run_id: str | None = option("One run of a table, whatever its age; all by default.", "--run", metavar="RUN")
     older_than: float | None = option(
-        "Runs that put new files into use later keep their old ones; the policy's grace by default, 0s for none.",
+        "Only runs whose new files are in use for so long; the policy's grace by default, 0s for all.",
         type=AGE,
         metavar="TIME",
     )

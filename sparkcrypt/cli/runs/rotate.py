@@ -35,7 +35,7 @@ class RotateOptions(PassCommandOptions, CommandOptions):
     key_id: str = option("The master key.", "--key", required=True, metavar="KEY_ID")
     successor: str | None = option("Another key, which the policy names in its place.", "--to", metavar="KEY_ID")
     where: str | None = use(where_option)
-    keep_version: bool = option("Make no version; rewrap under the one that is newest.")
+    keep_version: bool = option("Make no version; rewrap under the newest one.")
     compromised: bool = option("Somebody else may have used the key: give every file under it new data keys.")
     dry_run: bool = option("Say how much would be rewrapped; exits with 2 if anything would.")
     move_old: bool = use(move_old_option)
@@ -49,10 +49,10 @@ def rotate(context: click.Context, options: RotateOptions) -> None:
     """Add a version to a master key, and rewrap under it the data keys of every file that holds the key.
 
     Without --table and --database, of every table of the catalog that holds the key, whoever wrote it; exits with 74
-    where nobody can tell of a table.  Data are copied as they are: this is no revocation, since who kept an old footer
-    and the old version can go on reading.  A reader makes as many calls to the key service afterwards as there are
-    master keys.  Given again after it was killed,
-    or after its budget was spent, it goes on under the version that it made.
+    if it is not known whether a table does.  Data are copied as they are, so nothing is revoked: whoever kept an old
+    footer and may use the old version can go on reading.  Afterwards a reader makes one call to the key service for
+    each master key.  If the command was killed or its budget was spent, the same command continues under the version
+    that was made.
 
     With --to everything under the key comes under another one, and no version is made.  The policy has to name that one
     in the key's place, and the key under its history.

@@ -77,7 +77,7 @@ def _date(context: click.Context, option: click.Parameter, value: str | None) ->
 class ShredCommandOptions(TablesOptions, CommandOptions):
     """The options that choose keys, and the common options of both commands."""
 
-    key_id: str | None = option("This key alone, such as a tenant's.", "--key", metavar="KEY_ID")
+    key_id: str | None = option("Only this key, such as a tenant's.", "--key", metavar="KEY_ID")
     leave_out: tuple[str, ...] = use(leave_out_option)
     head: AuditHead | None = option(
         "A head of the audit of keys that was kept elsewhere; `none`: no key was ever held or shredded.",
@@ -98,7 +98,7 @@ class PlanOptions(ShredCommandOptions):
 class ApplyOptions(ShredCommandOptions):
     """The options of `sparkcrypt shred apply`."""
 
-    reason: str | None = option("Why; the audit of keys keeps it.  Needed with --yes.", metavar="TEXT")
+    reason: str | None = option("The reason, for the audit of keys; required with --yes.", metavar="TEXT")
     yes: bool = option("Do not ask for confirmation (for jobs).")
 
 

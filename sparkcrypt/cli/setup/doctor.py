@@ -489,9 +489,7 @@ _ADVICE = (
 
 @click.command(cls=Command)
 @policy_option
-@click.option(
-    "--jar", metavar="FILE", help="Where the jar will be for Spark, when not where it is here: a path or URI."
-)
+@click.option("--jar", metavar="FILE", help="Where Spark finds the jar, if elsewhere than here: a path or URI.")
 @click.option(
     "--python", metavar="FILE", help="The helper's interpreter on every node; it needs the key service's library."
 )

@@ -55,7 +55,9 @@ _SHOWN = 20
 @click.command("status", cls=Command)
 @click.argument("key_ids", nargs=-1, metavar="[KEY_ID…]")
 @click.option(
-    "--recorded", is_flag=True, help="Count by what runs have recorded alone, without Spark; it may be old, or not all."
+    "--recorded",
+    is_flag=True,
+    help="Count only what runs have recorded, without Spark; it may be outdated or incomplete.",
 )
 @policy_option
 @json_option
@@ -214,7 +216,7 @@ def _notes(found: list[KeyStatus]) -> list[str]:
 _RESTORE = (
     "Restore it (docs/runbooks.md, 'A key is lost'); if nobody has it any more, --lost-key-accepted makes another"
 )
-_reason = click.option("--reason", required=True, metavar="TEXT", help="Why; the audit of keys keeps it.")
+_reason = click.option("--reason", required=True, metavar="TEXT", help="The reason, for the audit of keys.")
 
 
 @click.group(cls=Group)
@@ -231,7 +233,7 @@ def keys() -> None:
     "--lost-key-accepted",
     "accepts_loss",
     is_flag=True,
-    help="Make keys also where the state directory knows them: what is under the lost ones stays unreadable.",
+    help="Also make keys that the state directory knows: what is under the lost ones stays unreadable.",
 )
 @policy_option
 @json_option
@@ -517,7 +519,7 @@ def hold_key(key_id: str, reason: str, policy: str, as_json: bool, launch: Launc
 @click.command("release", cls=Command)
 @click.argument("key_id")
 @_reason
-@click.option("--hold", "number", type=click.IntRange(1), metavar="N", help="Which of several holds.")
+@click.option("--hold", "number", type=click.IntRange(1), metavar="N", help="The hold's number, if there are several.")
 @policy_option
 @json_option
 @spark_options
@@ -548,8 +550,10 @@ class RetireOptions(CommandOptions):
     """The options of `sparkcrypt keys retire`."""
 
     key_id: str = use(click.argument("key_id"))
-    below: int | None = option("The first version that stays.", type=click.IntRange(2), metavar="N")
-    grace: float = option("How long they can be brought back; 30d by default.", type=AGE, default="30d", metavar="TIME")
+    below: int | None = option("The lowest version that stays in use.", type=click.IntRange(2), metavar="N")
+    grace: float = option(
+        "How long the versions can be brought back; 30d by default.", type=AGE, default="30d", metavar="TIME"
+    )
     undo: bool = option("Bring back the versions that are set aside.")
     leave_out: tuple[str, ...] = use(leave_out_option)
 

@@ -37,7 +37,7 @@ def access() -> None:
 class ExplainOptions(CommandOptions):
     """The options of `sparkcrypt access explain`."""
 
-    principal: str = option("Who would read.", required=True, metavar="NAME")
+    principal: str = option("The principal who would read.", required=True, metavar="NAME")
     table: str = use(required_table_option)
     principal_policy: str | None = option(
         "A policy whose key service has the principal's own credential; needed for anybody but yourself.",

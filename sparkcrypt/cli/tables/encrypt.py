@@ -30,7 +30,7 @@ class EncryptOptions(RewriteOptions):
     table: str | None = use(table_option)
     avro_schema: str | None = use(avro_option)
     home: bool = option(
-        "Bring what runs have taken away from the table's folder back there, for jobs that use the folder by path."
+        "Move files that runs have put elsewhere back to the table's folder, for jobs that use the folder by path."
     )
     dry_run: bool = option("Show the plan and what would be done, and change nothing.")
 

@@ -56,7 +56,9 @@ class PlanOptions(CommandOptions):
         "A Spark schema as JSON instead of a table; needs no Spark.", "--schema", metavar="FILE"
     )
     partition_columns: tuple[str, ...] = option(
-        "With --schema or --avro-schema alone.", "--partition-column", metavar="NAME"
+        "A partition column, with --schema or --avro-schema alone; may be repeated.",
+        "--partition-column",
+        metavar="NAME",
     )
     accept_path_readers: bool = use(accept_option)
 

@@ -178,7 +178,7 @@ class VerifyOptions(CommandOptions):
     table: str | None = use(table_option)
     path: str | None = use(path_option)
     where: str | None = use(where_option)
-    manifest: bool = option("Also hold files against the audit's list: finds deleted, replayed, altered ones.")
+    manifest: bool = option("Also compare files with the audit's list: finds deleted, replayed and altered ones.")
     complete: bool = option("With --manifest: files that it does not list are differences too.")
     any_key: bool = use(any_key_option)
     report: str | None = use(report_option)
