@@ -56,7 +56,7 @@ demo-backfill: $(JAR)  ## a tag changes under readers and a writer: the history 
 	@$(WITH_JAVA) && { $(WITH_VAULT); } && $(BIN)/python demo/run_backfill_demo.py
 	@echo "make demo-backfill: no row was lost, doubled or misread, and every file is as its tags say"
 
-demo-skipping: $(JAR)  ## one value in an encrypted table of 400 files, with a data-skipping store and without, for two readers
+demo-skipping: $(JAR)  ## one value in an encrypted table of 400 files, with a data-skipping index and without, for two readers
 	@$(WITH_JAVA) && $(BIN)/python demo/run_skipping_demo.py
 	@echo "make demo-skipping: one file was opened, and what a reader may not see stayed refused"
 

@@ -130,7 +130,7 @@ def orphans(options: OrphansOptions) -> None:
     """Find folders of runs that nobody knows: of dropped tables, or where a state directory was lost.
 
     All databases are looked through, unless one is named.  Old files of a run of which the state directory has nothing
-    are listed at once, and kept until nothing has changed for --older-than.  Without --database and --path, stores for
+    are listed at once, and kept until nothing has changed for --older-than.  Without --database and --path, indexes for
     data skipping whose table is gone are listed too, with the command that drops them; they are never deleted here.
 
     Examples:
