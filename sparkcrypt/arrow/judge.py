@@ -179,10 +179,6 @@ class Decryption:
     offset: int
     end: bytes
 
-    def of(self, stored: JudgedFile) -> DecryptedFile:
-        """Return an open file as it is read."""
-        return DecryptedFile(stored, self)
-
 
 def plan_decryption(footer: Footer, groups: Iterable[Iterable[SourceChunk]]) -> Decryption:
     """Return how to read a file whose encrypted chunks are decrypted.
@@ -281,6 +277,23 @@ def _plain_pages(chunk: SourceChunk, size: int) -> bytes:
     return b"".join(parts).ljust(size, b"\0")
 
 
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """What was found of a judged file: its end, and what pyarrow cannot read of it as it is stored.
+
+    Attributes:
+        end: the end that was judged.
+        old: logical paths of leaves that are read and may be in the old calendar.
+        decryption: how to read it if pyarrow cannot decrypt its pages, else None.
+        inlined: the offset and bytes of an end that has the key material of beside the file, else None.
+    """
+
+    end: End
+    old: frozenset[Path]
+    decryption: Decryption | None
+    inlined: tuple[int, bytes] | None
+
+
 @dataclass(slots=True)
 class Judge:
     """Opens the files of one read, and judges each on the same bytes that pyarrow then reads.
@@ -303,10 +316,7 @@ class Judge:
     columns: frozenset[Path] = frozenset()
     needed: Callable[[str], frozenset[Path]] = lambda path: frozenset()
     _keys: dict[str, FileKeys] = field(default_factory=dict)
-    _judged: dict[str, End] = field(default_factory=dict)
-    _inlined: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    _decrypted: dict[str, Decryption] = field(default_factory=dict)
-    _old: dict[str, frozenset[Path]] = field(default_factory=dict)
+    _judged: dict[str, _Judgement] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keys(self, path: str) -> FileKeys:
@@ -316,7 +326,8 @@ class Judge:
 
     def old_columns(self, path: str) -> frozenset[Path]:
         """Return the logical paths of leaves that are read from a judged file and may be in the old calendar."""
-        return self._old.get(path, frozenset())
+        found = self._judged.get(path)
+        return frozenset() if found is None else found.old
 
     def open(self, path: str) -> JudgedFile | DecryptedFile:
         """Open a file if the policy, the table's history and the file's location allow its footer.
@@ -329,25 +340,20 @@ class Judge:
         """
         file = open_file(path, self.settings)
         try:
-            footer = self._judged.get(path)
-            if footer is not None:
-                if file.ends_with(footer):
-                    return self._as_read(path, file)
-                file.close()
-                file = open_file(path, self.settings)  # it was rewritten since, so it is judged again
-            self._judge(path, file)
-            return self._as_read(path, file)
+            found = self._judged.get(path)
+            if found is None or not file.ends_with(found.end):
+                if found is not None:  # it was rewritten since, so it is judged again
+                    file.close()
+                    file = open_file(path, self.settings)
+                _, found = self._judge(path, file)
+            if found.decryption is not None:
+                return DecryptedFile(file, found.decryption)
+            if found.inlined is not None:
+                file.end_with(*found.inlined)
+            return file
         except BaseException:
             file.close()
             raise
-
-    def _as_read(self, path: str, file: JudgedFile) -> JudgedFile | DecryptedFile:
-        """Return a judged file in the form that pyarrow can read."""
-        if path in self._decrypted:
-            return self._decrypted[path].of(file)
-        if path in self._inlined:
-            file.end_with(*self._inlined[path])
-        return file
 
     def footer(self, path: str) -> Footer:
         """Return a file's footer, judged.
@@ -357,11 +363,11 @@ class Judge:
         """
         file = open_file(path, self.settings)
         try:
-            return self._judge(path, file)
+            return self._judge(path, file)[0]
         finally:
             file.close()
 
-    def _judge(self, path: str, file: JudgedFile) -> Footer:
+    def _judge(self, path: str, file: JudgedFile) -> tuple[Footer, _Judgement]:
         keys, opened = self.keys(path), []
 
         def retrieve(request: KeyRequest) -> bytes:
@@ -388,15 +394,17 @@ class Judge:
         for column in footer.columns or ():
             if column.own_key and column.path in needed:
                 keys.open_column(column.key_metadata or b"", column.path)
-        self._look_into(path, file, footer, needed)
-        self._inlined.pop(path, None)
+        old, decryption = self._look_into(path, file, footer, needed)
+        inlined = None
         if footer.external_material:  # pyarrow reads key material only from inside a file
-            self._inlined[path] = footer.offset, inline_footer(footer, opened[0])
-        self._judged[path] = end
-        return footer
+            inlined = footer.offset, inline_footer(footer, opened[0])
+        found = self._judged[path] = _Judgement(end, old, decryption, inlined)
+        return footer, found
 
-    def _look_into(self, path: str, file: JudgedFile, footer: Footer, needed: Mapping[Path, Path]) -> None:
-        """Record which of the columns that are read pyarrow cannot decrypt, and which may be in the old calendar.
+    def _look_into(
+        self, path: str, file: JudgedFile, footer: Footer, needed: Mapping[Path, Path]
+    ) -> tuple[frozenset[Path], Decryption | None]:
+        """Return which of the columns that are read may be in the old calendar, and how to read what pyarrow cannot.
 
         Args:
             path: the file's path.
@@ -407,18 +415,16 @@ class Judge:
         keys = self.keys(path)
         ciphers = FileCiphers(path, lambda request: keys.data_key(request.key_metadata or b"", request.column))
         paths = [column.path for column in footer.columns or ()]
-        self._decrypted.pop(path, None)
-        self._old[path] = frozenset()
         if footer.metadata is None or not needed:
-            return
+            return frozenset(), None
         with naming(path), open_source(file) as source:  # type: ignore[arg-type]  # it reads, seeks and has a name
             leaves = {number: needed[column] for number, column in enumerate(paths) if column in needed}
-            self._old[path] = find_old(footer.metadata, leaves, partial(column_chunks, source, footer, ciphers))
+            old = find_old(footer.metadata, leaves, partial(column_chunks, source, footer, ciphers))
             chunks = partial(
                 source_chunks, source, footer, ciphers, [column for column in paths if column not in needed]
             )
-            if footer.mode != "plaintext" and has_v2_pages(chunks()):
-                self._decrypted[path] = plan_decryption(footer, chunks())
+            is_decrypted = footer.mode != "plaintext" and has_v2_pages(chunks())
+            return old, plan_decryption(footer, chunks()) if is_decrypted else None
 
 
 def open_file(path: str, settings: Settings) -> JudgedFile:

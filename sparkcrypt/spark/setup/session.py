@@ -175,10 +175,10 @@ def check_on_denied(spark: SparkSession, on_denied: OnDenied | None) -> None:
         )
 
 
-def set_on_denied(spark: SparkSession, on_denied: OnDenied | None) -> None:
-    """Set a session's setting for denied columns, already checked; None leaves it unchanged."""
-    if on_denied is not None:
-        spark.conf.set(names.ON_DENIED, on_denied)
+def _has_rules(spark: SparkSession) -> bool:
+    if is_connect(spark):
+        return names.EXTENSIONS_CLASS in str(spark.conf.get(_EXTENSIONS, "") or "")
+    return has_rules(spark)
 
 
 def check_strict_projection(policy: Policy, strict: bool | None) -> None:
@@ -196,16 +196,12 @@ def check_strict_projection(policy: Policy, strict: bool | None) -> None:
         )
 
 
-def set_strict_projection(spark: SparkSession, strict: bool | None) -> None:
-    """Set a session's setting for queries that name masked columns, already checked; None leaves it unchanged."""
+def _set_for_reads(spark: SparkSession, on_denied: OnDenied | None, strict: bool | None) -> None:
+    """Set a session's settings for denied and masked columns, already checked; None leaves one unchanged."""
+    if on_denied is not None:
+        spark.conf.set(names.ON_DENIED, on_denied)
     if strict is not None:
         spark.conf.set(names.STRICT_PROJECTION, str(strict).lower())
-
-
-def _has_rules(spark: SparkSession) -> bool:
-    if is_connect(spark):
-        return names.EXTENSIONS_CLASS in str(spark.conf.get(_EXTENSIONS, "") or "")
-    return has_rules(spark)
 
 
 _FIRST_SPARK = (3, 5)
@@ -264,8 +260,7 @@ def configure(
         check_launched_policy(spark, policy)
         check_on_denied(spark, on_denied)
         _probe_once(spark)
-        set_on_denied(spark, on_denied)
-        set_strict_projection(spark, strict_projection)
+        _set_for_reads(spark, on_denied, strict_projection)
         return
     take_launch_settings(spark)
     options = session_options(policy, table_locations(spark, policy))
@@ -287,8 +282,7 @@ def configure(
     policy_register(spark).guardStatistics()
     install_extension(spark)
     set_for_running_streams(spark, own, others)
-    set_on_denied(spark, on_denied)
-    set_strict_projection(spark, strict_projection)
+    _set_for_reads(spark, on_denied, strict_projection)
 
 
 def session(

@@ -379,18 +379,20 @@ class Catalog:
 
     def set_options(self, table: Table, options: Mapping[str, str]) -> None:
         """Set the properties that reach the table's writers: TBLPROPERTIES of a Hive table, else SERDEPROPERTIES."""
-        if options:
-            words = "TBLPROPERTIES" if table.is_hive else "SERDEPROPERTIES"
-            pairs = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in sorted(options.items()))
-            self._spark.sql(f"ALTER TABLE {table.quoted} SET {words} ({pairs})")
-            self._spark.catalog.refreshTable(table.quoted)
+        self._set(table, "TBLPROPERTIES" if table.is_hive else "SERDEPROPERTIES", options)
 
     def set_properties(self, table: Table, properties: Mapping[str, str]) -> None:
         """Set TBLPROPERTIES, which do not reach writers of data source tables."""
-        if properties:
-            pairs = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in sorted(properties.items()))
-            self._spark.sql(f"ALTER TABLE {table.quoted} SET TBLPROPERTIES ({pairs})")
-            self._spark.catalog.refreshTable(table.quoted)
+        self._set(table, "TBLPROPERTIES", properties)
+
+    def _set(self, table: Table, words: str, values: Mapping[str, str]) -> None:
+        if values:
+            pairs = ", ".join(f"{quote_text(name)} = {quote_text(value)}" for name, value in sorted(values.items()))
+            self._alter(table, f" SET {words} ({pairs})")
+
+    def _alter(self, table: Table, change: str) -> None:
+        self._spark.sql(f"ALTER TABLE {table.quoted}{change}")
+        self._spark.catalog.refreshTable(table.quoted)
 
     def find_tables_with_text(self, text: str) -> Iterator[Table]:
         """Yield the tables whose catalog entries contain a text; a database without any costs one query."""
@@ -409,8 +411,7 @@ class Catalog:
             return
         if table.is_hive:
             listed = ", ".join(quote_text(name) for name in present)
-            self._spark.sql(f"ALTER TABLE {table.quoted} UNSET TBLPROPERTIES IF EXISTS ({listed})")
-            self._spark.catalog.refreshTable(table.quoted)
+            self._alter(table, f" UNSET TBLPROPERTIES IF EXISTS ({listed})")
         else:
             self.set_options(table, dict.fromkeys(present, ""))
 
@@ -428,11 +429,8 @@ class Catalog:
         if partition is not None and partition.pin:
             self._set_pinned_location(table, location, partition)
             return
-        spec = ""
-        if partition is not None:
-            spec = f" PARTITION ({partition.sql_spec})"
-        self._spark.sql(f"ALTER TABLE {table.quoted}{spec} SET LOCATION {quote_text(location)}")
-        self._spark.catalog.refreshTable(table.quoted)
+        spec = "" if partition is None else f" PARTITION ({partition.sql_spec})"
+        self._alter(table, f"{spec} SET LOCATION {quote_text(location)}")
 
     def _set_pinned_location(self, table: Table, location: str, partition: Partition) -> None:
         """Change location and pin of a partition; SQL has no statement for both."""
