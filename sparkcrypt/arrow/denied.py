@@ -170,7 +170,9 @@ def decide_denied(
         "on_denied": on_denied,
     }
     answer = decide(full_request, decisions)
-    partitions = _list_distinct_values(files, answer["partition_columns"])
+    needed = answer["partition_columns"]  # those that key templates use
+    values = {tuple(pair for pair in file.partition.items() if pair[0] in needed) for file in files if needed}
+    partitions: tuple[Mapping[str, str], ...] = tuple(dict(pairs) for pairs in sorted(values) if pairs)
     if partitions:
         full_request["partitions"] = [dict(values) for values in partitions]
         answer = decide(full_request, decisions)
@@ -183,12 +185,6 @@ def decide_denied(
 
 def _is_asked(policy: Policy, on_denied: OnDenied | None) -> bool:
     return on_denied == "mask" or (on_denied is None and any(rule.on_denied == "mask" for rule in policy.tags))
-
-
-def _list_distinct_values(files: Sequence[DataFile], names: Sequence[str]) -> tuple[Mapping[str, str], ...]:
-    """Return the distinct values of the named partition columns, which key templates use."""
-    found = {tuple((name, value) for name, value in file.partition.items() if name in names) for file in files if names}
-    return tuple(dict(values) for values in sorted(found) if values)
 
 
 def _leaf(column: Mapping[str, Any]) -> _Leaf:

@@ -149,10 +149,11 @@ def decide(request: Mapping[str, Any], decisions: KeyDecisions) -> dict[str, Any
         for key, places in rendered.get(column.path, {}).items()
         if _is_refused(found, key)
     ]
+    needed = dict.fromkeys(name for column in columns if column.key for name in column.key.columns)
     return {
         "table": context.name,
         "columns": _join_variants(masked, schema_from_spark(require_text(request, "schema")).variants()),
-        "partition_columns": _list_needed(columns) if request.get("partitions") is None else [],
+        "partition_columns": list(needed) if request.get("partitions") is None else [],
         "undecided": [key for key in dict.fromkeys(key_ids) if key not in found],
     }
 
@@ -163,7 +164,7 @@ def _list_maskable(context: TableContext, request: Mapping[str, Any]) -> list[Co
     if on_denied is not None and on_denied not in ON_DENIED:
         raise BridgeError(f"on_denied is {show(on_denied)}; allowed: {', '.join(ON_DENIED)}")
     leaves = plan_leaves(context, require_text(request, "schema"))
-    return [entry for entry in leaves if _asks(context.policy, entry, on_denied)]
+    return [entry for entry in leaves if asks_for_nulls(context.policy, entry, on_denied)]
 
 
 def plan_leaves(context: TableContext, schema_json: str) -> list[ColumnPlan]:
@@ -179,7 +180,8 @@ def plan_leaves(context: TableContext, schema_json: str) -> list[ColumnPlan]:
     return [column for column in columns if column.action == "encrypt"]
 
 
-def _asks(policy: Policy, column: ColumnPlan, on_denied: str | None) -> bool:
+def asks_for_nulls(policy: Policy, column: ColumnPlan, on_denied: str | None) -> bool:
+    """Tell whether a denied column is null and no error: the session or a tag asks for it, and neither forbids it."""
     words = [rule.on_denied for rule in map(policy.tag, column.tags) if rule is not None]
     if on_denied == "error" or "error" in words:
         return False
@@ -206,10 +208,6 @@ def _render_keys(
                 continue
             found.setdefault(column.path, {}).setdefault(key, []).append(number)
     return found
-
-
-def _list_needed(columns: list[ColumnPlan]) -> list[str]:
-    return list(dict.fromkeys(name for column in columns if column.key for name in column.key.columns))
 
 
 def _key(column: ColumnPlan) -> str:

@@ -80,12 +80,10 @@ class FileRead:
 def _join_parts(kind: dict[str, Any]) -> Any:
     """Return VARIANT for the struct that Spark reads in its place where a query names parts of it alone."""
     fields = kind.get("fields")
-    is_parts = bool(fields) and isinstance(fields, list) and all(map(_is_part, fields))
-    return "variant" if is_parts else kind
-
-
-def _is_part(field: Any) -> bool:
-    return isinstance(field, Mapping) and _PART in (field.get("metadata") or ())
+    is_parts = isinstance(fields, list) and all(
+        isinstance(field, Mapping) and _PART in (field.get("metadata") or ()) for field in fields
+    )
+    return "variant" if fields and is_parts else kind
 
 
 def check_footer(read: FileRead) -> None:

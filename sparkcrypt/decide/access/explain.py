@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sparkcrypt.decide.denied import asks_for_nulls
 from sparkcrypt.errors import KeyServiceError, PlanError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.access_decisions import decision_of
@@ -85,14 +86,15 @@ def explain_access(
     footer = right_of(plan.footer_key) if plan.encrypted else "allowed"
     found: list[ColumnAccess] = []
     for column in plan.columns:
-        mode, name = _mode(policy, column, on_denied), join_dotted(column.leaf.logical)
+        name = join_dotted(column.leaf.logical)
+        gives_nulls = column.key is not None and asks_for_nulls(policy, column, on_denied)
         for key_id, places in _keys(plan, column, partitions):
             if places == ():
                 why = "no partition is there from whose values its key could be made"
                 found.append(ColumnAccess(name, column.tag, key_id, places, "no key needed", "values", "values", why))
                 continue
             right: Right = "no key needed" if key_id is None else right_of(key_id)
-            result, why = _judge(key_id, right, mode, plan.footer_key, footer)
+            result, why = _judge(key_id, right, gives_nulls, plan.footer_key, footer)
             named: Result = "error" if strict and result == "null" else result
             why += "; strict_projection makes naming the column an error" if named != result else ""
             found.append(ColumnAccess(name, column.tag, key_id, places, right, result, named, why))
@@ -107,14 +109,6 @@ def _ask(decide: Decide, key_id: str) -> Right:
             return decision_of(error)
         except KeyServiceError:
             return "unavailable"
-
-
-def _mode(policy: Policy, column: ColumnPlan, on_denied: OnDenied | None) -> OnDenied:
-    """Return what a read gives of a column whose key is denied, by the same rule as reads."""
-    words = [rule.on_denied for rule in map(policy.tag, column.tags) if rule is not None]
-    if on_denied == "error" or "error" in words or column.key is None:
-        return "error"
-    return "mask" if on_denied == "mask" or "mask" in words else "error"
 
 
 def _keys(
@@ -136,7 +130,7 @@ def _keys(
     return [(key, tuple(places)) for key, places in found.items()] or [(column.key.text, ())]
 
 
-def _judge(key_id: str | None, right: Right, mode: OnDenied, footer_key: str, footer: Right) -> tuple[Result, str]:
+def _judge(key_id: str | None, right: Right, gives_nulls: bool, footer_key: str, footer: Right) -> tuple[Result, str]:
     if footer in ("denied", "shredded", "missing", "unavailable"):
         return "error", f"the footer's key {footer_key} {_SAID[footer]}, and without it nothing can be read"
     if footer == "undecided" or right == "undecided":
@@ -145,6 +139,6 @@ def _judge(key_id: str | None, right: Right, mode: OnDenied, footer_key: str, fo
         return "values", "the column is plaintext"
     if right == "allowed":
         return "values", f"key {key_id} {_SAID[right]}"
-    if right != "unavailable" and mode == "mask":
+    if right != "unavailable" and gives_nulls:
         return "null", f"key {key_id} {_SAID[right]}, and nulls are asked for"
     return "error", f"key {key_id} {_SAID[right]}"

@@ -146,9 +146,10 @@ class AccessLog:
                     lines = [json.dumps(record, ensure_ascii=False, separators=(",", ":")) for record in some]
                     self._write(day, "".join(f"{line}\n" for line in lines).encode(), durable)
             except (OSError, FormatError) as error:
+                why = getattr(error, "strerror", None) or str(error)
                 raise StorageError(
-                    f"access events cannot be written below {self._folder} ({_reason_of(error)}); see that the "
-                    "folder of the policy's access_log is there, may be written to by this user, and has room"
+                    f"access events cannot be written below {self._folder} ({why}); see that the folder of the "
+                    "policy's access_log is there, may be written to by this user, and has room"
                 ) from error
 
     def _write(self, day: str, content: bytes, durable: bool) -> None:
@@ -235,10 +236,6 @@ def _make_safe(folder: Path, like: os.stat_result) -> bool:
             return True
         time.sleep(_MODE_PAUSE)  # its maker may be between the two calls above
     return False
-
-
-def _reason_of(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
 
 
 def _day_of(record: Record) -> str:

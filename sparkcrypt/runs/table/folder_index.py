@@ -61,7 +61,8 @@ def open_folder_index(
 
     def find(table_uuid: str | None) -> IndexStore:
         uri = to if to is not None else _place_by_policy(path, policy, table_uuid)
-        _refuse_overlap(uri, path)
+        if is_within(uri, path) or is_within(path, uri):
+            raise ConfigError(f"{uri}: is the data's folder, inside or above it; give the index a folder of its own")
         return _make_store(policy, table_uuid, table_uuid or data_folder_id(path), uri, state_store, retrieve)
 
     if to is not None:
@@ -131,11 +132,6 @@ def _place_by_policy(path: str, policy: Policy, table_uuid: str | None) -> str:
             f"{path}: no file says of which table it is, so its index has no folder below {location}; give --to"
         )
     return f"{location.rstrip('/')}/{table_uuid}"
-
-
-def _refuse_overlap(uri: str, path: str) -> None:
-    if is_within(uri, path) or is_within(path, uri):
-        raise ConfigError(f"{uri}: is the data's folder, inside or above it; give the index a folder of its own")
 
 
 def _make_store(

@@ -45,7 +45,6 @@ from sparkcrypt.skipping.indexes.files import SETTLED_SECONDS, TYPES, Column, Da
 from sparkcrypt.skipping.indexes.indexed import Indexed, IndexStore, Source, find_table_at, list_locations
 from sparkcrypt.skipping.trusted.folder import NO_LOCATION
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
-from sparkcrypt.skipping.trusted.trust import TrustedStore
 from sparkcrypt.skipping.trusted.write import standing_generation
 from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
@@ -354,7 +353,9 @@ def _carry(store: IndexStore, target: Target, files: HadoopFiles, replaced: Repl
     removed = {name for name in replaced.gone if name in objects} - renamed.keys()
     current, generation = store.keys_of(opened), opened.sidecar.generation
     keys = store.make_keys(planned_keys(target.plan, opened.store, current))
-    in_order = keys.columns == current and not _has_leftovers(store, opened)
+    # what a killed writer left beside the store may be under a column's former key
+    leftovers = {name for name in store.folder.names() if not is_hidden(name)} - opened.sidecar.files.keys()
+    in_order = keys.columns == current and not leftovers
     if renamed or removed or not in_order:
         written = carry_store(store.folder, opened, renamed, removed, keys, generation=last)
         objects, generation = written.objects, written.generation
@@ -364,12 +365,6 @@ def _carry(store: IndexStore, target: Target, files: HadoopFiles, replaced: Repl
     unknown = len(names) + len(replaced.others) - count
     why = None if unknown == 0 else _explain_unknown(unknown, len(names) + len(replaced.others))
     return _describe(store.folder.uri, generation, count, why)
-
-
-def _has_leftovers(store: IndexStore, opened: TrustedStore) -> bool:
-    """Return whether a killed writer left files beside the store, which may be under a column's former key."""
-    there = (name for name in store.folder.names() if not is_hidden(name))
-    return any(name not in opened.sidecar.files for name in there)
 
 
 def _explain_unknown(unknown: int, total: int) -> str:

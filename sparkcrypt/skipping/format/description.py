@@ -272,15 +272,11 @@ def _find_held_type(called: str, kind: Any) -> str | None:
         bounds = {
             entry.get("name"): entry.get("type")
             for entry in kind["fields"]
-            if isinstance(entry, dict) and _is_name(entry)
+            if isinstance(entry, dict) and isinstance(entry.get("name"), str)
         }
         if set(bounds) == {"min", "max"} and bounds["min"] == bounds["max"]:
             return _atomic(bounds["min"])
     return None
-
-
-def _is_name(field: Mapping[str, Any]) -> bool:
-    return isinstance(field.get("name"), str)
 
 
 def _atomic(kind: Any) -> str | None:

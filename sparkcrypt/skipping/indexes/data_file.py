@@ -273,7 +273,8 @@ def find_bounds(data: DataFile, column: FileColumn, kind: str) -> Bounds | str:
     """
     element = column.element
     convert = converter(kind, element, modern_calendar=modern_calendar(data.metadata))
-    typed = _is_typed(data.metadata, column.at)
+    orders = data.metadata.column_orders
+    typed = orders is not None and column.at < len(orders) and _TYPE_ORDER in orders[column.at]
     sides: list[tuple[Value, Value]] = []
     for chunk in data.chunks(column.at):
         statistics = chunk.metadata.statistics
@@ -303,11 +304,6 @@ def _side(
     if _comparable(least) > _comparable(greatest):
         return "its least value is greater than its greatest"
     return least, greatest
-
-
-def _is_typed(metadata: FileMetaData, at: int) -> bool:
-    orders = metadata.column_orders
-    return orders is not None and at < len(orders) and _TYPE_ORDER in orders[at]
 
 
 def _read_raw_bounds(

@@ -130,19 +130,17 @@ def _judge_entry(kind: str, predicate: Any, test: _Test) -> Callable[[Known], An
     def judge(entry: Known) -> Answer:
         if isinstance(entry, Bounds):
             return _NEITHER if entry.least is None or entry.greatest is None else of_bounds(entry.least, entry.greatest)
-        return _of_values(entry, test) if isinstance(entry, frozenset) else _of_filter(entry, kind, predicate)
+        if isinstance(entry, frozenset):
+            found = {test(value) for value in entry}
+            return Answer(True in found, False in found)
+        return _of_filter(entry, kind, predicate)
 
     return judge
 
 
-def _of_values(values: Iterable[Value | None], test: _Test) -> Answer:
-    found = {test(value) for value in values}
-    return Answer(True in found, False in found)
-
-
 def _judge_bounds(kind: str, predicate: Any) -> Callable[[Any, Any], Answer]:
     """Return a function that evaluates a predicate against a least and a greatest value."""
-    ordered: Callable[[Any], Any] = order if kind in FLOATS else _keep_value
+    ordered: Callable[[Any], Any] = order if kind in FLOATS else lambda value: value
     if isinstance(predicate, StartsWith):
         return partial(_judge_prefix, predicate.prefix)
     if isinstance(predicate, In):
@@ -175,10 +173,6 @@ def _judge_list(ordered: Callable[[Any], Any], literals: list[Any], nulls: bool,
 def _judge_equality(ordered: Callable[[Any], Any], literal: Any, least: Any, greatest: Any) -> Answer:
     least, greatest = ordered(least), ordered(greatest)
     return Answer(least <= literal <= greatest, not least == literal == greatest)
-
-
-def _keep_value(value: Any) -> Any:
-    return value
 
 
 def _of_filter(entry: Filter, of: str, predicate: Any) -> Answer:

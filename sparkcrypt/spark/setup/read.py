@@ -77,7 +77,10 @@ def read_table(
     denied = masked_columns(frame)
     if report is not None:
         report(ReadReport(name, on_denied, tuple(denied)))
-    return frame.drop(*_list_denied_everywhere(denied, frame)) if on_denied == "drop" else frame
+    if on_denied != "drop":
+        return frame
+    everywhere = {name for name, why in denied.items() if not why.endswith(names.IN_SOME_PARTITIONS)}
+    return frame.drop(*(name for name in frame.columns if name in everywhere))
 
 
 def _own_session(spark: SparkSession, policy: Policy, mode: OnDenied) -> SparkSession:
@@ -92,10 +95,6 @@ def _own_session(spark: SparkSession, policy: Policy, mode: OnDenied) -> SparkSe
         beside[policy.canonical(), mode] = session
     session.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
     return session
-
-
-def _list_denied_everywhere(denied: dict[str, str], frame: DataFrame) -> list[str]:
-    return [name for name in frame.columns if name in denied and not denied[name].endswith(names.IN_SOME_PARTITIONS)]
 
 
 def declassify(column: Column | str, reason: str) -> Column:

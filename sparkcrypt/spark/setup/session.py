@@ -80,24 +80,6 @@ def set_for_application(spark: SparkSession, options: Mapping[str, str]) -> None
                 conf.set(name, value)
 
 
-def set_for_running_streams(spark: SparkSession, own: Mapping[str, str], others: Mapping[str, str]) -> None:
-    """Apply the settings to the application's running streams, from their next micro-batch on.
-
-    Args:
-        spark: the session that is being configured.
-        own: the settings of this session.
-        others: the settings of sessions that no program configures.
-    """
-    policy_register(spark).putStreams(java_session(spark), dict(own), dict(others))
-
-
-def take_launch_settings(spark: SparkSession) -> None:
-    """Pass the launch's setting for plain http on to this process and the Python workers of executors."""
-    if allows_http(spark):
-        os.environ[_HTTP_VARIABLE] = "true"
-        spark.sparkContext.environment[_HTTP_VARIABLE] = "true"
-
-
 def check_launched_policy(spark: SparkSession, policy: Policy) -> None:
     """Compare a policy with the one that a Connect server was launched with.
 
@@ -262,7 +244,8 @@ def configure(
         _probe_once(spark)
         _set_for_reads(spark, on_denied, strict_projection)
         return
-    take_launch_settings(spark)
+    if allows_http(spark):  # this process and the Python workers of executors do too
+        os.environ[_HTTP_VARIABLE] = spark.sparkContext.environment[_HTTP_VARIABLE] = "true"
     options = session_options(policy, table_locations(spark, policy))
     if spark.conf.get(names.COMMIT_PROTOCOL, _DEFAULT_COMMIT_PROTOCOL) not in (
         _DEFAULT_COMMIT_PROTOCOL,
@@ -271,7 +254,8 @@ def configure(
         options.pop(names.COMMIT_PROTOCOL)  # keep the object store's own committer
     bring_jar(spark)
     check_on_denied(spark, on_denied)
-    _name_interpreter(spark)
+    if str(spark.sparkContext.master).startswith("local"):  # driver and executor are one JVM
+        policy_register(spark).useInterpreter(sys.executable)
     _probe_once(spark)
     token, token_of_others = pin_session(spark, policy)
     policy_register(spark).allowStock(token, stock_factory)
@@ -281,7 +265,7 @@ def configure(
     set_for_application(spark, others)
     policy_register(spark).guardStatistics()
     install_extension(spark)
-    set_for_running_streams(spark, own, others)
+    policy_register(spark).putStreams(java_session(spark), own, others)  # from their next micro-batch on
     _set_for_reads(spark, on_denied, strict_projection)
 
 
@@ -347,12 +331,6 @@ def _refuse_other_stream_protocol(spark: SparkSession) -> None:
             f"{names.STREAM_COMMIT_PROTOCOL} is {found}, with which a stream into a tagged table would not know the "
             "table's tags; unset it"
         )
-
-
-def _name_interpreter(spark: SparkSession) -> None:
-    """Set the helper's interpreter to this process's in local mode, where driver and executor are one JVM."""
-    if str(spark.sparkContext.master).startswith("local"):
-        policy_register(spark).useInterpreter(sys.executable)
 
 
 def _probe_once(spark: SparkSession) -> None:

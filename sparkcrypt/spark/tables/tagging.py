@@ -140,7 +140,9 @@ def _earlier_keys(
         if old is not None and old != new:
             known = [entry for text in history_by_path.get(path, ()) for entry in histories.open(text, old, path)]
             entries = tuple(dict.fromkeys((*known, encode_key_id(old))))
-            if new is not None and not set(map(decode_key_id, entries)) <= set(_history_of_rule(policy, names)):
+            rule = _first_rule(policy, names)
+            of_rule = set() if rule is None else set(rule.history)
+            if new is not None and not set(map(decode_key_id, entries)) <= of_rule:
                 entries = seal_history(open_key_service(policy.key_service), new, table.uuid or "", path, entries)
             found[history_property(path)] = ",".join(entries)
     return found
@@ -149,11 +151,6 @@ def _earlier_keys(
 def unwrap_by(policy: Policy) -> Unwrap:
     """Return a function that unwraps by a policy's key service, which is opened when it is first needed."""
     return lambda key_id, wrapped: open_key_service(policy.key_service).unwrap(key_id, wrapped)
-
-
-def _history_of_rule(policy: Policy, tags: Iterable[str]) -> tuple[str, ...]:
-    rule = _first_rule(policy, tags)
-    return rule.history if rule is not None else ()
 
 
 def _first_rule(policy: Policy, tags: Iterable[str]) -> TagRule | None:
