@@ -9,23 +9,16 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 import java.util.function.Predicate;
 import org.apache.spark.sql.catalyst.expressions.Alias;
-import org.apache.spark.sql.catalyst.expressions.ArrayTransform;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.Cast$;
-import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
-import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.LambdaFunction;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.NamedLambdaVariable;
-import org.apache.spark.sql.catalyst.expressions.TransformValues;
 import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Metadata;
@@ -129,36 +122,11 @@ final class Trees {
     return Calls.make(Project.class, Calls.scalaList(columns), child);
   }
 
-  static LogicalPlan union(List<?> children) {
-    return Calls.make(Union.class, Calls.scalaList(children), false, false);
-  }
-
-  /** Returns a struct of alternating names and values. */
-  static Expression namedStruct(List<?> namesAndValues) {
-    return Calls.make(CreateNamedStruct.class, Calls.scalaList(namesAndValues));
-  }
-
-  static Expression cast(Expression child, DataType type) {
-    return Cast$.MODULE$.apply(child, type, Option.empty(), EvalMode$.MODULE$.LEGACY());
-  }
-
-  static Expression field(Expression struct, int ordinal, String name) {
-    return new GetStructField(struct, ordinal, Option.apply(name));
-  }
-
   static Expression variable(String name, DataType type, boolean nullable) {
     return new NamedLambdaVariable(name, type, nullable, NamedExpression.newExprId(), new AtomicReference<>());
   }
 
-  static Expression transformArray(Expression array, Expression body, Expression element) {
-    return new ArrayTransform(array, lambda(body, List.of(element)));
-  }
-
-  static Expression transformValues(Expression map, Expression body, Expression key, Expression value) {
-    return new TransformValues(map, lambda(body, List.of(key, value)));
-  }
-
-  private static Expression lambda(Expression body, List<Expression> variables) {
+  static Expression lambda(Expression body, List<Expression> variables) {
     return Calls.make(LambdaFunction.class, body, Calls.scalaList(variables), false);
   }
 

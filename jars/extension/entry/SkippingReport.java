@@ -33,7 +33,7 @@ public final class SkippingReport {
     }
     if (name.equals(SCAN) && Calls.call(Calls.call(plan, "relation"), "location") instanceof SkippingFileIndex index) {
       Calls.call(plan, "selectedPartitions");
-      found.add(index.skipper().outcome());
+      found.add(index.skipper.outcome());
     }
     for (String below : List.of("children", "subqueries")) {
       Calls.list(Calls.call(plan, below)).forEach(child -> addScans(child, found));

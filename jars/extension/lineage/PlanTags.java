@@ -159,7 +159,7 @@ final class PlanTags {
 
   /** Adds a condition: a write records all columns that chose its rows, other queries only what the condition declassifies. */
   private void addCondition(Expression condition) {
-    if (tables.isForWrite() || condition.containsPattern(Declassify.pattern())) {
+    if (tables.forWrite || condition.containsPattern(Declassify.pattern())) {
       values.add(conditions, condition);
     }
   }
@@ -227,9 +227,9 @@ final class PlanTags {
   /** Records the tags of a column of a table; adds what a column of no table may have lost. */
   private void noteLost(QueryPlan<?> leaf, Attribute column, Carried tags, String source) {
     if (source != null) {
-      tables.seenTags().note(source, column.name(), tags.tags());
-    } else if (tags.isEmpty() && tables.isForWrite() && LOCAL.contains(leaf.getClass().getSimpleName())) {
-      tables.seenTags().of(column.name()).forEach(tags::add);
+      tables.seen.note(source, column.name(), tags.tags());
+    } else if (tags.isEmpty() && tables.forWrite && LOCAL.contains(leaf.getClass().getSimpleName())) {
+      tables.seen.of(column.name()).forEach(tags::add);
     }
   }
 

@@ -31,9 +31,12 @@ final class TableTags {
 
   private final SessionPolicy policy;
   private final KnownTables tables;
-  private final SeenTags seen;
-  private final boolean forWrite;
-  private final Set<String> names = new TreeSet<>();
+  /** The names of tagged columns that were read under the session's policy. */
+  final SeenTags seen;
+  /** Whether the query's rows are written. */
+  final boolean forWrite;
+  /** The names of the tables whose leaves were looked up. */
+  final Set<String> names = new TreeSet<>();
   private boolean requiresEncryption;
 
   private record Asked(String policy, Map<String, String> properties, StructType schema) {}
@@ -70,21 +73,6 @@ final class TableTags {
     String source = told.getOrDefault(Names.TABLE_NAME, told.get(""));
     boolean tagged = policy.hasTaggedTables() || told.keySet().stream().anyMatch(TableTags::carriesTags);
     return tagged ? byPlace(source, columns, ask(told, leaf.schema())) : new Read(source, Map.of(), Map.of());
-  }
-
-  /** Returns the names of tagged columns that were read under the session's policy. */
-  SeenTags seenTags() {
-    return seen;
-  }
-
-  /** Returns whether the query's rows are written. */
-  boolean isForWrite() {
-    return forWrite;
-  }
-
-  /** Returns the names of the tables whose leaves were looked up. */
-  Set<String> names() {
-    return names;
   }
 
   /** Returns whether one of them requires encryption by its properties; the policy's rules for their names are not considered. */

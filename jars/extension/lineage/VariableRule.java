@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
@@ -184,13 +185,10 @@ final class VariableRule extends Rule<LogicalPlan> {
   /** Records the tags that the variables of a statement will have. */
   static void note(SparkSession session, LogicalPlan statement, PlanTags tags) {
     if (statement.getClass().getSimpleName().equals("SetVariable")) {
-      List<Object> variables = Calls.list(Calls.call(statement, "targetVariables"));
       LogicalPlan query = (LogicalPlan) Calls.call(statement, "sourceQuery");
       tags.visit(query);
-      List<Attribute> columns = Trees.output(query);
-      for (int i = 0; i < variables.size(); i++) {
-        note(session, variables.get(i), tags.of(columns.get(i)));
-      }
+      Iterator<Attribute> columns = Trees.output(query).iterator();
+      Calls.list(Calls.call(statement, "targetVariables")).forEach(variable -> note(session, variable, tags.of(columns.next())));
     } else if (statement.getClass().getSimpleName().equals(FETCH)) {
       List<Object> variables = Calls.list(Calls.call(statement, "targetVariables"));
       List<Attribute> columns = columnsOf(Calls.call(statement, "cursor"));

@@ -4,16 +4,21 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.ArrayTransform;
+import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.TransformValues;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import scala.Option;
 
 /**
  * The denied leaves below one column, as a tree of logical names, and the column with nulls in their places.
@@ -76,21 +81,21 @@ final class DeniedLeaves {
       return new Literal(null, type);
     }
     if (type instanceof StructType struct) {
-      Expression made = Trees.namedStruct(fields(read, struct, (StructType) found));
+      Expression made = Calls.make(CreateNamedStruct.class, Calls.scalaList(fields(read, struct, (StructType) found)));
       return new If(new IsNull(read), new Literal(null, made.dataType()), made);
     }
     if (type instanceof ArrayType array) {
       ArrayType kept = (ArrayType) found;
       Expression element = Trees.variable("x", kept.elementType(), kept.containsNull());
       DeniedLeaves denied = below.get(ELEMENT);
-      return Trees.transformArray(read, denied.mask(element, array.elementType(), kept.elementType()), element);
+      return new ArrayTransform(read, Trees.lambda(denied.mask(element, array.elementType(), kept.elementType()), List.of(element)));
     }
     MapType map = (MapType) type;
     MapType kept = (MapType) found;
     Expression key = Trees.variable("k", kept.keyType(), false);
     Expression value = Trees.variable("v", kept.valueType(), kept.valueContainsNull());
     DeniedLeaves denied = below.get(VALUE);
-    return Trees.transformValues(read, denied.mask(value, map.valueType(), kept.valueType()), key, value);
+    return new TransformValues(read, Trees.lambda(denied.mask(value, map.valueType(), kept.valueType()), List.of(key, value)));
   }
 
   private List<Object> fields(Expression read, StructType struct, StructType found) {
@@ -104,7 +109,7 @@ final class DeniedLeaves {
         metadata = MaskedColumn.mark(metadata, denied.why());
       } else {
         int ordinal = found.fieldIndex(field.name());
-        value = Trees.field(read, ordinal, field.name());
+        value = new GetStructField(read, ordinal, Option.apply(field.name()));
         value = denied == null ? value : denied.mask(value, field.dataType(), found.fields()[ordinal].dataType());
       }
       made.add(Trees.text(field.name()));

@@ -9,11 +9,14 @@ import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Cast$;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import scala.Option;
 
 /** The leaves of a table that are denied everywhere, and those denied only in some partitions, like those of key templates. */
 final class DeniedPlaces {
@@ -81,7 +84,10 @@ final class DeniedPlaces {
     for (Map.Entry<String, String> entry : values.entrySet()) {
       Attribute column = column(entry.getKey(), node);
       boolean isNull = entry.getValue() == null || entry.getValue().equals(NULL_FOLDER);
-      Expression value = isNull ? new Literal(null, column.dataType()) : Trees.cast(Trees.text(entry.getValue()), column.dataType());
+      Expression value =
+          isNull
+              ? new Literal(null, column.dataType())
+              : Cast$.MODULE$.apply(Trees.text(entry.getValue()), column.dataType(), Option.empty(), EvalMode$.MODULE$.LEGACY());
       Expression same = new EqualNullSafe(column, value);
       all = all == null ? same : new And(all, same);
     }

@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Metadata;
@@ -116,9 +117,9 @@ final class ReaderPlan {
   /** Returns the node that replaces a table, and the attributes that replace the table's. */
   private Tuple2<LogicalPlan, Object> replaceTable(LogicalPlan node) {
     List<Object> renamed = new ArrayList<>();
-    Object token = ReadTable.tokenIn(node);
+    String token = ReadTable.tokenIn(node);
     if (token != null) {
-      PrincipalBinding.refuseOther(session, (String) token);
+      PrincipalBinding.refuseOther(session, token);
     }
     return new Tuple2<>(decision.isAsked() ? maskDenied(node, renamed) : mark.on(node), Calls.scalaList(renamed));
   }
@@ -144,7 +145,7 @@ final class ReaderPlan {
       Expression here = DeniedPlaces.isIn(group.partitions(), again);
       parts.add(mask(table, again, group.leaves(), here, reasons, new ArrayList<>()));
     }
-    return Trees.union(parts);
+    return Calls.make(Union.class, Calls.scalaList(parts), false, false);
   }
 
   private LogicalPlan mask(

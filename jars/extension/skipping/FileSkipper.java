@@ -101,7 +101,7 @@ final class FileSkipper {
     SessionConf session = new SessionConf(conf);
     ObjectNode request = session.request("skip_files", new Path(table.folder()), table.readerProperties());
     session.addLifetime(request);
-    request.put("schema", table.schema().json()).set("types", forms.types());
+    request.put("schema", table.schema().json()).set("types", forms.types);
     read.forEach(request.putArray("read")::add);
     request.set("predicate", predicate);
     List<Path> paths = addFiles(request, partitions);

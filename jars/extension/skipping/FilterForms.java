@@ -58,7 +58,8 @@ final class FilterForms {
   private static final Map<String, String> TURNED = Map.of("=", "=", "<", ">", "<=", ">=", ">", "<", ">=", "<=");
 
   private final Map<ExprId, Attribute> columns = new HashMap<>();
-  private final ObjectNode types = Wire.object();
+  /** Spark's type for each column whose comparisons are supported. */
+  final ObjectNode types = Wire.object();
 
   /** @param output the columns of a relation that its files contain */
   FilterForms(List<Attribute> output) {
@@ -69,11 +70,6 @@ final class FilterForms {
         types.put(attribute.name(), kind);
       }
     }
-  }
-
-  /** Returns Spark's type for each column whose comparisons are supported. */
-  ObjectNode types() {
-    return types;
   }
 
   /** Returns the sorted names of the columns in filters whose comparisons are supported. */

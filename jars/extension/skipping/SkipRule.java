@@ -20,6 +20,7 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.ColumnarRule;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.slf4j.Logger;
 
@@ -31,7 +32,6 @@ import org.slf4j.Logger;
  * names the location of stores; it never applies to reads under a policy of their own, like those of runs.
  */
 final class SkipRule extends Rule<LogicalPlan> {
-  static final String SKIPPING = Names.SKIPPING;
   private static final Logger LOG = CleanLog.of(SkipRule.class);
   private static final AtomicBoolean TOLD = new AtomicBoolean();
   private static final Set<String> INDEXES = Set.of("InMemoryFileIndex", "CatalogFileIndex");
@@ -48,7 +48,7 @@ final class SkipRule extends Rule<LogicalPlan> {
     if (policy == null || !policy.hasStores()) {
       return plan;
     }
-    boolean isAsked = isAsked(session);
+    boolean isAsked = isTrue(session.sessionState().conf().getConfString(Names.SKIPPING, ""));
     Map<LogicalPlan, Set<String>> read = new IdentityHashMap<>();
     addRead(plan, read);
     KnownTables tables = new KnownTables(session, policy);
@@ -69,34 +69,28 @@ final class SkipRule extends Rule<LogicalPlan> {
   }
 
   private static LogicalPlan addSkipper(ReadTable table, SessionPolicy policy, SparkSession session, Set<String> read) {
-    Object relation = table.relation();
-    FileIndex location = (FileIndex) Calls.call(relation, "location");
+    FileIndex location = table.relation.location();
     Set<String> inFiles = Trees.lowerCase(List.of(table.schema().fieldNames()));
     inFiles.removeAll(Trees.lowerCase(List.of(location.partitionSchema().fieldNames())));
     List<Attribute> columns = Trees.output(table.node);
     columns.removeIf(column -> !inFiles.contains(column.name().toLowerCase(Locale.ROOT)));
     FileSkipper skipper = new FileSkipper(policy, table, new FilterForms(columns), read, obstacle(session));
-    Object wrapped = Calls.copy(relation, location, new SkippingFileIndex(location, skipper));
-    return table.node.makeCopy(Calls.values(table.node, relation, wrapped));
-  }
-
-  /** Returns the session's setting. */
-  private static boolean isAsked(SparkSession session) {
-    return isTrue(String.valueOf(conf(session, SKIPPING)));
+    Object wrapped = Calls.copy(table.relation, location, new SkippingFileIndex(location, skipper));
+    return table.node.makeCopy(Calls.values(table.node, table.relation, wrapped));
   }
 
   /** Returns whether a read uses skipping: its own option takes precedence over the session's setting. */
   private static boolean isServed(LogicalPlan node, boolean isAsked) {
-    Object relation = ReadTable.parquetOf(node);
-    Object said = Calls.orNull(Calls.call(Calls.call(relation, "options"), "get", SKIPPING));
-    String index = Calls.call(relation, "location").getClass().getSimpleName();
-    return (said == null ? isAsked : isTrue((String) said)) && INDEXES.contains(index) && !node.isStreaming();
+    HadoopFsRelation relation = ReadTable.parquetOf(node);
+    String said = Calls.orNull(relation.options().get(Names.SKIPPING));
+    String index = relation.location().getClass().getSimpleName();
+    return (said == null ? isAsked : isTrue(said)) && INDEXES.contains(index) && !node.isStreaming();
   }
 
   private static boolean isTrue(String said) {
     String word = said.trim().toLowerCase(Locale.ROOT);
     if (!word.isEmpty() && !word.equals("true") && !word.equals("false")) {
-      throw Refusal.of("ConfigError", SKIPPING + " is '" + said + "'; allowed: true, false");
+      throw Refusal.of("ConfigError", Names.SKIPPING + " is '" + said + "'; allowed: true, false");
     }
     return word.equals("true");
   }
@@ -104,15 +98,11 @@ final class SkipRule extends Rule<LogicalPlan> {
   /** Returns why no index may be used in this session: columns of files are found in other ways than by their names alone. */
   private static String obstacle(SparkSession session) {
     for (String name : List.of(CASE_SENSITIVE, FIELD_IDS)) {
-      if ("true".equalsIgnoreCase(conf(session, name))) {
+      if ("true".equalsIgnoreCase(session.sessionState().conf().getConfString(name, "false"))) {
         return name + " is true, and indexes know columns by their names, whatever their case";
       }
     }
     return null;
-  }
-
-  private static String conf(SparkSession session, String name) {
-    return session.sessionState().conf().getConfString(name, name.equals(SKIPPING) ? "" : "false");
   }
 
   /** Returns whether this Spark lists files by the interface that is compiled here; Spark 3.5 uses another Scala's collections. */
@@ -125,7 +115,7 @@ final class SkipRule extends Rule<LogicalPlan> {
       LOG.debug("files are listed by another interface", e);
     }
     if (TOLD.compareAndSet(false, true)) {
-      LOG.warn("{} is true, and has no effect on this version of Spark: skipping needs Spark 4.0 or later", SKIPPING);
+      LOG.warn("{} is true, and has no effect on this version of Spark: skipping needs Spark 4.0 or later", Names.SKIPPING);
     }
     return false;
   }
@@ -151,7 +141,7 @@ final class SkipRule extends Rule<LogicalPlan> {
         Trees.output(below).forEach(column -> names.add(column.name()));
       }
       for (LogicalPlan user : above) {
-        Calls.list(Calls.call(user, "references")).forEach(column -> names.add(((Attribute) column).name()));
+        Trees.attributes(user, "references").forEach(column -> names.add(column.name()));
       }
       return;
     }
@@ -194,7 +184,7 @@ final class SkipRule extends Rule<LogicalPlan> {
     private static void addTo(QueryPlan<?> plan) {
       if (plan.getClass().getName().equals(SCAN) && Calls.call(Calls.call(plan, "relation"), "location") instanceof SkippingFileIndex index) {
         List<Expression> filters = Trees.elements(Expression.class, Calls.call(plan, "dataFilters"));
-        Map<String, SQLMetric> metrics = index.skipper().metrics((SparkContext) Calls.call(plan, "sparkContext"), filters);
+        Map<String, SQLMetric> metrics = index.skipper.metrics((SparkContext) Calls.call(plan, "sparkContext"), filters);
         for (String part : List.of(SENT, SHOWN)) {
           Calls.setField(plan.getClass(), plan, part, Calls.with(Calls.call(plan, part), metrics));
         }

@@ -17,15 +17,11 @@ import scala.collection.immutable.Seq;
  */
 final class SkippingFileIndex implements FileIndex {
   private final FileIndex whole;
-  private final FileSkipper skipper;
+  final FileSkipper skipper;
 
   SkippingFileIndex(FileIndex whole, FileSkipper skipper) {
     this.whole = whole;
     this.skipper = skipper;
-  }
-
-  FileSkipper skipper() {
-    return skipper;
   }
 
   @Override

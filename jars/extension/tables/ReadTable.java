@@ -22,7 +22,7 @@ final class ReadTable {
   final LogicalPlan node;
   private final KnownTables tables;
   /** The relation of a LogicalRelation; null for a Hive table, which the SerDe reads unless Spark converts it later. */
-  private final HadoopFsRelation relation;
+  final HadoopFsRelation relation;
   /** The catalog's entry; null for files by path. */
   private final CatalogTable entry;
 
@@ -78,20 +78,15 @@ final class ReadTable {
     return relation != null;
   }
 
-  HadoopFsRelation relation() {
-    return relation;
-  }
-
   /** Returns whether the read has a policy of its own, like those of probes and runs, which never get nulls. */
   boolean hasOwnPolicy() {
     return relation != null && tokenIn(node) != null;
   }
 
   /** Returns the token in the options of a node that reads a table, or null. */
-  static Object tokenIn(LogicalPlan node) {
-    boolean isHive = node.getClass().getName().equals(HIVE_READ);
-    Object options = isHive ? Calls.call(Calls.call(Calls.call(node, "tableMeta"), "storage"), "properties") : ((HadoopFsRelation) ((LogicalRelation) node).relation()).options();
-    return Calls.orNull(Calls.call(options, "get", Names.SESSION_TOKEN));
+  static String tokenIn(LogicalPlan node) {
+    ReadTable table = new ReadTable(node, null);
+    return Calls.orNull((table.relation == null ? table.entry.storage().properties() : table.relation.options()).get(Names.SESSION_TOKEN));
   }
 
   String name() {

@@ -108,7 +108,7 @@ final class TagRule extends Rule<LogicalPlan> {
   /** Asks for all that the policy says of a write whose rows are resolved. */
   private static JsonNode ask(WriteRequest request, WriteTarget target, TableTags read, ArrayNode lost, Map<String, String> options) {
     ObjectNode shared = Wire.object();
-    read.names().forEach(shared.putArray("sources")::add);
+    read.names.forEach(shared.putArray("sources")::add);
     if (target.table() != null) {
       shared.put("table_schema", target.table().schema().json());
     }

@@ -57,7 +57,7 @@ final class FooterFacts {
   }
 
   static FooterFacts read(Tail tail, FileKeys keys) throws IOException {
-    return tail.hasEncryptedFooter() ? readEncrypted(tail, keys) : readPlaintext(tail, keys);
+    return tail.hasEncryptedFooter ? readEncrypted(tail, keys) : readPlaintext(tail, keys);
   }
 
   private FooterFacts(String mode, EncryptionAlgorithm thrift) {
@@ -73,13 +73,13 @@ final class FooterFacts {
   }
 
   private static FooterFacts readEncrypted(Tail tail, FileKeys keys) throws IOException {
-    ByteArrayInputStream stream = new ByteArrayInputStream(tail.footer());
+    ByteArrayInputStream stream = new ByteArrayInputStream(tail.footer);
     FileCryptoMetaData crypto = Util.readFileCryptoMetaData(stream);
     FooterFacts facts = new FooterFacts("encrypted", crypto.getEncryption_algorithm());
     if (facts.supplyAadPrefix) {
       throw Refusal.of(
           "VerificationError",
-          tail.path() + ": its AAD prefix is not stored in it, so its footer cannot be opened for checking; allowed: files that "
+          tail.path + ": its AAD prefix is not stored in it, so its footer cannot be opened for checking; allowed: files that "
               + "store their prefix, as sparkcrypt's do");
     }
     if (facts.aadFileUnique == null || crypto.getKey_metadata() == null) {
@@ -95,7 +95,7 @@ final class FooterFacts {
   }
 
   private static FooterFacts readPlaintext(Tail tail, FileKeys keys) throws IOException {
-    FileMetaData footer = Util.readFileMetaData(new ByteArrayInputStream(tail.footer()));
+    FileMetaData footer = Util.readFileMetaData(new ByteArrayInputStream(tail.footer));
     boolean signed = footer.isSetEncryption_algorithm();
     FooterFacts facts = new FooterFacts(signed ? "plaintext_signed" : "plaintext", footer.getEncryption_algorithm());
     if (signed) {
@@ -105,7 +105,7 @@ final class FooterFacts {
     if (!signed && facts.columns.values().stream().anyMatch(column -> column.encrypted)) {
       throw Refusal.of(
           "VerificationError",
-          tail.path() + ": has encrypted columns, but its footer's algorithm and signature were taken away");
+          tail.path + ": has encrypted columns, but its footer's algorithm and signature were taken away");
     }
     return facts;
   }
@@ -123,7 +123,7 @@ final class FooterFacts {
     if (!SchemaJson.addFields(fields, footer.getSchema())) {
       throw tail.formatError("its footer's schema is no tree of fields, or is nested too deeply");
     }
-    addColumns(tail.path(), footer, keys);
+    addColumns(tail.path, footer, keys);
   }
 
   /** Adds the columns; refuses row groups that differ in them, since parquet-mr decrypts each row group by its own metadata. */

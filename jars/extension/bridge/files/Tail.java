@@ -17,9 +17,9 @@ final class Tail {
   private static final int MAGIC_BYTES = 4;
   private static final int TRAILER_BYTES = 4 + MAGIC_BYTES;
 
-  private final Path path;
-  private final boolean encryptedFooter;
-  private final byte[] footer;
+  final Path path;
+  final boolean hasEncryptedFooter;
+  final byte[] footer;
 
   Tail(Configuration conf, Path path) throws IOException {
     this.path = path;
@@ -31,7 +31,7 @@ final class Tail {
     try (FSDataInputStream stream = fileSystem.open(path)) {
       byte[] last = new byte[(int) Math.min(length, FIRST_READ)]; // usually the whole footer, in one request
       stream.readFully(length - last.length, last);
-      encryptedFooter = hasEncryptedMagic(last);
+      hasEncryptedFooter = hasEncryptedMagic(last);
       int footerLength = footerLength(last, length);
       int end = last.length - TRAILER_BYTES;
       if (footerLength <= end) {
@@ -41,18 +41,6 @@ final class Tail {
         stream.readFully(length - TRAILER_BYTES - footerLength, footer);
       }
     }
-  }
-
-  Path path() {
-    return path;
-  }
-
-  boolean hasEncryptedFooter() {
-    return encryptedFooter;
-  }
-
-  byte[] footer() {
-    return footer;
   }
 
   /** Refuses an encrypted footer whose length field does not match the rest of the footer: it would determine a buffer's size. */

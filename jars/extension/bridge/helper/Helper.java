@@ -35,7 +35,7 @@ final class Helper {
       } catch (HelperProcess.Ended secondEnd) {
         throw Refusal.of(
             "BridgeError",
-            "the helper " + first.command() + " ended twice during '" + request.path("op").asText() + "': first "
+            "the helper " + first.command + " ended twice during '" + request.path("op").asText() + "': first "
                 + firstEnd.getMessage() + ", then " + secondEnd.getMessage() + "; what it said is in this JVM's stderr; see that "
                 + Interpreter.PYTHON_CONF + " (launch conf) names a Python 3.10+ interpreter that has the key service's library",
             secondEnd);
@@ -53,7 +53,7 @@ final class Helper {
       throw Refusal.of("BridgeError", "this JVM ends, and its helper has ended");
     }
     List<String> command = Interpreter.command();
-    if (current != null && current.isUsable() && current.command().equals(command)) {
+    if (current != null && current.isUsable() && current.command.equals(command)) {
       return current;
     }
     if (current != null) {

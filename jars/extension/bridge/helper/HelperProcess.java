@@ -27,7 +27,7 @@ final class HelperProcess {
   private static final String ENVIRONMENT_FILE = "SPARKCRYPT_ENVIRONMENT_FILE";
   private static final String ALLOW_HTTP = "SPARKCRYPT_ALLOW_HTTP";
 
-  private final List<String> command;
+  final List<String> command;
   private final Process process;
   private final BlockingQueue<byte[]> outgoing = new LinkedBlockingQueue<>();
   private final Map<Long, CompletableFuture<JsonNode>> waiting = new ConcurrentHashMap<>();
@@ -61,10 +61,6 @@ final class HelperProcess {
     startThread("sparkcrypt-helper-reader", this::readAnswers);
     startThread("sparkcrypt-helper-writer", this::writeRequests);
     LOG.info("started sparkcrypt helper {} as process {}", command, process.pid());
-  }
-
-  List<String> command() {
-    return command;
   }
 
   long pid() {
