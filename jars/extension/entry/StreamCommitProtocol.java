@@ -2,7 +2,6 @@ package io.sparkcrypt;
 
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -41,38 +40,41 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
   @Override
   public void setupJob(JobContext job) {
     SparkSession session = SparkSession.active();
+    Configuration conf = job.getConfiguration();
     Object query = query(session);
-    Object write = Calls.call(Calls.call(query, "lastExecution"), "logical");
+    Object execution = Calls.call(query, "lastExecution");
+    Object write = Calls.call(execution, "logical");
     CatalogTable known = Calls.orNull(Calls.call(write, "catalogTable")); // as of the query's start; null for a mere folder
+    List<String> partitions = Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames")); // from partitionBy
     SessionPolicy policy = SessionPolicy.of(session);
     if (policy != null) {
-      List<Attribute> columns = partitionColumns(query, (LogicalPlan) Calls.call(write, "query"));
+      List<Attribute> columns = Trees.columnsNamed(Trees.lowerCase(partitions), (LogicalPlan) Calls.call(write, "query"));
       new WriteRequest(policy, null, Map.of(), new StructType()).addPartitions(columns, folder).ask();
     }
     if (known != null) {
-      describe((CatalogTable) Calls.call(session.sessionState().catalog(), "getTableMetadata", known.identifier()), job.getConfiguration());
+      describe((CatalogTable) Calls.call(session.sessionState().catalog(), "getTableMetadata", known.identifier()), conf);
     }
     if (policy != null) {
-      tellTables(new KnownTables(session, policy), query, known, job.getConfiguration());
+      tellTables(new KnownTables(session, policy), partitions, known, conf);
     }
     Object format = Calls.field(Calls.call(query, "sink"), "fileFormat");
     if (policy != null && policy.encryptsOrc() && OrcWrite.isOrc(format)) {
-      String schema = FieldTags.without(writtenQuery(query).schema(), partitionNames(query)).json();
+      LogicalPlan written = (LogicalPlan) Calls.call(Calls.call(execution, "analyzed"), "query"); // with the tags of its columns
+      String schema = FieldTags.without(written.schema(), Trees.lowerCase(partitions)).json();
       if (!OrcWrite.isSparksOrc(format)) {
-        OrcWrite.refuseClear(new SessionConf(job.getConfiguration()).request("resolve_orc_write", new Path(folder)), schema);
+        OrcWrite.refuseClear(new SessionConf(conf).request("resolve_orc_write", new Path(folder)), schema);
       }
-      job.getConfiguration().set(Names.ORC_SCHEMA, schema);
-      job.getConfiguration().set(OrcWrite.ENCRYPT, OrcWrite.NOT_PREPARED);
+      conf.set(Names.ORC_SCHEMA, schema);
+      conf.set(OrcWrite.ENCRYPT, OrcWrite.NOT_PREPARED);
     }
-    FactoryCheck.check(job.getConfiguration());
-    job.getConfiguration().set(Names.STREAM, "told");
+    FactoryCheck.check(conf);
+    conf.set(Names.STREAM, "told");
     super.setupJob(job);
   }
 
   /** Sets what the tables require in whose folder the stream writes: that of its own table, and others that it is in. */
-  private void tellTables(KnownTables tables, Object query, CatalogTable known, Configuration conf) {
-    List<String> columns = Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames"));
-    tables.checkPartitions(folder, columns, known == null ? null : TableEntry.name(known));
+  private void tellTables(KnownTables tables, List<String> partitions, CatalogTable known, Configuration conf) {
+    tables.checkPartitions(folder, partitions, known == null ? null : TableEntry.name(known));
     if (known == null) {
       new FormerHomes(tables).refuseWrite(folder, null, false);
     }
@@ -106,21 +108,6 @@ public class StreamCommitProtocol extends ManifestFileCommitProtocol {
       throw Refusal.of("BridgeError", "which table this stream writes cannot be told, so its tags are not known");
     }
     return query;
-  }
-
-  /** Returns the query that the micro-batch writes, with the tags of its columns. */
-  private static LogicalPlan writtenQuery(Object query) {
-    return (LogicalPlan) Calls.call(Calls.call(Calls.call(query, "lastExecution"), "analyzed"), "query");
-  }
-
-  /** Returns the sink's partition columns, from partitionBy, in lower case. */
-  private static Set<String> partitionNames(Object query) {
-    return Trees.lowerCase(Calls.list(Calls.field(Calls.call(query, "sink"), "partitionColumnNames")));
-  }
-
-  /** Returns the same as columns of the written query. */
-  private static List<Attribute> partitionColumns(Object stream, LogicalPlan query) {
-    return Trees.columnsNamed(partitionNames(stream), query);
   }
 
   /** Sets the properties in a job's configuration that a batch write into the table would set. */

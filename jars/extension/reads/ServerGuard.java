@@ -52,9 +52,7 @@ record ServerGuard(Set<String> allowances, Place warehouse) {
         String name = (String) Calls.call(node, "className");
         refuse(name, "CREATE FUNCTION of the class " + name);
       }
-      default -> {
-        // nothing else runs a program
-      }
+      default -> {} // nothing else runs a program
     }
   }
 

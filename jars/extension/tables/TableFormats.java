@@ -1,7 +1,7 @@
 package io.sparkcrypt;
 
 import java.util.Map;
-import java.util.Optional;
+import java.util.Objects;
 
 /** Table formats with their own log or metadata, which write Parquet files and ignore tags. */
 final class TableFormats {
@@ -18,12 +18,7 @@ final class TableFormats {
 
   /** Returns the format that a class belongs to, or null. */
   static String ofClass(String className) {
-    for (Map.Entry<String, String> entry : BY_PACKAGE.entrySet()) {
-      if (className.startsWith(entry.getKey())) {
-        return entry.getValue();
-      }
-    }
-    return null;
+    return BY_PACKAGE.keySet().stream().filter(className::startsWith).findFirst().map(BY_PACKAGE::get).orElse(null);
   }
 
   /** Returns the format of a data source's name, as in USING, or null. */
@@ -33,9 +28,7 @@ final class TableFormats {
 
   /** Returns the format whose writer is on the call stack; null for Spark's own writers. */
   static String ofCaller() {
-    Optional<String> found =
-        StackWalker.getInstance()
-            .walk(frames -> frames.map(frame -> ofClass(frame.getClassName())).filter(format -> format != null).findFirst());
-    return found.orElse(null);
+    return StackWalker.getInstance()
+        .walk(frames -> frames.map(frame -> ofClass(frame.getClassName())).filter(Objects::nonNull).findFirst().orElse(null));
   }
 }

@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.List;
 import java.util.function.UnaryOperator;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
@@ -16,7 +17,7 @@ import org.apache.hadoop.fs.Path;
 final class FactoryCheck {
   private static final String ROW_SCHEMA = "org.apache.spark.sql.parquet.row.attributes";
   private static final String FOLDER = "mapreduce.output.fileoutputformat.outputdir";
-  private static final String[] KEYS = {"footer.key", "uniform.key"};
+  private static final List<String> KEYS = List.of(Names.ENCRYPTION_PREFIX + "footer.key", Names.ENCRYPTION_PREFIX + "uniform.key");
 
   private FactoryCheck() {}
 
@@ -49,13 +50,7 @@ final class FactoryCheck {
   }
 
   private static boolean namesKeys(UnaryOperator<String> get) {
-    for (String name : KEYS) {
-      String key = get.apply(Names.ENCRYPTION_PREFIX + name);
-      if (key != null && !key.isBlank()) {
-        return true;
-      }
-    }
-    return false;
+    return KEYS.stream().map(get).anyMatch(key -> key != null && !key.isBlank());
   }
 
   /** Returns the columns that the policy, tags or a rule encrypt in this write, as the message names them, or null. */

@@ -18,7 +18,7 @@ import org.apache.spark.sql.types.StructType;
  */
 final class OrcReadCheck {
   private static final int MOST = 10_000;
-  private static final Map<String, FileKeys> JUDGED = new Newest<>(MOST);
+  private static final Map<String, FileKeys> JUDGED = Newest.shared(MOST);
 
   private OrcReadCheck() {}
 
@@ -42,11 +42,9 @@ final class OrcReadCheck {
       request.set("footer", facts.toJson());
       JsonNode answer = Helper.ask(request);
       keys.belongTo(answer.path("table").asText(null));
-      synchronized (JUDGED) {
-        String entry = entry(OrcKeyProvider.kind(conf), named);
-        JUDGED.remove(entry); // the entry is then the newest
-        JUDGED.put(entry, keys);
-      }
+      String entry = entry(OrcKeyProvider.kind(conf), named);
+      JUDGED.remove(entry); // the entry is then the newest
+      JUDGED.put(entry, keys);
     } catch (ParquetCryptoRuntimeException e) {
       throw new RefusedError(e.getMessage()); // with ignoreCorruptFiles Spark would skip the file
     }
@@ -59,9 +57,7 @@ final class OrcReadCheck {
    * @param named the name that Spark gives the file in this thread
    */
   static FileKeys keysOf(String kind, String named) {
-    synchronized (JUDGED) {
-      return JUDGED.get(entry(kind, named));
-    }
+    return JUDGED.get(entry(kind, named));
   }
 
   private static String entry(String kind, String named) {

@@ -2,6 +2,7 @@ package io.sparkcrypt;
 
 import java.io.File;
 import java.net.URISyntaxException;
+import java.util.Arrays;
 import java.util.List;
 
 /**
@@ -46,14 +47,13 @@ final class Interpreter {
   }
 
   private static String python() {
-    String chosen =
-        firstOf(
-            Launch.conf(PYTHON_CONF),
-            Launch.conf("spark.hadoop.sparkcrypt.python"),
-            byProgram(),
-            Launch.conf("spark.pyspark.python"),
-            System.getenv("PYSPARK_PYTHON"));
-    return chosen == null ? "python3" : chosen;
+    return firstOf(
+        Launch.conf(PYTHON_CONF),
+        Launch.conf("spark.hadoop.sparkcrypt.python"),
+        byProgram(),
+        Launch.conf("spark.pyspark.python"),
+        System.getenv("PYSPARK_PYTHON"),
+        "python3");
   }
 
   private static String jar() {
@@ -67,12 +67,7 @@ final class Interpreter {
   }
 
   private static String firstOf(String... values) {
-    for (String value : values) {
-      if (value != null && !value.isBlank()) {
-        return value.trim();
-      }
-    }
-    return null;
+    return Arrays.stream(values).filter(value -> value != null && !value.isBlank()).map(String::trim).findFirst().orElse(null);
   }
 
   /** Returns the program's interpreter. Under Spark no system property is read, since SQL can set one by reflect. */
