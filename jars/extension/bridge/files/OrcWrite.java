@@ -17,7 +17,7 @@ import org.slf4j.Logger;
 /**
  * The encryption of one ORC file that Spark writes, set in the configuration of its writer.
  *
- * <p>ORC's writer has no notion of tags, so a rule adds the schema of the written columns to the options (PlanNodes), and the
+ * <p>ORC's writer has no notion of tags, so a rule adds the schema of the written columns to the options (TableOptionsRule), and the
  * commit protocol calls this class before each file is opened. Other settings of ORC's encryption are removed.
  */
 final class OrcWrite {
