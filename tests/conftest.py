@@ -52,7 +52,8 @@ def require_service(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-def _or_skip(start: Callable[..., T], *arguments: Any, **options: Any) -> T:
+def or_skip(start: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """Return what a call starts or finds; skip the test where its service is unavailable, as `require_service` does."""
     try:
         return start(*arguments, **options)
     except ServiceUnavailableError as unavailable:
@@ -108,7 +109,7 @@ def pytest_make_collect_report(
 @pytest.fixture(scope="session")
 def java() -> dict[str, str]:
     """The environment for Spark processes: JDK 17 or later, 127.0.0.1, this interpreter."""
-    return quick_java(_or_skip(spark_environment))
+    return quick_java(or_skip(spark_environment))
 
 
 @pytest.fixture(scope="session")
@@ -161,7 +162,7 @@ def start_session(home: Path) -> SparkSession:
 @pytest.fixture(scope="session")
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
     """A real Hive metastore process."""
-    running = _or_skip(start_metastore, tmp_path_factory.mktemp("metastore"))
+    running = or_skip(start_metastore, tmp_path_factory.mktemp("metastore"))
     yield running
     running.stop()
 
@@ -169,7 +170,7 @@ def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metastore]:
 @pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     """A real HDFS: one NameNode, three DataNodes (what the smallest erasure code needs), and a key ``zone``."""
-    running = _or_skip(start_hdfs, tmp_path_factory.mktemp("hdfs"), datanodes=3, zone_key="zone")
+    running = or_skip(start_hdfs, tmp_path_factory.mktemp("hdfs"), datanodes=3, zone_key="zone")
     yield running
     running.stop()
 
@@ -179,7 +180,17 @@ def vault() -> Iterator[Any]:
     """A real Vault server, in memory, with its address and root token."""
     from tests.services.vault_server import start_vault
 
-    running = _or_skip(start_vault)
+    running = or_skip(start_vault)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A real browser."""
+    from tests.services.chromium import start_chromium
+
+    running = or_skip(start_chromium, tmp_path_factory.mktemp("chromium"))
     yield running
     running.stop()
 
@@ -198,7 +209,7 @@ def s3_server() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def connect_url(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real Spark Connect server, launched with the jar."""
-    running = _or_skip(start_connect_server, tmp_path_factory.mktemp("connect"), jar=jar)
+    running = or_skip(start_connect_server, tmp_path_factory.mktemp("connect"), jar=jar)
     yield running.url
     running.stop()
 

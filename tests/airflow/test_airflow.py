@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import or_skip
 from tests.services.airflow import Airflow, start_airflow
 from tests.services.installed import ROOT, spark_home
 from tests.spark.support import make_policy
@@ -179,10 +178,7 @@ def nightly(java: dict[str, str], jar: Path, tmp_path_factory: pytest.TempPathFa
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
     }
-    try:
-        airflow = start_airflow(home / "airflow", env)
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    airflow = or_skip(start_airflow, home / "airflow", env)
     for example in (ROOT / "conf" / "airflow").glob("*.py"):
         shutil.copy(example, airflow.dags)
     running = Nightly(airflow, home)

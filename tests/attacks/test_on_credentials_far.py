@@ -12,8 +12,7 @@ import pytest
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.setup.options import launch_conf
 from tests.attacks.listener import Listener, listening
-from tests.conftest import FreshJvm, require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import FreshJvm, or_skip
 from tests.services.cluster import Cluster, start_cluster
 from tests.services.connect import start_connect_server
 from tests.services.quick_java import quick_java
@@ -66,10 +65,7 @@ def attacker() -> Iterator[Listener]:
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[Cluster]:
     """A cluster whose executors hold a Vault token."""
-    try:
-        running = start_cluster(tmp_path / "cluster", env=quick_java({"VAULT_TOKEN": TOKEN}))
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    running = or_skip(start_cluster, tmp_path / "cluster", env=quick_java({"VAULT_TOKEN": TOKEN}))
     yield running
     running.stop()
 

@@ -8,8 +8,7 @@ import pytest
 from tests.chaos.faults import available
 from tests.chaos.round import play
 from tests.chaos.world import World
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import or_skip
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
 
@@ -17,10 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
 @pytest.fixture(scope="module")
 def world(jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A metastore, a Vault, a writer and two drivers, each a process of its own."""
-    try:
-        made = World(tmp_path_factory.mktemp("chaos"), drivers=2)
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    made = or_skip(World, tmp_path_factory.mktemp("chaos"), drivers=2)
     yield made
     made.close()
 

@@ -19,8 +19,7 @@ import pytest
 from sparkcrypt import load_policy
 from sparkcrypt.policy.model import Policy
 from tests.cluster.key_canary import Keys, Processes, find_forms, read_files
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import or_skip
 from tests.services.cluster import start_cluster
 from tests.services.installed import ROOT
 from tests.services.metastore import Metastore
@@ -96,10 +95,7 @@ def submit(java: dict[str, str], jar: Path, metastore: Metastore, vault: Any, tm
     """Runs a program on a cluster whose workers hold Vault's token, as a driver that holds it too."""
     log = tmp_path / "keys.log"
     credentials = {"VAULT_ADDR": vault.address, "VAULT_TOKEN": vault.root_token, "SPARKCRYPT_KEY_LOG": str(log)}
-    try:
-        cluster = start_cluster(tmp_path, env=quick_java(credentials))
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    cluster = or_skip(start_cluster, tmp_path, env=quick_java(credentials))
     conf, events = tmp_path / "conf", tmp_path / "events"
     conf.mkdir()
     events.mkdir()

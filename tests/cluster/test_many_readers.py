@@ -19,8 +19,7 @@ from sparkcrypt.files.parquet import DataKey, FileEncryption, rewrite_file
 from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import or_skip
 from tests.services.cluster import start_cluster
 from tests.services.installed import ROOT
 from tests.services.quick_java import quick_java
@@ -104,10 +103,7 @@ def test_many_readers_ask_vault_once_a_key_and_jvm(java: dict[str, str], jar: Pa
             service.create(key)
         files = write_files(tmp_path, service)
         proxy.delay_seconds = SLOW_SECONDS
-        try:
-            cluster = start_cluster(tmp_path, env=quick_java(workers), cores=READERS // 2)
-        except ServiceUnavailableError as unavailable:
-            require_service(str(unavailable))
+        cluster = or_skip(start_cluster, tmp_path, env=quick_java(workers), cores=READERS // 2)
         try:
             program = [sys.executable, "-c", READ, cluster.master_url, str(file), str(SESSIONS), *map(str, files)]
             environment = {**java, **driver, "PYTHONPATH": str(ROOT)}

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import require_service
-from tests.services import ServiceFailedError, ServiceUnavailableError
+from tests.services import ServiceFailedError
 from tests.services.chromium import Chromium, start_chromium
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    """A real browser."""
-    try:
-        running = start_chromium(tmp_path_factory.mktemp("chromium"))
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
-    yield running
-    running.stop()
 
 
 @pytest.mark.services

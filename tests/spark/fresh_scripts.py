@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from tests.conftest import FreshJvm
 
@@ -22,6 +24,13 @@ def run(fresh_jvm: FreshJvm, script: str, *arguments: object, **environment: str
     done = fresh_jvm(script, *arguments, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+def result_of(done: subprocess.CompletedProcess[str]) -> Any:
+    """Return what a script printed as JSON after the word RESULT."""
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    assert lines, done.stdout + done.stderr[-3000:]
+    return json.loads(lines[0].removeprefix("RESULT "))
 
 
 def calls(log: Path, op: str) -> Counter[str]:

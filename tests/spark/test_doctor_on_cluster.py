@@ -14,9 +14,7 @@ import pytest
 from sparkcrypt import load_policy
 from sparkcrypt.cli.setup.doctor import Check, Examination, _examine_keys
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.policy.model import named_keys
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import or_skip
 from tests.services.cluster import Cluster, start_cluster
 from tests.services.installed import ROOT
 from tests.services.processes import free_port
@@ -40,10 +38,7 @@ Doctor = Callable[..., tuple[int, dict[str, dict[str, Any]]]]
 def workers(java: dict[str, str], vault: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster whose workers hold Vault's token, as their executors will."""
     credentials = {"VAULT_ADDR": vault.address, "VAULT_TOKEN": vault.root_token}
-    try:
-        running = start_cluster(tmp_path_factory.mktemp("doctor-cluster"), env=quick_java(credentials))
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    running = or_skip(start_cluster, tmp_path_factory.mktemp("doctor-cluster"), env=quick_java(credentials))
     yield running
     running.stop()
 

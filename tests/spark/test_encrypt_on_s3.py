@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from tests.conftest import FreshJvm, require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import FreshJvm, or_skip
 from tests.services.meddled_s3 import Environ, MeddledS3, Serve
 from tests.services.s3 import s3a_jars
+from tests.spark.fresh_scripts import result_of
 from tests.spark.support import SECRET, assert_encrypted, make_policy
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
@@ -95,10 +95,7 @@ def test_keys_that_only_spark_knows(
     s3_server: MeddledS3, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path
 ) -> None:
     """Where Python is refused on S3, the driver reads footers and Spark's engine the unit, and the report says why."""
-    try:
-        jars = ",".join(map(str, s3a_jars()))
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    jars = ",".join(map(str, or_skip(s3a_jars)))
     system = of_python(s3_server)
     policy = make_policy(tmp_path / "p")
     write_schema(tmp_path)
@@ -106,9 +103,7 @@ def test_keys_that_only_spark_knows(
     env = {"SPARKCRYPT_JAR": str(private_jar), **own}
     with s3_server.meddling(refuse_the_machine):
         done = fresh_jvm(JOB, tmp_path, jars, s3_server.endpoint, SECRET, "spark", "spark", env=env)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, done.stdout + done.stderr[-3000:]
-    result = json.loads(lines[0].removeprefix("RESULT "))
+    result = result_of(done)
     report = result["report"]
     assert (report["outcome"], report["rows"], report["verified"], result["equal"]) == ("done", 100, True, True)
     assert {unit["engine"] for unit in report["units"]} == {"spark"}, report

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import or_skip
 from tests.services.installed import ROOT
 from tests.services.lakehouse import DELTA, ICEBERG, Format, find_lakehouse
 from tests.spark.support import make_policy
@@ -21,10 +20,7 @@ _SECONDS = 900.0
 
 def outcomes_of(wanted: Format, java: dict[str, str], jar: Path, script: str, *arguments: object) -> dict[str, str]:
     """Run a script of these tests on a format's Spark, with a folder, the jars and more, and return what it prints."""
-    try:
-        found = find_lakehouse(wanted)
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    found = or_skip(find_lakehouse, wanted)
     folder, *more = arguments
     unset = {name: value for name, value in java.items() if not name.startswith(("SPARK_HOME", "PYSPARK_"))}
     done = subprocess.run(

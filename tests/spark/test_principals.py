@@ -23,8 +23,7 @@ from sparkcrypt.policy.load import load_policy
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.setup.options import launch_conf
 from tests.attacks.listener import listening
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import or_skip
 from tests.services.connect import start_connect_server
 from tests.services.thrift import ThriftServer, start_thrift_server
 from tests.spark.support import make_policy, with_keys, without_keys
@@ -67,10 +66,7 @@ def thrift(site: Site) -> Iterator[ThriftServer]:
     events.mkdir()
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
     log |= {"spark.eventLog.rolling.enabled": "false", "spark.redaction.regex": "nothing"}
-    try:
-        server = start_thrift_server(site.folder / "thrift", {**site.conf, **log})
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    server = or_skip(start_thrift_server, site.folder / "thrift", {**site.conf, **log})
     try:
         for people, table_format in TABLES.items():
             made = server.ask(
@@ -289,12 +285,9 @@ def test_a_launch_allows_programs_and_local_files(site: Site) -> None:
     folder.mkdir()
     (folder / "notes.txt").write_text("ran")
     names = [name for name in SQL_OF_SERVERS if name != "resources"]
-    try:
-        server = start_thrift_server(
-            folder / "thrift", {**site.conf, "spark.sparkcrypt.allow_on_server": ", ".join(names)}
-        )
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    server = or_skip(
+        start_thrift_server, folder / "thrift", {**site.conf, "spark.sparkcrypt.allow_on_server": ", ".join(names)}
+    )
     try:
         for name, statements in SQL_OF_SERVERS.items():
             texts = [text.format(file=folder / "notes.txt", folder=folder) for text in statements]
@@ -334,10 +327,7 @@ def test_a_credential_in_the_environment_of_a_server(
                 conf[HELPER_ENVIRONMENT] = str(file)
             else:
                 monkeypatch.setenv("VAULT_TOKEN", TOKEN)
-            try:
-                server = start_thrift_server(tmp_path / f"thrift{with_file}", conf)
-            except ServiceUnavailableError as unavailable:
-                require_service(str(unavailable))
+            server = or_skip(start_thrift_server, tmp_path / f"thrift{with_file}", conf)
             try:
                 asked = server.ask("CREATE TABLE people (id INT, email STRING) USING parquet", insert)
                 if not with_file:
@@ -395,10 +385,7 @@ print("FORGED", len(spark.table(people).selectExpr("max(email)").collect()))
 
 def test_each_user_of_a_connect_server_has_his_own_keys(site: Site, fresh_jvm: object) -> None:
     """The user is the one that the server has; whoever answers for that is in front of it."""
-    try:
-        server = start_connect_server(site.folder / "connect", site.conf)
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    server = or_skip(start_connect_server, site.folder / "connect", site.conf)
     try:
         run = fresh_jvm  # a new interpreter; it starts no JVM for a remote session
         for people, table_format in TABLES.items():

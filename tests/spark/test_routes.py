@@ -23,8 +23,7 @@ from sparkcrypt.arrow import GuardedTable, open_table
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import or_skip
 from tests.services.connect import start_connect_server
 from tests.services.installed import ROOT, spark_home
 from tests.services.metastore import Metastore
@@ -135,10 +134,7 @@ def test_classic_session(site: Site, route: str) -> None:
 
 def test_spark_connect(site: Site) -> None:
     """A client of a Connect server that was launched with jar and conf gets the same answers."""
-    try:
-        server = start_connect_server(site.folder / "connect", site.conf)
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    server = or_skip(start_connect_server, site.folder / "connect", site.conf)
     try:
         (site.folder / "connect.py").write_text(IN_PYTHON + CONNECT)
         site.run([sys.executable, site.folder / "connect.py", server.url])
@@ -153,10 +149,7 @@ def test_spark_connect(site: Site) -> None:
 
 def test_thrift_with_beeline(site: Site) -> None:
     """Beeline gets the same answers of a Thrift server that was launched with jar and conf."""
-    try:
-        server = start_thrift_server(site.folder / "thrift", site.conf)
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    server = or_skip(start_thrift_server, site.folder / "thrift", site.conf)
     try:
         done = server.ask(ALLOWED, DENIED, "SET spark.sparkcrypt.on_denied=mask", MASKED)
     finally:

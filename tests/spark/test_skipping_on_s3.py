@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import FreshJvm, require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import FreshJvm, or_skip
 from tests.services.meddled_s3 import MeddledS3
 from tests.services.s3 import s3a_jars
+from tests.spark.fresh_scripts import result_of
 from tests.spark.support import make_policy
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
@@ -87,15 +86,10 @@ def test_table_on_s3_has_a_local_store(
 
     A query finds the same rows at each step.
     """
-    try:
-        jars = ",".join(map(str, s3a_jars()))
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    jars = ",".join(map(str, or_skip(s3a_jars)))
     make_policy(tmp_path / "p", more="index: {location: indexes/}\n")
     done = fresh_jvm(JOB, tmp_path, jars, s3_server.endpoint, env={"SPARKCRYPT_JAR": str(private_jar)})
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, done.stdout + done.stderr[-3000:]
-    told = json.loads(lines[0].removeprefix("RESULT "))
+    told = result_of(done)
     assert told["created"] == [[4, 1], [[33], [33]]]
     assert told["appended"] == [[8, 5], [[33, 55], [33, 55]]]
     assert [told["stale"][kind] for kind in ("indexed", "changed", "new", "gone")] == [4, 0, 4, 0]

@@ -13,8 +13,7 @@ from sparkcrypt import names
 from sparkcrypt.cli.main import cli
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.setup.options import launch_conf
-from tests.conftest import FreshJvm, require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import FreshJvm, or_skip
 from tests.services.connect import start_connect_server
 from tests.services.thrift import start_thrift_server
 from tests.spark.support import data_files, make_policy
@@ -71,10 +70,7 @@ def test_connect_server_skips(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: 
     policy = make_policy(tmp_path / "policy", tables=RULES, more="index: {location: indexes/}\n")
     conf = launched(policy, private_jar, tmp_path)
     (tmp_path / "server").mkdir()
-    try:
-        server = start_connect_server(tmp_path / "server", conf)
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    server = or_skip(start_connect_server, tmp_path / "server", conf)
 
     def ask(*statements: str) -> str:
         done = fresh_jvm(SCRIPT, server.url, *statements)
@@ -90,10 +86,7 @@ def test_thrift_server_skips(java: dict[str, str], private_jar: Path, tmp_path: 
     """The same for users of a Thrift server."""
     policy = make_policy(tmp_path / "policy", tables=RULES, more="index: {location: indexes/}\n")
     conf = launched(policy, private_jar, tmp_path)
-    try:
-        server = start_thrift_server(tmp_path / "server", conf)
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    server = or_skip(start_thrift_server, tmp_path / "server", conf)
 
     def ask(*statements: str) -> str:
         done = server.ask(*statements)

@@ -13,8 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.setup.options import launch_conf
 from sparkcrypt.spark.tables.tagging import set_tags
-from tests.conftest import FreshJvm, require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import FreshJvm, or_skip
 from tests.services.connect import start_connect_server
 from tests.spark.support import (
     PLAIN,
@@ -290,10 +289,7 @@ def test_rules_hold_on_connect(fresh_jvm: FreshJvm, private_jar: Path, tmp_path:
     policy = make_policy(tmp_path / "policy", tables=RULES)
     work = tmp_path / "server"
     work.mkdir()
-    try:
-        server = start_connect_server(work, launch_conf(policy, str(private_jar)))
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    server = or_skip(start_connect_server, work, launch_conf(policy, str(private_jar)))
     try:
         done = fresh_jvm(WRITE.format(session=CONNECT), tmp_path, SECRET, server.url)
     finally:

@@ -18,8 +18,7 @@ from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.spark.tables.tagging import set_tags
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import or_skip
 from tests.services.vault_server import LastingVault
 from tests.spark.rotations import files_of, keks_by, rotate, write
 from tests.spark.support import Lake, data_files, refusal, rows_of
@@ -51,10 +50,7 @@ WAIT_SECONDS = 60.0
 @pytest.fixture
 def lasting() -> Iterator[LastingVault]:
     """A Vault server that can be killed and started again."""
-    try:
-        running = LastingVault()
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    running = or_skip(LastingVault)
     yield running
     running.stop()
 

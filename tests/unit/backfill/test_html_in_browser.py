@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.runs.passes.html.page import report_html
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
-from tests.services.chromium import Chromium, Page, start_chromium
+from tests.services.chromium import Chromium, Page
 from tests.unit.backfill.pass_reports import MEGABYTE, coverage, incomplete, points, quarantined, report, table
 
 pytestmark = pytest.mark.services
@@ -77,17 +75,6 @@ CONTRAST = """
   }).sort((x, y) => x[0] - y[0])[0];
 })()
 """
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    """A real browser."""
-    try:
-        running = start_chromium(tmp_path_factory.mktemp("chromium"))
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
-    yield running
-    running.stop()
 
 
 class Server(ThreadingHTTPServer):

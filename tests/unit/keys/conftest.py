@@ -17,8 +17,7 @@ import pytest
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from tests.conftest import or_skip
 from tests.services.fake_gcp_kms import FakeGcpKms
 from tests.services.fake_key_vault import CLIENT, SECRET, TENANT, FakeKeyVault
 from tests.services.hadoop_kms import HadoopKms, start_hadoop_kms
@@ -103,10 +102,7 @@ def open_aws(aws_server: MeddledS3, monkeypatch: pytest.MonkeyPatch) -> Iterator
 @pytest.fixture(scope="session")
 def hadoop_kms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HadoopKms]:
     """A real Hadoop KMS."""
-    try:
-        running = start_hadoop_kms(tmp_path_factory.mktemp("hadoop-kms"))
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    running = or_skip(start_hadoop_kms, tmp_path_factory.mktemp("hadoop-kms"))
     yield running
     running.stop()
 

@@ -18,9 +18,8 @@ from sparkcrypt.files.open_places import place
 from sparkcrypt.files.output import open_target
 from sparkcrypt.files.parquet import KeyRequest, rewrite_file, verify_file
 from sparkcrypt.files.source import open_source
-from sparkcrypt.files.webhdfs.client import HADOOP_USER
-from tests.conftest import require_service
-from tests.services import ServiceUnavailableError
+from sparkcrypt.files.webhdfs.name_nodes import HADOOP_USER
+from tests.conftest import or_skip
 from tests.services.hdfs import Hdfs, start_hdfs
 from tests.services.processes import free_port
 from tests.unit.parquet.rewriting import AMOUNT, SSN, new_encryption, write_plain
@@ -247,10 +246,7 @@ def test_https(java: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyP
     """HDFS that serves HTTPS alone is written and read where its certificate is trusted, and refused elsewhere."""
     certificate, address = make_certificate(tmp_path, java["JAVA_HOME"]), f"127.0.0.1:{free_port()}"
     policy = {"dfs.http.policy": "HTTPS_ONLY", "dfs.namenode.https-address": address}
-    try:
-        running = start_hdfs(tmp_path, policy | {"dfs.datanode.https.address": "127.0.0.1:0"})
-    except ServiceUnavailableError as unavailable:
-        require_service(str(unavailable))
+    running = or_skip(start_hdfs, tmp_path, policy | {"dfs.datanode.https.address": "127.0.0.1:0"})
     try:
         with pytest.raises(ConfigError, match="certificate verify failed"):
             place(f"{running.uri}/f", policy)
