@@ -72,8 +72,7 @@ class Site:
 def site(spark: SparkSession, private_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One session and one source of tagged values for all of these tests."""
     with new_lake(spark, tmp_path_factory.mktemp("inherited")) as lake:
-        rules = {"strict": "{require_encryption: true}", "open": "{inherit: observe}"}
-        policy = lake.policy(tables="".join(f"  {lake.database}.{name}: {rule}\n" for name, rule in rules.items()))
+        policy = lake.policy()
         lake.sql("CREATE TABLE people (id INT, ssn STRING, note STRING) USING parquet")
         set_tags(lake.spark, "people", {"ssn": ["pii"]}, policy)
         lake.sql("INSERT INTO people VALUES (1, 's', 'n')")
@@ -159,20 +158,6 @@ def test_streams_are_judged_in_each_batch(site: Site) -> None:
         writer.toTable(name).awaitTermination()
         assert tags_of(site, name) == "pii"
         assert site.judged(name, policy) == [{"word": "pii"}]
-
-
-def test_tables_that_require_encryption_refuse_by_default(site: Site) -> None:
-    """A table's own word goes before the policy's."""
-    site.say()
-    site.make_table(name="strict")
-    set_tags(site.lake.spark, "strict", {"note": ["pii"]}, site.say())
-    assert "the table requires encryption" in refusal(site.fill, "strict")
-    site.say("refuse")
-    site.make_table(name="open")
-    site.fill("open")
-    folder = site.lake.path("open")
-    site.lake.sql("SELECT id, ssn AS word, note FROM people").write.mode("append").parquet(str(folder))
-    assert site.lake.spark.table("open").count() == 2
 
 
 def test_path_of_a_tagged_table_is_that_table(site: Site) -> None:

@@ -19,7 +19,6 @@ from tests.spark.support import (
     data_files,
     make_policy,
     refusal,
-    rows_of,
     said_of,
 )
 
@@ -50,16 +49,6 @@ def test_nested_tags_reach_the_writer(lake: Lake, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tag_on_a_group_covers_its_leaves_and_a_leaf_s_own_tag_wins(lake: Lake, kind: str) -> None:
-    """A struct's tag covers its leaves except the one that carries a plaintext tag of its own."""
-    policy = lake.policy()
-    create(lake, kind, "id INT, s STRUCT<a:STRING,b:STRING,c:STRING>")
-    set_tags(lake.spark, "t", {"s": ["pii"], "s.b": ["public"], "s.c": ["fin"]}, policy)
-    lake.sql(f"INSERT INTO t SELECT 1, struct('{SECRET}', 'CANARY-plain-value', '{SECRET}')")
-    assert_encrypted(lake.path("t"), policy, {"s.a": "pii", "s.c": "fin"})
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_change_of_tags_counts_in_the_next_write(lake: Lake, kind: str) -> None:
     """A new tag changes the key of the next file, and after ``unset_tags`` the column is written in clear."""
     policy = lake.policy()
@@ -75,8 +64,7 @@ def test_change_of_tags_counts_in_the_next_write(lake: Lake, kind: str) -> None:
     assert plan_table(lake.spark, "t", policy).differences == ()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_partition_column_cannot_be_tagged(lake: Lake, kind: str) -> None:
+def test_partition_column_cannot_be_tagged(lake: Lake) -> None:
     """Tagging a partition column is a PlanError that says what to do, and changes nothing."""
     policy = lake.policy()
     lake.sql("CREATE TABLE t (id INT, email STRING, p STRING) USING parquet PARTITIONED BY (p)")
@@ -240,19 +228,6 @@ def test_tags_that_are_set_replace_those_by_a_name_in_another_case(lake: Lake) -
     assert {(tag.path, tag.tags) for tag in tags} == {(("email",), ("fin",))}
     lake.sql(f"INSERT INTO t VALUES (1, '{SECRET}', '{PLAIN}')")
     assert_encrypted(lake.path("t"), policy, {"email": "fin"})
-
-
-def test_two_places_of_tags_are_united(lake: Lake) -> None:
-    """A tag set by hand in a property joins those of the schema; precedence among them is the policy's."""
-    policy = lake.policy()
-    lake.sql(f"CREATE TABLE t (id INT, email STRING) USING parquet OPTIONS ('{TAGS_PREFIX}email' 'fin')")
-    frame = lake.spark.range(1).select(F.lit(1).alias("id"), F.lit(SECRET).alias("email", metadata={"tags": "pii"}))
-    frame.write.insertInto("t")
-    assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())  # the frame's own tag goes along
-    set_tags(lake.spark, "t", {"email": ["fin", "pii"]}, policy)
-    frame.write.insertInto("t", overwrite=True)
-    assert_encrypted(lake.path("t"), policy, {"email": "pii"}, visible=())
-    assert rows_of(lake.spark.table("t")) == [(1, SECRET)]
 
 
 def test_tags_name_columns_of_the_avro_schema_of_a_table(lake: Lake) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote
-
 import pytest
 
 from sparkcrypt.policy.model import Policy
@@ -61,43 +59,6 @@ def test_static_insert_by_hive_s_serde_does_not_show_its_partition(lake: Lake) -
     assert data_files(lake.path("t")) == []
 
 
-def test_partition_values_are_percent_encoded_in_key_ids(lake: Lake) -> None:
-    """A value with slashes, colons and letters of other scripts stands percent-encoded in its key's id."""
-    values = {"a/b:c": "area-a%2Fb%3Ac", "ü x": "area-%C3%BC%20x", "50%": "area-50%25"}
-    policy = lake.policy(TAGS, keys=tuple(values.values()))
-    lake.sql("CREATE TABLE t (email STRING, region STRING) USING parquet PARTITIONED BY (region)")
-    set_tags(lake.spark, "t", {"email": ["area"]}, policy)
-    for value in values:
-        lake.sql(f"INSERT INTO t SELECT 'a', '{value}'")
-    found = keys_by_partition(lake, policy, "t")
-    assert {unquote(folder.removeprefix("region=")): key for folder, key in found.items()} == values
-    assert {row.region for row in lake.spark.table("t").collect()} == set(values)
-
-
-@pytest.mark.parametrize("value", ["../footer", "..", "a/../footer"])
-def test_partition_value_cannot_leave_its_template(lake: Lake, value: str) -> None:
-    """A value such as ``../footer`` is refused by name, and no file is left."""
-    policy = lake.policy(TAGS)
-    lake.sql("CREATE TABLE t (email STRING, region STRING) USING parquet PARTITIONED BY (region)")
-    set_tags(lake.spark, "t", {"email": ["area"]}, policy)
-    said = refusal(lambda: lake.sql(f"INSERT INTO t SELECT 'a', '{value}'"))
-    assert "PlanError" in said
-    assert "would leave the template" in said
-    assert data_files(lake.path("t")) == []
-
-
-@pytest.mark.parametrize("value", ["'nodate'", "CAST(NULL AS STRING)"])
-def test_partition_value_that_is_no_date_is_refused(lake: Lake, value: str) -> None:
-    """A month's key needs a date: anything else is an error that names partition and column, with no file left."""
-    policy = lake.policy(TAGS)
-    lake.sql("CREATE TABLE t (id INT, email STRING, d STRING) USING parquet PARTITIONED BY (d)")
-    set_tags(lake.spark, "t", {"email": ["contact"]}, policy)
-    said = refusal(lambda: lake.sql(f"INSERT INTO t SELECT 1, 'a', {value}"))
-    assert "PlanError: column email" in said
-    assert "is not a date" in said
-    assert data_files(lake.path("t")) == []
-
-
 def test_key_that_is_not_there_is_never_made(lake: Lake) -> None:
     """A bucket whose key nobody created is an error, not a new key."""
     policy = lake.policy(TAGS, keys=("contact-2026-01",))
@@ -107,12 +68,3 @@ def test_key_that_is_not_there_is_never_made(lake: Lake) -> None:
     assert "KeyNotFoundError" in said
     assert "contact-2026-03" in said
     assert data_files(lake.path("t")) == []
-
-
-def test_unpartitioned_write_cannot_fill_a_template(lake: Lake) -> None:
-    """A write whose path shows no partition is refused when its key needs one."""
-    from pyspark.sql import functions as F
-
-    lake.policy(TAGS)
-    frame = lake.spark.range(1).select(F.lit("a").alias("email", metadata={"tags": ["contact"]}))
-    assert "needs the value of partition column 'd'" in refusal(lambda: frame.write.parquet(str(lake.root / "out")))

@@ -323,12 +323,6 @@ def test_what_stores_nothing_is_no_sink(site: Site) -> None:
     derived(site).write.parquet(site.folder())
 
 
-def test_a_tag_goes_before_the_policy(site: Site) -> None:
-    """What one tag says of its columns holds, whatever is said of all."""
-    site.say("deny", of_tag="allow")
-    derived(site).write.csv(site.folder())
-
-
 def test_by_default_it_is_told_and_written(site: Site) -> None:
     """An upgrade breaks no pipeline; but rows of a table that requires encryption stay out, cached and by path too."""
     site.say(None)

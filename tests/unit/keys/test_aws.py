@@ -246,15 +246,6 @@ def test_passing_faults_are_tried_again_and_refusals_are_not(open_aws: OpenAws, 
     assert asked == ["Decrypt"]
 
 
-def test_half_of_all_calls_fail(open_aws: OpenAws, aws_server: MeddledS3) -> None:
-    """With every other call failing, each of many ends in success."""
-    service = open_aws()
-    service.create("pii")
-    wrapped = service.wrap("pii", KEY)
-    answering(aws_server, *[refuse("ThrottlingException"), None] * 15)
-    assert [service.unwrap("pii", wrapped) for _ in range(15)] == [KEY] * 15
-
-
 @pytest.mark.slow
 def test_latency_beyond_the_deadline_is_one_clear_error(open_aws: OpenAws, aws_server: MeddledS3) -> None:
     """An answer that takes 2 s is waited for; where the deadline is shorter, the error names it and comes in time."""

@@ -312,14 +312,6 @@ def test_passing_faults_are_tried_again_and_refusals_are_not(
     assert asked == ["decrypt"]
 
 
-def test_half_of_all_calls_fail(open_gcp: OpenGcp, gcp_server: FakeGcpKms, pii: CryptoKey) -> None:
-    """With every other call failing, each of many ends in success."""
-    service = open_gcp()
-    wrapped = service.wrap("pii", KEY)
-    answer_next(gcp_server, *[refuse(503, "UNAVAILABLE"), None] * 15)
-    assert [service.unwrap("pii", wrapped) for _ in range(15)] == [KEY] * 15
-
-
 @pytest.mark.slow
 def test_resets_and_latency(open_gcp: OpenGcp, gcp_server: FakeGcpKms, pii: CryptoKey) -> None:
     """Lost connections are tried again, an answer of 1.5 s is waited for, and the deadline ends what is later."""
