@@ -211,9 +211,11 @@ def test_reader_is_told_when_and_why(state: Path) -> None:
     ],
 )
 def test_other_refusals_are_told_as_before(state: Path, place: str, key_id: str, error: KeyServiceError) -> None:
-    """A denied key, a key without a tombstone, and a state directory that this process cannot read."""
+    """A denied key, a key without a tombstone, a state directory that this process cannot read: each has its words."""
     where = {"there": str(state), "elsewhere": str(state / "none")}.get(place, place)
     told = refused_key(request_of(where), key_id, error)
     assert type(told) is type(error)
     assert "shredded" not in str(told)
+    assert (f"its key {key_id!r} is denied to " in str(told)) == isinstance(error, KeyAccessDeniedError)
+    assert (f"its key {key_id!r} is not there" in str(told)) == isinstance(error, KeyNotFoundError)
     assert "To get access, " in str(told)
