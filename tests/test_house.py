@@ -59,21 +59,8 @@ LONG_MODULE = 700
 SAYS_WHY = re.compile(r"\b(?:because|since|so that)\b")
 
 LONG_SIGNATURES = {
-    "sparkcrypt/files/orc/rewrite/file.py: of",
-    "sparkcrypt/files/orc/verify/file.py: verify_orc",
-    "sparkcrypt/files/parquet/rewrite/file.py: rewrite_file",
-    "sparkcrypt/files/parquet/rewrite/rewrap.py: rewrap_file",
-    "sparkcrypt/files/parquet/verify/file.py: verify_file",
-    "sparkcrypt/files/rewrap.py: prove_rewrapped",
-    "sparkcrypt/files/rewrap.py: rewrap_order",
     "sparkcrypt/runs/old_folders/compare_with_audit.py: _problem",
     "sparkcrypt/runs/old_folders/expire.py: _find_waste",
-    "sparkcrypt/runs/rewrite/file_orders.py: order_orc_file",
-    "sparkcrypt/runs/rewrite/schedule.py: _begin_units",
-    "sparkcrypt/runs/rewrite/schedule.py: work_through",
-    "sparkcrypt/runs/table/difference.py: drift_of_file",
-    "sparkcrypt/runs/table/scan.py: __init__",
-    "sparkcrypt/runs/table/scan.py: scan_target",
 }
 """Functions above six parameters: what they take is not yet one object."""
 
@@ -83,7 +70,7 @@ HOLDERS = {
 }
 """Classes that hold both a Spark session and a policy."""
 
-THIN_MODULES = frozenset[str]()
+THIN_MODULES = set[str]()
 """Modules below 80 lines with one importer."""
 
 JAVA_ROOMS = (

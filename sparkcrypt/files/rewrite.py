@@ -46,6 +46,7 @@ from sparkcrypt.files.source import open_source
 from sparkcrypt.keys.datakeys import DataKeyMaker, DataKeyOpener, WrappedKek
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.opened import LoggingKeyService
 from sparkcrypt.names import FileFormat
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.schema import Path, join_dotted

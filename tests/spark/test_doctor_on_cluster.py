@@ -14,6 +14,7 @@ import pytest
 from sparkcrypt import load_policy
 from sparkcrypt.cli.setup.doctor import Check, Examination, _examine_keys
 from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.policy.model import named_keys
 from tests.conftest import or_skip
 from tests.services.cluster import Cluster, start_cluster
 from tests.services.installed import ROOT

@@ -10,7 +10,7 @@ import pytest
 import sparkcrypt.arrow
 from sparkcrypt import configure, encrypt_table, read_table, verify_table
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, VerificationError
-from sparkcrypt.files import rewrap
+from sparkcrypt.files import proof
 from sparkcrypt.files.parquet import read_footer
 from sparkcrypt.files.parquet.thrift.metadata import ColumnChunk
 from sparkcrypt.keys.ids import key_digest
@@ -269,7 +269,7 @@ def test_rotation_that_no_journal_tells_of_is_proven_anew(
     now = bytes_of(lake)
     restore(policy, copies["unit_staged"], locks=False)
     with monkeypatch.context() as patch:
-        patch.setattr(rewrap, "_is_equal", lambda *_: False)
+        patch.setattr(proof, "_is_equal", lambda *_: False)
         told = rotate_key(lake.spark, policy, "pii", tables=["t"], options=RotationOptions(keep_version=True))
         assert told.outcome == "incomplete"
         assert "its data are not the bytes of" in str(told.tables[0].quarantined)

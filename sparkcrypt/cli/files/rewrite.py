@@ -19,8 +19,8 @@ from sparkcrypt.cli.frame.output import say, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.decide.identity import check_aad_prefix, check_claims, check_orc_identity, identity_of_write
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError
-from sparkcrypt.files.listing import data_files
 from sparkcrypt.files.format import AnySummary, format_of
+from sparkcrypt.files.listing import data_files
 from sparkcrypt.files.open_places import Settings, place
 from sparkcrypt.files.orc import OrcSummary
 from sparkcrypt.files.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order

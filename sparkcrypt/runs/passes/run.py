@@ -7,13 +7,13 @@ A new run is begun, or an unfinished one continued, whose units are first brough
 from __future__ import annotations
 
 import time
-from sparkcrypt.files.format import FORMATS
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, PlanError, RunConflictError, VerificationError
+from sparkcrypt.files.format import FORMATS
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, new_run_id

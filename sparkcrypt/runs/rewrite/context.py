@@ -13,6 +13,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.audit.pins import make_pin
+from sparkcrypt.ledger.journal.entries import AuditHead, UnitSwapped
 from sparkcrypt.ledger.journal.journal import Journal, Record
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles

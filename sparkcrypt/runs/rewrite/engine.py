@@ -11,7 +11,7 @@ from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.files.footers import FooterFacts
 from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.parquet import FileSummary, verify_file
-from sparkcrypt.ledger.proof import Proof, StagedUnit
+from sparkcrypt.ledger.audit.evidence import Proof, StagedUnit
 from sparkcrypt.ledger.unit import Folder, Unit, partition_of
 from sparkcrypt.runs.table.columns import ColumnMatcher, ScannedFile
 from sparkcrypt.runs.table.difference import Drift, Rotation, drift_of_file

@@ -20,7 +20,6 @@ Audit and journal then record the new paths (``relocate``, ``unit_relocated``), 
 
 from __future__ import annotations
 
-from sparkcrypt.ledger.journal.journal import Record
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +28,7 @@ from sparkcrypt.errors import PlanError, RunConflictError, SparkcryptError, Veri
 from sparkcrypt.ledger.audit.evidence import FileEvidence, describe_dark_columns, evidence_of, files_of, list_columns
 from sparkcrypt.ledger.audit.trust import RELOCATE
 from sparkcrypt.ledger.journal.entries import Proven, UnitListed, UnitRelocated, UnitStaged, UnitSwapping, UnitVerified
-from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.journal.journal import Journal, Record
 from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles, Whereabouts
 from sparkcrypt.ledger.unit import (

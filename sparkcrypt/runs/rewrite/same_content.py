@@ -12,9 +12,8 @@ from sparkcrypt.errors import SparkcryptError, VerificationError
 from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.parquet import FileSummary, verify_file
 from sparkcrypt.files.proof import ContentProof, RewrapProof
-from sparkcrypt.ledger.proof import Proof, StagedUnit
-from sparkcrypt.ledger.unit import Folder, Unit
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.audit.evidence import Proof, StagedUnit
+from sparkcrypt.ledger.unit import Folder, Unit, by_place
 from sparkcrypt.runs.rewrite.context import RunContext
 from sparkcrypt.runs.rewrite.file_orders import new_name
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager

@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 from sparkcrypt.errors import ConfigError, PlanError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.journal.entries import UnitMoved
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
-from sparkcrypt.ledger.unit import Unit, base_location, by_place, former_home, list_folders, old_folder
+from sparkcrypt.ledger.unit import Unit, UnitOutcome, base_location, by_place, former_home, list_folders, old_folder
 from sparkcrypt.names import PIN
-from sparkcrypt.paths import is_same_place
+from sparkcrypt.paths import comparable_path, is_same_place
+from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.open_table import OpenTable

@@ -10,6 +10,7 @@ from sparkcrypt import names
 from sparkcrypt.errors import PlanError, PredicateError, SourceChangedError
 from sparkcrypt.files.format import FORMATS, format_of
 from sparkcrypt.files.listing import refuse_marks_above, refuse_marks_at
+from sparkcrypt.ledger.audit.pins import PinPlace
 from sparkcrypt.ledger.unit import Folder, Unit, base_location, list_folders, refuse_overlaps
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition

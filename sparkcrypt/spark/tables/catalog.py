@@ -18,8 +18,8 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from sparkcrypt.errors import PlanError, StorageError
-from sparkcrypt.names import PIN, STATISTICS_GUARD_CLASS
+from sparkcrypt.errors import PlanError, PredicateError, StorageError
+from sparkcrypt.names import PIN, STATISTICS_GUARD_CLASS, TABLE_UUID, FileFormat
 from sparkcrypt.spark.jvm.gateway import (
     JVM_ERRORS,
     hadoop_conf,

@@ -15,7 +15,12 @@ from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import PlanError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.footers import FooterFacts, pack, unpack
 from sparkcrypt.files.parquet import ColumnSummary, FileSummary
-from sparkcrypt.ledger.unit import Folder, SourceFile, Unit
+from sparkcrypt.files.parquet.file.footer import read_footer
+from sparkcrypt.files.parquet.summary import NAMES, codecs_of
+from sparkcrypt.keys.material import Wrapping
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import Folder, Unit
+from sparkcrypt.runs.rewrite.spark_engine import choose_codec
 from sparkcrypt.runs.table.columns import ColumnMatcher, FileColumns, find_inherited, match_columns, sum_up_inherited
 from sparkcrypt.runs.table.difference import (
     Drift,
@@ -27,6 +32,7 @@ from sparkcrypt.runs.table.difference import (
     refuse_dark,
     tell_none,
 )
+from sparkcrypt.runs.table.footers import FooterCache
 from sparkcrypt.runs.table.scan import scan_footers
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import action_of, survey_unit

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.unit import Unit
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import Unit, UnitOutcome
+from sparkcrypt.runs.passes.result import bytes_a_second, rate
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.schedule import Budget, work_through
 from sparkcrypt.runs.table.open_table import UnitProgress

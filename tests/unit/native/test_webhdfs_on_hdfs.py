@@ -18,7 +18,7 @@ from sparkcrypt.files.open_places import place
 from sparkcrypt.files.output import open_target
 from sparkcrypt.files.parquet import KeyRequest, rewrite_file, verify_file
 from sparkcrypt.files.source import open_source
-from sparkcrypt.files.webhdfs.name_nodes import HADOOP_USER
+from sparkcrypt.files.webhdfs.client import HADOOP_USER
 from tests.conftest import or_skip
 from tests.services.hdfs import Hdfs, start_hdfs
 from tests.services.processes import free_port

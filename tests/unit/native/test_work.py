@@ -15,9 +15,10 @@ import pytest
 from sparkcrypt.files import output
 from sparkcrypt.files import rewrite as work
 from sparkcrypt.files.footers import FooterFacts, read_facts
-from sparkcrypt.files.orders import FileOrder
+from sparkcrypt.files.orders import Action, FileOrder, FileOutcome
 from sparkcrypt.files.parquet import inspect_file, rewrite_file
 from sparkcrypt.files.source import Input
+from sparkcrypt.files.workers import BYTES_A_TASK, FILES_A_TASK, rewriter, share_out
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.native.orders import GCM, failed, rewrite
 
@@ -62,7 +63,8 @@ def test_a_footer_is_read_once_for_each_purpose(bench: Bench, footers_read: Coun
     assert rewrite(bench, order).error is None
     assert footers_read == {"source.parquet": 3, "out.parquet": 1}
     footers_read.clear()
-    for action, reads in (("rewrap", 2), ("encrypt", 2), ("decrypt", 2), ("copy", 1)):
+    cases: tuple[tuple[Action, int], ...] = (("rewrap", 2), ("encrypt", 2), ("decrypt", 2), ("copy", 1))
+    for action, reads in cases:
         again = replace(order, source=order.target, target=f"{order.target}.{action}", source_algorithm=GCM)
         done = replace(again, action=action, encryption=order.encryption if action in ("rewrap", "encrypt") else None)
         assert rewrite(bench, done).error is None

@@ -16,6 +16,8 @@ import pytest
 
 from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
 from sparkcrypt.files.parquet import FOOTER_KEY, NewKeys, read_footer, rewrap_file, rewrite_file, verify_file
+from sparkcrypt.files.parquet.summary import inspect_file
+from sparkcrypt.files.parquet.thrift import metadata
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData
 from tests.fuzz.attempt import deadline
 from tests.fuzz.cases import Original, corpus, make_case
