@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.spark.fixtures import lake, private_jar
+from tests.spark.restored_state import copies
 
-__all__ = ["lake", "private_jar"]
+__all__ = ["copies", "lake", "private_jar"]

@@ -7,6 +7,7 @@ alter it at most, tells that they are older than the table.
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.names import PIN
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
+from sparkcrypt.runs.keys.find_shreddable import Selection
 from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.past_run import past_runs
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -76,3 +80,61 @@ def test_last_nights_copy_deletes_nothing(lake: Lake, kind: str) -> None:
     restore(policy, newest)
     assert expire_run(lake.spark, "t", policy).folders
     assert rows_of(lake.spark.table("t")) == rows and verify_table(lake.spark, "t", policy).ok
+
+
+def test_copy_of_the_middle_of_a_run_shreds_nothing_until_its_units_are_proven(
+    lake: Lake, copies: dict[str, Path]
+) -> None:
+    """A shredding is refused by the pins; the run goes on, proves what is in use, and sets them again."""
+    create, _ = KINDS["partitioned"]
+    fill(lake, create)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    rows = rows_of(lake.spark.table("t"))
+    encrypt_table(lake.spark, "t", policy)
+    restore(policy, copies["unit_listed"], locks=False)
+    before = pins(lake)
+
+    def shred() -> None:
+        options = ShredOptions(reason="its time is over")
+        shred_keys(lake.spark, policy, Selection(key_id="fin"), options, confirm=lambda _: None)
+
+    with pytest.raises(VerificationError, match=r"its pin names record .*nothing was deleted"):
+        shred()
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
+    assert not set(before) & set(pins(lake))
+    with pytest.raises(VerificationError, match="the key of tag 'fin' for all dates"):  # the pins refuse it no more
+        shred()
+    assert expire_run(lake.spark, "t", policy).folders
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == rows
+
+
+def test_forged_pin_stops_deletes_and_a_removed_one_is_a_warning(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may alter the table can cause no more: runs go on, and rows stay."""
+    create, _ = KINDS["hive partitioned"]
+    fill(lake, create)
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    with monkeypatch.context() as patch:
+        patch.setattr("sparkcrypt.spark.tables.catalog.PIN", "sparkcrypt.other")
+        encrypt_table(lake.spark, "t", policy)
+    assert pins(lake) == ["", ""]
+    report = encrypt_table(lake.spark, "t", policy)
+    assert report.outcome == "nothing to do" and any("no pin in the metastore" in line for line in report.warnings)
+    catalog = Catalog(lake.spark)
+    table = catalog.table("t")
+    first = catalog.partitions(table)[0]
+    catalog.set_location(table, first.location, replace(first, pin="forged"))
+    assert catalog.partitions(table)[0] == first and pins(lake) == ["forged", ""]
+    files = files_below(lake)
+    with pytest.raises(VerificationError, match="its pin 'forged' is not authentic"):
+        expire_run(lake.spark, "t", policy)
+    assert files_below(lake) == files
+    assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
+    catalog.set_location(table, first.location, replace(first, pin=" "))
+    with past_runs(lake.spark, "t", policy, "accept") as runs:
+        assert [pin.name for pin in runs.give_up_pins("the pin was damaged")] == [first.folder]
+    done = expire_run(lake.spark, "t", policy)
+    assert done.folders and done.unpinned and not done.unread
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok

@@ -246,7 +246,7 @@ def _describe_expired(done: Expired) -> str:
             *(f"  {file}: statistics in plaintext, {verb} too" for file in done.summaries),
             *(f"left as it is: {unit}: {why}" for unit, why in done.superseded.items()),
             *(f"refused: {why}" for why in done.refused.values()),
-            *(f"warning: {line}" for line in done.unread),
+            *(f"warning: {line}" for line in (*done.unread, *done.unpinned)),
             *_offer_home(done),
         ]
     )

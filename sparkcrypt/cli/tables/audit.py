@@ -10,8 +10,8 @@ import click
 
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.known_runs import Authenticity, known_runs
-from sparkcrypt.cli.frame.options import json_option, optional_policy_option, policy_option
+from sparkcrypt.cli.frame.known_runs import known_runs
+from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.decide.access.log import Record
 from sparkcrypt.decide.access.read import AccessReport, read_accesses
@@ -165,6 +165,33 @@ def verify(table: str, policy: str, head: AuditHead | None, as_json: bool) -> No
     entries = count_of(document["entries"], "entry").replace("entrys", "entries")
     ends = [f"head {entry['number']}:{entry['digest']}" for entry in document["heads"]]
     show(document, "\n".join([f"{table}: {entries}, all authentic", *ends, *weak]), as_json=as_json)
+
+
+@audit.command(cls=Command)
+@click.option("--table", required=True, metavar="DB.TABLE", help="A table of the session catalog.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why newer records are given up, for the audit.")
+@policy_option
+@json_option
+@spark_options
+def accept(table: str, reason: str, policy: str, as_json: bool, launch: Launch) -> None:
+    """Accept a state directory that is older than its table, where no newer copy of it is left.
+
+    The metastore has a pin of each swap, which names a record of its run.  While the state directory lacks that
+    record, nothing is deleted or put back by it.  This puts into the audit that those records are given up.
+
+    Examples:
+      sparkcrypt audit accept --table sales.customers --policy policy.yaml --reason "restored from a backup"
+    """
+    if not reason.strip():
+        raise click.UsageError("the reason is empty; say why, for those who read the audit")
+    with Workplace(_APP, launch) as workplace:
+        loaded, spark = workplace.policy(policy), workplace.spark
+        from sparkcrypt.runs.old_folders.past_run import past_runs
+
+        with past_runs(spark, table, loaded, "accept") as runs:
+            lost = runs.give_up_pins(reason.strip())
+    text = "\n".join([f"{table}: {count_of(len(lost), 'pin')} accepted", *(f"  {pin.name}: {pin.why}" for pin in lost)])
+    show([{"unit": pin.name, "pin": pin.text, "why": pin.why} for pin in lost], text, as_json=as_json)
 
 
 def _verify_audit(

@@ -87,17 +87,17 @@ def find_lost(
         table_id: the table's id.
         mac: the MAC of the table's audit.
         places: the places of the table in the metastore.
-        known: digests of records that the audit confirms: those after which its entries were written, and those that a
-            person has given up.
+        known: digests of records that the audit confirms, and of pins that a person has given up.
     """
     digests: dict[str, Mapping[int, str]] = {}
     lost = []
     for place in places:
         found = _TEXT.fullmatch(place.text)
+        if not place.text or digest_of_pin(place.text) in known:
+            continue
         if found is None or not _is_authentic(table_id, mac, found):
-            if place.text:
-                why = f"its pin {place.text[:80]!r} is not authentic: it was edited, or made under another MAC key"
-                lost.append(LostPin(place.name, place.text, why))
+            why = f"its pin {place.text[:80]!r} is not authentic: it was edited, or made under another MAC key"
+            lost.append(LostPin(place.name, place.text, why))
             continue
         run_id, number, digest = found["run"], int(found["number"]), found["digest"]
         if digest in known or found["unit"] != _digest(place.unit):  # a renamed partition keeps the pin of its old name
@@ -142,10 +142,9 @@ def describe_unpinned(units: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def digest_in(text: str) -> str:
-    """Return the digest of the record that a pin names; empty if it names none."""
-    found = _TEXT.fullmatch(text)
-    return found["digest"] if found else ""
+def digest_of_pin(text: str) -> str:
+    """Return the SHA-256 of a pin, by which an entry of the audit names one that was given up."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _is_authentic(table_id: str, mac: TableMac, found: re.Match[str]) -> bool:

@@ -434,7 +434,12 @@ class TableTrust:
             VerificationError: the audit is not authentic.
         """
         places = [place for place in self.list_pins() if place.text]
-        return find_lost(self.store, self.table_id, self.mac(), places, self.audit().pinned) if places else []
+        if not places:
+            return []
+        if not self.store.list(f"audit/{self.table_id}/mac-key"):  # else opening it would make one
+            why = "it has a pin, and the state directory has no audit of its table"
+            return [LostPin(place.name, place.text, why) for place in places]
+        return find_lost(self.store, self.table_id, self.mac(), places, self.audit().pinned)
 
     def refuse_lost_pins(self) -> None:
         """Refuse to delete old files, or to put them back, by records that a pin shows to be older than the table.

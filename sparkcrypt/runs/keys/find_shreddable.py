@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, PlanError
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.key_audit import KeyFacts, read_key_facts
+from sparkcrypt.ledger.audit.pins import describe_lost
+from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
@@ -28,7 +30,8 @@ from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
 from sparkcrypt.runs.passes.keys_by_catalog import RECORDS, list_logged, walk_objects
 from sparkcrypt.runs.passes.keys_in_use import TableUse, list_key_uses
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
-from sparkcrypt.runs.table.target import CatalogTarget, catalog_target, id_of, refuse_kinds
+from sparkcrypt.runs.table.kinds import refuse_kinds
+from sparkcrypt.runs.table.target import catalog_target, id_of, pin_places_of
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.text import count_of
@@ -126,7 +129,7 @@ class Survey:
         unscanned = {use.name: reason for use, reason in unknown} | failed
         held = {key_id for scan in self._scans.values() for key_id in scan.places}
         self._unknown += self._list_logged({kept.key_id for kept in due})
-        doubts = () if expected is not None else tuple(find_newer_runs(self._store, self._scans.values()))
+        doubts = () if expected is not None else tuple(self._find_newer_records())
         return ShredPlan(
             moment,
             tuple(sorted(keys, key=lambda key: key.key_id)),
@@ -141,6 +144,17 @@ class Survey:
             len(self._scans),
             sum(scan.files for scan in self._scans.values()),
         )
+
+    def _find_newer_records(self) -> Iterator[str]:
+        """Yield a message for each table of which runs or pins show that the state directory is older than it is."""
+        yield from find_newer_runs(self._store, self._scans.values())
+        for scan in self._scans.values():
+            target = scan.target
+            pins = partial(pin_places_of, self._spark, target)
+            trust = TableTrust(self._store, target.table_id, self._policy, target.base, lambda _: (), list_pins=pins)
+            lost = trust.find_lost_pins()
+            if lost:
+                yield f"{scan.name}: {describe_lost(lost)}, or give a kept head of the audit of keys as --head"
 
     def _choose(self, facts: KeyFacts, moment: datetime) -> dict[str, KeyRetention]:
         """Return the candidate keys, each with the policy's retention of the data under it."""

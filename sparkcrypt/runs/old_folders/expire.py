@@ -283,6 +283,7 @@ class Expired:
             not be reconciled, its folder cannot be listed, or something lies beside them that is no run's.
         summaries: the summaries of footers beside data files (``_metadata``) that went with them, or would.
         homes: unit -> its former home, of the units that runs have taken away from there.
+        unpinned: a note on swapped units without a pin in the metastore; empty if there are none.
     """
 
     table: str
@@ -298,6 +299,7 @@ class Expired:
     refused: Mapping[str, str] = field(default_factory=dict)
     summaries: tuple[str, ...] = ()
     homes: Mapping[str, str] = field(default_factory=dict)
+    unpinned: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -315,6 +317,7 @@ class Expired:
             "younger": self.younger,
             "dry_run": self.dry_run,
             "unread": list(self.unread),
+            "unpinned": list(self.unpinned),
         }
 
 
@@ -394,7 +397,7 @@ def expire_run(
         superseded, younger, unread = (
             dict(standing.superseded),
             len(all_journals) - len(journals),
-            (*runs.table.trust.unread_runs(), *runs.table.trust.unpinned_units()),
+            runs.table.trust.unread_runs(),
         )
         name = runs.table.target.name
         sums = (len(sizes), sum(sizes))
@@ -411,6 +414,7 @@ def expire_run(
             refused,
             _summaries(going),
             list_homes(runs.table),
+            runs.table.trust.unpinned_units(),
         )
 
 

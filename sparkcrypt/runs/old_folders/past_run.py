@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, VerificationError
+from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
+from sparkcrypt.ledger.audit.pins import LostPin, digest_of_pin
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.policy.model import Policy
@@ -25,6 +27,10 @@ from sparkcrypt.spark.tables.identity import refuse_shared_identity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+ACCEPT = "accept"
+"""``what`` of the entry that records are given up which pins name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,23 @@ class PastRuns:
     def problems(self) -> Problems:
         """Return the table's problems."""
         return problems_of_target(self.table.target, self.table.store, self.table.trust.mac, self.table.files)
+
+    def give_up_pins(self, reason: str) -> list[LostPin]:
+        """Record that the records which pins name and the state directory lacks are given up; return these pins.
+
+        Raises:
+            VerificationError: the audit is not authentic.
+            RunConflictError: the lock is lost.
+        """
+        trust, target = self.table.trust, self.table.target
+        lost = trust.find_lost_pins()
+        if lost:
+            self.lock.check()
+            pins = {"pinned": [digest_of_pin(pin.text) for pin in lost], "pins": [[pin.name, pin.text] for pin in lost]}
+            entry = make_entry(ACCEPT, self.table.policy.digest(), ACCEPT, table=target.name, reason=reason, **pins)
+            AuditWriter(self.table.store, target.table_id, trust.mac(renew=True)).append(entry)
+            trust.forget_audit()
+        return lost
 
     @contextmanager
     def rewriter(self, journal: Journal) -> Iterator[UnitRewriter]:

@@ -12,25 +12,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import ConfigError, KeyNotFoundError, PlanError, RunConflictError, VerificationError
-from sparkcrypt.files.format import FORMATS
-from sparkcrypt.ledger.audit.trust import TableTrust
+from sparkcrypt.ledger.audit.pins import PinPlace, describe_unpinned, find_unpinned
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, new_run_id
 from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys
-from sparkcrypt.policy.model import Policy, normalized_table
-from sparkcrypt.runs.old_folders.former_homes import describe_move
-from sparkcrypt.runs.old_folders.late_commits import compare_run
-from sparkcrypt.runs.old_folders.past_run_checks import OldFiles
-from sparkcrypt.runs.old_folders.replacements import open_cut_off
-from sparkcrypt.runs.passes import units
-from sparkcrypt.runs.passes.result import RunResult, bytes_a_second, find_last_audit, result_of_failed_run
-from sparkcrypt.runs.passes.units import Surveyed, UnitWork, survey_units
-from sparkcrypt.runs.rewrite.context import RunContext
-from sparkcrypt.runs.rewrite.options import Engine, RunOptions
-from sparkcrypt.runs.rewrite.recover import Recovered, recover
+from sparkcrypt.names import PIN
+from sparkcrypt.runs.index.carry_names import carry_index, explain_stale
+from sparkcrypt.runs.old_folders.compare_with_journal import compare_run
+from sparkcrypt.runs.passes import unit_work
+from sparkcrypt.runs.passes.begin import Begun, SoFar, begin_run, choose_run_id, refuse_records_of_another
+from sparkcrypt.runs.passes.job import TableJob
+from sparkcrypt.runs.passes.result import RunResult, find_last_audit, result_of_failed_run
+from sparkcrypt.runs.passes.survey import report_dry_run, survey_units
+from sparkcrypt.runs.passes.unit_work import UnitWork
+from sparkcrypt.runs.rewrite.build_rewriter import rewriter_of
+from sparkcrypt.runs.rewrite.move_old import MOVED_NOTE, refuse_other_file_systems
+from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.priority import order_units
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.schedule import Budget, FailedUnit, Progressed, order_units, work_through
 from sparkcrypt.runs.rewrite.swap import MOVED_NOTE, choose_swap, refuse_other_file_systems
@@ -330,7 +330,8 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
         choose_swap(job.table, run.run_id, options)  # what it refuses, before any unit is surveyed
     surveyed = survey_units(job.table, job.reader, options, job.old_files.compare)
     job.old_files.settle_listed(whole=options.where is None, adopt=options.adopt)
-    run.surveys, run.warnings = surveyed.units, (*run.warnings, *surveyed.warnings)
+    unpinned = describe_unpinned(_list_unpinned(job, surveyed.units))
+    run.surveys, run.warnings = surveyed.units, (*run.warnings, *surveyed.warnings, *unpinned)
     drifted = order_units(surveyed.drifted, job.table.target.plan, job.table.policy)
     if options.move_old:
         refuse_other_file_systems(tuple(survey.unit for survey in drifted), job.table.target.base)
@@ -365,6 +366,19 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
         index = None if rewriter.swap.copies else _carry_index(job, journal)
         run.warnings = (*run.warnings, *explain_stale(job.table.target.name, index))
         return _report_run(job, run, replace(_end_run(job, run, rewriter, progressed), index=index))
+
+
+def _list_unpinned(job: TableJob, surveys: Sequence[UnitSurvey]) -> list[str]:
+    """Return the swapped units without a pin, except those that this run swaps again, which sets it."""
+    settled = [survey.unit for survey in surveys if not survey.drift]
+    table = job.table.target.table
+    if table is None:
+        return []
+    texts = (table.properties.get(PIN, "") if unit.partition is None else unit.partition.pin for unit in settled)
+    places = (
+        PinPlace(unit.name, unit.partition_path, unit.location, text) for unit, text in zip(settled, texts, strict=True)
+    )
+    return find_unpinned(places)
 
 
 def _explain_rerun(job: TableJob, run: CurrentRun, report: Report) -> str | None:

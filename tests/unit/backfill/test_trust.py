@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.audit import AuditWriter
 from sparkcrypt.ledger.audit.trust import TableTrust
@@ -18,34 +17,14 @@ from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.state.mac import TableMac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
-from sparkcrypt.policy.load import policy_from_text
-from sparkcrypt.policy.model import Policy
+from tests.unit.backfill.believed import BASE, STAGED, make_service, policy_of
 from tests.unit.backfill.conftest import RUN, TABLE, run_record
-
-BASE = "/warehouse/db/t"
-STAGED = f"/warehouse/db/.sparkcrypt/t/{RUN}-1/p=0"
-POLICY = """version: 1
-key_service: {type: local, path: keys/}
-footer: {key: footer, mode: encrypted}
-untagged: plaintext
-run_state: state/
-tags:
-  pii: {key: pii}
-"""
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> KeyService:
     """A real key service with the keys of both policies."""
-    opened = open_key_service(policy_of(tmp_path).key_service)
-    for key_id in ("footer", "audit", "pii"):
-        opened.create(key_id)
-    return opened
-
-
-def policy_of(tmp_path: Path, more: str = "") -> Policy:
-    """Return a policy, with further lines."""
-    return policy_from_text(POLICY + more, where="policy.yaml", base=str(tmp_path))
+    return make_service(tmp_path)
 
 
 def trust_of(store: LocalStateStore, tmp_path: Path, more: str = "") -> TableTrust:

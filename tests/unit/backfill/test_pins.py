@@ -1,0 +1,153 @@
+"""Pins: what the metastore says of a table's records is confirmed, or stops what deletes by these records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.audit.audit import AuditWriter
+from sparkcrypt.ledger.audit.pins import PinPlace, describe_unpinned, digest_of_pin, find_unpinned, make_pin
+from sparkcrypt.ledger.audit.trust import TableTrust
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import LocalStateStore
+from tests.unit.backfill.believed import BASE, STAGED, make_service, policy_of
+from tests.unit.backfill.conftest import RUN, TABLE, run_record
+
+NEXT = "20261122T101112Z-3f9a2c"
+
+
+@pytest.fixture
+def pinned(store: LocalStateStore, tmp_path: Path) -> tuple[Journal, PinPlace, TableMac]:
+    """A journal whose unit is about to be swapped, and the pin that the metastore got with that."""
+    make_service(tmp_path)
+    mac = trust_of(store, tmp_path).mac(renew=True)
+    journal = Journal.start(store, run_record(), mac)
+    record = journal.append("unit_swapping", unit="p=0", staged=STAGED, location=f"{BASE}/p=0", files=[])
+    return journal, PinPlace("p=0", "p=0", STAGED, make_pin(mac, TABLE, "p=0", record)), mac
+
+
+def trust_of(store: LocalStateStore, tmp_path: Path, places: Iterable[PinPlace] = ()) -> TableTrust:
+    """Return what the table's records are believed by, with pins in the metastore."""
+    return TableTrust(store, TABLE, policy_of(tmp_path), BASE, lambda _: (BASE,), list_pins=lambda: tuple(places))
+
+
+def refused(store: LocalStateStore, tmp_path: Path, *places: PinPlace) -> str:
+    """Return the message by which deletions are refused; empty if they are not."""
+    try:
+        trust_of(store, tmp_path, places).refuse_lost_pins()
+    except VerificationError as error:
+        return str(error)
+    return ""
+
+
+Pinned = tuple[Journal, PinPlace, TableMac]
+
+
+def test_records_that_are_ahead_of_a_pin_are_confirmed(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
+    """A crash right after the swap, and all that is written since."""
+    journal, place, _ = pinned
+    assert not refused(store, tmp_path, place)
+    journal.append("run_finished", outcome="done")
+    assert not refused(store, tmp_path, place)
+
+
+def test_a_table_without_pins_asks_for_no_key(store: LocalStateStore, tmp_path: Path) -> None:
+    """Nor does it get an audit's key by being looked at."""
+    assert not refused(store, tmp_path, PinPlace("p=0", "p=0", BASE, ""))
+    assert store.list("") == ()
+
+
+def test_an_older_copy_is_refused(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
+    """By name of the unit, of the record, and with the next step; as is a state directory without an audit."""
+    journal, place, _ = pinned
+    store.delete(journal.records[-1].name)
+    message = refused(store, tmp_path, place, replace(place, name="p=1", unit="p=1"))
+    assert f"p=0: its pin names record 2 of run {RUN}" in message
+    assert "Restore the newest copy" in message and "sparkcrypt audit accept" in message
+    for name in store.list(""):
+        store.delete(name)
+    assert "p=0: it has a pin, and the state directory has no audit" in refused(store, tmp_path, place)
+    assert store.list("") == ()
+
+
+def test_another_record_of_that_number_is_refused(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
+    """A run that was continued from an older copy has a record of the number, and not of the digest."""
+    journal, place, mac = pinned
+    store.delete(journal.records[-1].name)
+    Journal.open(store, TABLE, RUN, mac).append("run_finished", outcome="done")
+    assert "which the state directory has not" in refused(store, tmp_path, place)
+
+
+def test_the_audit_confirms_a_pin_whose_journal_is_damaged(
+    store: LocalStateStore, tmp_path: Path, pinned: Pinned
+) -> None:
+    """Of a run that is not acted upon the audit tells that it was there, so other runs are not stopped by it."""
+    journal, place, mac = pinned
+    why = {"run_id": RUN, "policy_digest": "d"}
+    entry = {"who": "a", "what": "encrypt", "why": why, "pinned": [journal.records[-1].digest]}
+    AuditWriter(store, TABLE, mac).append(entry)
+    name = journal.records[0].name
+    content = store.read(name) or b""
+    store.delete(name)
+    store.create(name, content.replace(b"run_started", b"run_stolen."))
+    assert not refused(store, tmp_path, place)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda text: text[:-1] + ("0" if text[-1] != "0" else "1"),
+        lambda text: text.replace(":2:", ":1:", 1),
+        lambda text: text.replace(RUN, NEXT),
+        lambda text: "2" + text[1:],
+        lambda text: "nonsense",
+        lambda text: text + "\n" + text,
+        lambda text: "1:" + "x" * 100_000,
+    ],
+)
+def test_a_forged_pin_stops_deletes_and_no_more(
+    store: LocalStateStore, tmp_path: Path, pinned: Pinned, forged: Any
+) -> None:
+    """Whoever may alter the table causes a refusal, whose message shows at most the pin's beginning."""
+    _, place, _ = pinned
+    message = refused(store, tmp_path, replace(place, text=forged(place.text)))
+    assert "p=0: its pin" in message and "is not authentic" in message
+    assert len(message) < 800
+    assert trust_of(store, tmp_path, [replace(place, text=forged(place.text))]).find_unfinished() == RUN
+
+
+def test_a_pin_of_another_table_is_forged(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
+    """One table's pin authenticates for it alone, even under the same MAC key."""
+    journal, place, mac = pinned
+    other = make_pin(mac, "another", "p=0", journal.records[-1])
+    assert "is not authentic" in refused(store, tmp_path, replace(place, text=other))
+
+
+def test_a_missing_pin_is_noted(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
+    """So is the pin of another unit, as a renamed partition has it; who removes it silences no refusal of others."""
+    _, place, _ = pinned
+    none, moved = replace(place, text=""), replace(place, name="p=9", unit="p=9")
+    untouched = PinPlace("p=5", "p=5", f"{BASE}/p=5", "")
+    assert not refused(store, tmp_path, none, moved, untouched)
+    assert find_unpinned([place, none, moved, untouched]) == ["p=0", "p=9"]
+    (note,) = describe_unpinned(["p=0", "p=9"])
+    assert note.startswith("p=0 and 1 more units have no pin") and describe_unpinned([]) == ()
+    assert trust_of(store, tmp_path, [none]).unpinned_units()[0].startswith("p=0 has no pin")
+
+
+def test_given_up_records_stop_nothing_any_more(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
+    """An entry of the audit names the pin; another pin is not covered by it."""
+    journal, place, mac = pinned
+    store.delete(journal.records[-1].name)
+    later = replace(place, name="p=1", unit="p=1", text=make_pin(mac, TABLE, "p=1", journal.records[-1]))
+    why = {"run_id": "accept", "policy_digest": "d"}
+    entry = {"who": "a", "what": "accept", "why": why, "pinned": [digest_of_pin(place.text)]}
+    AuditWriter(store, TABLE, mac).append(entry)
+    assert not refused(store, tmp_path, place)
+    assert "p=1: its pin names record 2" in refused(store, tmp_path, place, later)
