@@ -64,7 +64,7 @@ NOT_ACTED_UPON = "changed after a run that is not acted upon"
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _SwappedByAudit:
     """The audit's entries on a unit that a run has swapped.
 
     Attributes:
@@ -104,7 +104,7 @@ def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit
         return []
     runs.lock.check()
     problems, now = runs.problems(), runs.table.in_use.units()
-    found = (problem for told_unit in units for problem in _problems(runs, told_unit, now))
+    found = (problem for unit in units for problem in _problems(runs, unit, now))
     return [problems.add(problem).as_failed() for problem in found]
 
 
@@ -150,7 +150,7 @@ def places_of_unread(runs: PastRuns, readable: Collection[str]) -> set[str]:
     return {comparable_path(place) for unit in _list_swapped(runs, readable) for place in unit.places}
 
 
-def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:
+def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_SwappedByAudit]:
     """Yield the audit's entries on each unit that a run has swapped, except runs whose journals are trusted."""
     audit = runs.table.trust.audit()
     homes = _homes_by_unit(audit)
@@ -174,7 +174,7 @@ def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Told]:
             carried, decided = _list_carried(later, old), _find_decision(later)
             later_homes = (place for number, place in homes.get(unit, ()) if number >= entry.number)
             here = frozenset(comparable_path(place) for place in (new, *later_homes))
-            yield _Told(run_id, unit, tuple(places.values()), here, sources, carried, decided)
+            yield _SwappedByAudit(run_id, unit, tuple(places.values()), here, sources, carried, decided)
 
 
 def _homes_by_unit(audit: AuditIndex) -> dict[str, list[tuple[int, str]]]:
@@ -211,50 +211,55 @@ def _find_decision(entries: Collection[AuditEntry]) -> dict[str, int] | None:
     return {str(place): int(length) for files in listings for place, length in files}
 
 
-def _problems(runs: PastRuns, unit: _Told, now: Mapping[str, str]) -> Iterator[Problem]:
+def _problems(runs: PastRuns, unit: _SwappedByAudit, now: Mapping[str, str]) -> Iterator[Problem]:
     used = {comparable_path(place) for place in now.values()}
+    for place in unit.places:
+        found = _compare_place(runs, unit, place, is_used=comparable_path(place) in used)
+        # Files that are missing are no problem where the unit's rows were replaced since.
+        if found is None or (not found.came and comparable_path(now.get(unit.unit, "")) not in unit.homes):
+            continue
+        why = runs.table.trust.unread.get(unit.run_id, "its journal is missing")
+        yield replace(
+            found,
+            message=(
+                f"{unit.unit}: {found.message}, as the audit says; nothing is done on the word of that run's journal "
+                f"({why}); restore the state directory from a backup that has all of it, or read {place} with "
+                "spark.read.parquet and bring the table's rows in order by SQL"
+            ),
+        )
+
+
+def _compare_place(runs: PastRuns, unit: _SwappedByAudit, place: str, *, is_used: bool) -> Problem | None:
+    """Return the problem of a folder that differs from the audit's entries, with what was found as its message."""
     held = unit.sources if unit.decided is None else unit.decided
     known = {**unit.sources, **unit.carried, **held}
-    for place in unit.places:
-        there = {name: file.length for name, file in by_place(place, list_folders(runs.table.files, place)).items()}
-        came = tuple(sorted(name for name, length in there.items() if known.get(name) != length))
-        back = tuple(sorted(name for name, length in unit.sources.items() if there.get(name) == length))
-        # If the folder is empty, the old files have expired or were moved.
-        missing = tuple(sorted(name for name in held if name not in there)) if there else ()
-        if comparable_path(place) in used:
-            if back and unit.decided is None:
-                yield _problem(runs, unit, place, BACK, f"the table points to {place} again, {back[0]}", back, ())
-        elif came and not back and runs.table.in_use.look().has_other_user(place, runs.table.target.name, unit.unit):
-            continue
-        elif came:
-            yield _problem(
-                runs, unit, place, NOT_ACTED_UPON, f"{came[0]} came to the old folder {place}", came, missing
-            )
-        elif missing and comparable_path(now.get(unit.unit, "")) in unit.homes:  # else the unit's rows were replaced
-            yield _problem(runs, unit, place, NOT_ACTED_UPON, f"{missing[0]} is gone from {place}", (), missing)
-
-
-def _problem(
-    runs: PastRuns, unit: _Told, place: str, kind: str, what: str, came: tuple[str, ...], missing: tuple[str, ...]
-) -> Problem:
-    why = runs.table.trust.unread.get(unit.run_id, "its journal is missing")
-    also = "which run {0} had replaced, is there" if kind == BACK else "which run {0} did not leave so"
-    return Problem(
+    there = {name: file.length for name, file in by_place(place, list_folders(runs.table.files, place)).items()}
+    came = tuple(sorted(name for name, length in there.items() if known.get(name) != length))
+    back = tuple(sorted(name for name, length in unit.sources.items() if there.get(name) == length))
+    # If the folder is empty, the old files have expired or were moved.
+    missing = tuple(sorted(name for name in held if name not in there)) if there else ()
+    found = Problem(
         problem="",
         table=runs.table.target.name,
         run_id=unit.run_id,
         unit=unit.unit,
-        kind=kind,
+        kind=NOT_ACTED_UPON,
         old_location=place,
         came=came,
         gone=missing,
-        message=(
-            f"{unit.unit}: {what}, {also.format(unit.run_id)}, as the audit says; nothing is done on the word of that "
-            f"run's journal ({why}); restore the state directory from a backup that has all of it, or read {place} "
-            "with spark.read.parquet and bring the table's rows in order by SQL"
-        ),
         base=runs.table.target.base,
     )
+    if is_used:
+        if not back or unit.decided is not None:
+            return None
+        what = f"the table points to {place} again, {back[0]}, which run {unit.run_id} had replaced, is there"
+        return replace(found, kind=BACK, came=back, gone=(), message=what)
+    if came and not back and runs.table.in_use.look().has_other_user(place, runs.table.target.name, unit.unit):
+        return None
+    if not (came or missing):
+        return None
+    what = f"{came[0]} came to the old folder {place}" if came else f"{missing[0]} is gone from {place}"
+    return replace(found, message=f"{what}, which run {unit.run_id} did not leave so")
 
 
 _READERS = 8

@@ -9,38 +9,33 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.ledger.audit.audit import pack_audit
-from sparkcrypt.ledger.journal.entries import RunExpiring
-from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
-from sparkcrypt.ledger.journal.unit_status import (
-    UnitStatus,
-    has_ended,
-    has_expired,
-    is_paused,
-    status_of_units,
-    undone_attempts,
-)
-from sparkcrypt.ledger.unit import by_place, is_staged, list_folders, old_folder, restore_unit, staging_folder
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.json_objects import JsonObject
+from sparkcrypt.ledger.audit.compact import pack_audit
+from sparkcrypt.ledger.journal.archive import archive_records, clear_archived
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.journal.later_entries import RunExpiring
+from sparkcrypt.ledger.journal.run_status import has_ended, has_expired, is_paused
+from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.unit import is_staged, list_folders, old_folder, staging_folder
+from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.ended_writers import earlier_writers_folder, writers_folder_in
 from sparkcrypt.runs.old_folders.former_homes import list_homes
 from sparkcrypt.runs.old_folders.late_commits import (
     Compared,
     compare_run,
-    list_suspects,
-    new_files,
-    old_locations,
+    find_suspects,
     problems_of,
     refuse_late_commit,
 )
-from sparkcrypt.runs.old_folders.old_folder import age_seconds, known_of_undone, known_places, swap_time
+from sparkcrypt.runs.old_folders.old_folder import OldFolder, age_seconds, new_files
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
 from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, UNDONE
-from sparkcrypt.runs.old_folders.replacements import Standing, SwappedUnit, report_lost, standing_of
+from sparkcrypt.runs.old_folders.replacements import Standing, report_lost, standing_of
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places
@@ -65,7 +60,7 @@ def refuse_missing_table(runs: PastRuns) -> None:
         )
 
 
-def refuse_old_in_use(runs: PastRuns, places: Places, standing: Standing) -> None:
+def refuse_old_in_use(runs: PastRuns, standing: Standing) -> None:
     """Raise an error if another table or partition points to an old folder, into it, or above it.
 
     The files of a partition inside an old folder look like a late commit, so this is checked before anything is
@@ -74,12 +69,12 @@ def refuse_old_in_use(runs: PastRuns, places: Places, standing: Standing) -> Non
     Raises:
         VerificationError: it names the folder and what points to it.
     """
-    for unit in standing.settled:
-        for old in old_locations(unit.status):
-            user = places.user_of(old, but=unit.name)
+    for old in standing.settled:
+        for location in old.locations:
+            user = standing.places.user_of(location, but=old.name)
             if user is not None:
                 raise VerificationError(
-                    f"{runs.table.target.name}: {unit.name}: {old} holds old files, and {user}, which is in it, "
+                    f"{runs.table.target.name}: {old.name}: {location} holds old files, and {user}, which is in it, "
                     "above it or the same; point that to where the new files are, or to a copy of its files, with "
                     "ALTER TABLE … SET LOCATION, then expire; nothing was deleted"
                 )
@@ -94,13 +89,13 @@ def refuse_earlier_writers(runs: PastRuns, standing: Standing, journals: Iterabl
     Raises:
         VerificationError: it names the writer's folder.
     """
-    for unit in standing.settled:
-        location = restore_unit(unit.name, unit.status.fields).location
-        if comparable_path(location) != comparable_path(unit.new):  # else the writer commits to the new files
-            refuse_earlier_writer(runs, unit.name, location, swap_time(unit.journal, unit.status))
-    for journal in journals:
-        for name, attempt in undone_attempts(journal.records, status_of_units(journal.records)):
-            refuse_earlier_writer(runs, name, attempt.staged, attempt.records[-1].time)
+    for old in standing.settled:
+        location = old.status.unit.location
+        if not is_same_place(location, old.status.new_location):  # else the writer commits to the new files
+            refuse_earlier_writer(runs, old.name, location, old.swap_time)
+    for old in (old for journal in journals for old in OldFolder.list_undone(journal)):
+        if old.undone is not None:
+            refuse_earlier_writer(runs, old.name, old.location, old.undone.records[-1].time)
 
 
 def refuse_earlier_writer(runs: PastRuns, name: str, folder: str, since: str) -> None:
@@ -139,12 +134,12 @@ class Waste:
     """Folders of one run that may be deleted.
 
     Attributes:
-        old: folder of old files -> name and status of its unit.
+        old: folder of old files -> its unit's old folder, by the journal.
         abandoned: folders that failed attempts left.
         refused: the units whose old files stay.
     """
 
-    old: dict[str, tuple[str, UnitStatus]] = field(default_factory=dict)
+    old: dict[str, OldFolder] = field(default_factory=dict)
     abandoned: list[str] = field(default_factory=list)
     refused: tuple[str, ...] = ()
 
@@ -161,9 +156,9 @@ def leave_held(files: HadoopFiles, waste: Waste) -> dict[str, str]:
         Unit, or folder of a failed attempt -> why its files stay.
     """
     held = {folder: why for folder in waste.folders if (why := find_foreign_in(files, folder, folder)) is not None}
-    units = {waste.old[folder][0]: why for folder, why in held.items() if folder in waste.old}
+    units = {waste.old[folder].name: why for folder, why in held.items() if folder in waste.old}
     attempts = {folder: why for folder, why in held.items() if folder not in waste.old}
-    waste.old = {folder: found for folder, found in waste.old.items() if found[0] not in units}
+    waste.old = {folder: old for folder, old in waste.old.items() if old.name not in units}
     waste.abandoned = [folder for folder in waste.abandoned if folder not in attempts]
     waste.refused = tuple(sorted({*waste.refused, *units}))
     return units | attempts
@@ -179,26 +174,18 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
         VerificationError: a writer has added files to a folder or may do so, or a table points to a folder again.
     """
     journal.resume(runs.lock.token)
-    run_id = journal.run.run_id
-    bases = {
-        runs.table.target.base,
-        *(status.base for status in status_of_units(journal.records).values() if status.swapped),
-    }
+    files, run_id = runs.table.files, journal.run.run_id
+    bases = {runs.table.target.base, *(old.status.base for old in OldFolder.list_of(journal))}
+    undone = {old.location: old for old in OldFolder.list_undone(journal)}
 
     def inspect(folder: str, place: str) -> None:
-        name, status = waste.old[folder]
-        _refuse_new(runs.table.files, name, status, folder, place)
-        _refuse_writer(runs, journal, name, status, folder, place)
-
-    statuses = status_of_units(journal.records)
-    undone = {
-        attempt.staged: (name, known_of_undone(attempt, statuses[name]))
-        for name, attempt in undone_attempts(journal.records, statuses)
-    }
+        old = waste.old[folder]
+        _refuse_unknown(files, old.name, _known_to(old), folder, place)
+        _refuse_writer(runs, old, folder, place)
 
     def inspect_undone(folder: str, place: str) -> None:
         if folder in undone:
-            _refuse_unknown(runs.table.files, *undone[folder], folder, place)
+            _refuse_unknown(files, undone[folder].name, undone[folder].known_of_undone(), folder, place)
 
     disposal = runs.disposal(run_id)
     journal.write(RunExpiring(tuple(waste.folders)))
@@ -208,17 +195,13 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
         raise VerificationError(
             f"{folder}: {user}, since the last look, so it stays; run again, which leaves its unit as it is"
         )
-    anew = {
-        folder: name
-        for folder, (name, status) in waste.old.items()
-        if status.swapped and runs.table.files.exists(folder)
-    }
+    anew = {folder: old.name for folder, old in waste.old.items() if old.status.swapped and files.exists(folder)}
     units_left = sorted({*waste.refused, *anew.values()})
     fields = {"units_left": units_left} if units_left else {}
     journal.append("run_expired", folders=[folder for folder in waste.folders if folder not in anew], **fields)
     for base in sorted(bases):
         for folder in (f"{staging_folder(base)}/trash-{run_id}", old_folder(base, run_id)):
-            runs.table.files.delete_empty(folder)
+            files.delete_empty(folder)
     return {
         name: f"{runs.table.target.name}: {name}: a writer that was planned before the swap made {folder} anew while "
         "its old files were deleted; run again when it has ended, and decide what it wrote there"
@@ -226,7 +209,7 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
     }
 
 
-def _refuse_writer(runs: PastRuns, journal: Journal, name: str, status: UnitStatus, folder: str, place: str) -> None:
+def _refuse_writer(runs: PastRuns, old: OldFolder, folder: str, place: str) -> None:
     """Raise an error if a writer is at work in a folder that was set aside, or at its former path.
 
     Raises:
@@ -235,20 +218,21 @@ def _refuse_writer(runs: PastRuns, journal: Journal, name: str, status: UnitStat
     writing = writers_folder_in(runs.table.files, place)
     if writing is not None:
         writing = f"{folder}/{writing.rpartition('/')[2]}"
-        raise VerificationError(f"{runs.table.target.name}: {name}: {may_commit(writing, folder)}; it is where it was")
-    location = restore_unit(name, status.fields).location
-    if status.swapped and comparable_path(location) != comparable_path(status.new_location):
-        refuse_earlier_writer(runs, name, location, swap_time(journal, status))
+        raise VerificationError(
+            f"{runs.table.target.name}: {old.name}: {may_commit(writing, folder)}; it is where it was"
+        )
+    location = old.status.unit.location
+    if old.status.swapped and not is_same_place(location, old.status.new_location):
+        refuse_earlier_writer(runs, old.name, location, old.swap_time)
 
 
-def _refuse_new(files: HadoopFiles, name: str, status: UnitStatus, folder: str, place: str) -> None:
-    unit = restore_unit(name, status.fields)
-    known: Collection[str] = {place for place, _ in new_files(status)}
-    if status.swapped:
-        known = known_places(unit, status)
-    elif status.resolved is not None and status.resolved.given_up:
-        known = status.resolved.files_in("old")
-    _refuse_unknown(files, name, known, folder, place)
+def _known_to(old: OldFolder) -> Collection[str]:
+    """Return the paths of the files that may be in a folder of a unit, by its journal."""
+    if old.status.swapped:
+        return old.known_places()
+    if old.status.resolved is not None and old.status.resolved.given_up:
+        return old.status.resolved.files_in("old")
+    return {place for place, _ in new_files(old.status)}
 
 
 def _refuse_unknown(files: HadoopFiles, name: str, known: Collection[str], folder: str, place: str) -> None:
@@ -264,8 +248,8 @@ _KEEPS_OLD = (UNDONE, CUT_OFF, GONE)
 """The kinds of problems for which a unit's old files stay although it is not among those that may lose them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired(JsonObject, json_names={"total_bytes": "bytes"}):
     """The result of an expiry.
 
     Attributes:
@@ -274,15 +258,15 @@ class Expired:
         folders: the folders that were deleted, or would be.
         files: the number of data files in them.
         total_bytes: the length of these files in bytes.
-        dry_run: whether nothing was changed.
         carried: the number of late commits' files that were reconciled.
-        unread: the runs whose records are unreadable or not trusted, each with the reason; their old files stay.
         superseded: unit -> why its old folder stays.
-        younger: the number of runs that keep their old files since they are too young.
         refused: unit, or folder of a failed attempt -> why its files stay: a problem is open, its late commits could
             not be reconciled, its folder cannot be listed, or something lies beside them that is no run's.
         summaries: the summaries of footers beside data files (``_metadata``) that went with them, or would.
         homes: unit -> its former home, of the units that runs have taken away from there.
+        younger: the number of runs that keep their old files since they are too young.
+        dry_run: whether nothing was changed.
+        unread: the runs whose records are unreadable or not trusted, each with the reason; their old files stay.
         unpinned: a note on swapped units without a pin in the metastore; empty if there are none.
     """
 
@@ -291,34 +275,15 @@ class Expired:
     folders: tuple[str, ...]
     files: int
     total_bytes: int
+    carried: int
+    superseded: Mapping[str, str]
+    refused: Mapping[str, str]
+    summaries: tuple[str, ...]
+    homes: Mapping[str, str]
+    younger: int
     dry_run: bool
-    carried: int = 0
-    unread: tuple[str, ...] = ()
-    superseded: Mapping[str, str] = field(default_factory=dict)
-    younger: int = 0
-    refused: Mapping[str, str] = field(default_factory=dict)
-    summaries: tuple[str, ...] = ()
-    homes: Mapping[str, str] = field(default_factory=dict)
-    unpinned: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "table": self.table,
-            "run_ids": list(self.run_ids),
-            "folders": list(self.folders),
-            "files": self.files,
-            "bytes": self.total_bytes,
-            "carried": self.carried,
-            "superseded": dict(self.superseded),
-            "refused": dict(self.refused),
-            "summaries": list(self.summaries),
-            "homes": dict(self.homes),
-            "younger": self.younger,
-            "dry_run": self.dry_run,
-            "unread": list(self.unread),
-            "unpinned": list(self.unpinned),
-        }
+    unread: tuple[str, ...]
+    unpinned: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,14 +334,14 @@ def expire_run(
         all_journals = _journals(runs, run_id)
         journals = [journal for journal in all_journals if age_seconds(journal) >= options.older_than_seconds]
         refuse_missing_table(runs)
-        places, standing = runs.table.in_use.look(), standing_of(runs, journals)
-        refuse_old_in_use(runs, places, standing)
+        standing = standing_of(runs, journals)
+        refuse_old_in_use(runs, standing)
         refuse_earlier_writers(runs, standing, journals)
         looked = [(journal, *_reconcile_run(runs, journal, standing, dry_run=dry_run)) for journal in journals]
         refused = {unit: why for _, _, units in looked for unit, why in units.items()}
         kept = {comparable_path(location) for location in _new_locations(runs)}
         wastes = [
-            (journal, _find_waste(runs, journal, standing, places, kept, tuple(sorted(units)), dry_run=dry_run))
+            (journal, _find_waste(runs, journal, standing, Waste(refused=tuple(sorted(units))), kept, dry_run=dry_run))
             for journal, _, units in looked
         ]
         for _, waste in wastes:
@@ -393,28 +358,21 @@ def expire_run(
             for journal, waste in wastes:
                 refused |= dispose(runs, journal, waste)
             _compact(runs)
-        ids = tuple(journal.run.run_id for journal in journals)
-        superseded, younger, unread = (
-            dict(standing.superseded),
-            len(all_journals) - len(journals),
-            runs.table.trust.unread_runs(),
-        )
-        name = runs.table.target.name
-        sums = (len(sizes), sum(sizes))
         return Expired(
-            name,
-            ids,
-            folders,
-            *sums,
-            dry_run,
-            carried,
-            unread,
-            superseded,
-            younger,
-            refused,
-            _summaries(going),
-            list_homes(runs.table),
-            runs.table.trust.unpinned_units(),
+            table=runs.table.target.name,
+            run_ids=tuple(journal.run.run_id for journal in journals),
+            folders=folders,
+            files=len(sizes),
+            total_bytes=sum(sizes),
+            carried=carried,
+            superseded=dict(standing.superseded),
+            refused=refused,
+            summaries=_summaries(going),
+            homes=list_homes(runs.table),
+            younger=len(all_journals) - len(journals),
+            dry_run=dry_run,
+            unread=runs.table.trust.unread_runs(),
+            unpinned=runs.table.trust.unpinned_units(),
         )
 
 
@@ -446,8 +404,9 @@ def _reconcile_run(
     with runs.rewriter(journal) as rewriter:
         lost = () if dry_run else report_lost(rewriter)
         unlisted: list[FailedUnit] = []
-        changes = list_suspects(rewriter, units, unlisted) if dry_run else []
-        compared = Compared(sum(len(found.places) for _, found in changes)) if dry_run else compare_run(rewriter, units)
+        suspects = find_suspects(rewriter, units, unlisted, finish=False) if dry_run else []
+        late = sum(len(suspect.changes.places) for suspect in suspects)
+        compared = Compared(late) if dry_run else compare_run(rewriter, units)
         open_problems = problems_of(rewriter).open()
     for problem in open_problems:
         if not problem.run_id:
@@ -461,14 +420,7 @@ def _reconcile_run(
 
 
 def _find_waste(
-    runs: PastRuns,
-    journal: Journal,
-    standing: Standing,
-    places: Places,
-    kept: set[str],
-    refused: tuple[str, ...],
-    *,
-    dry_run: bool,
+    runs: PastRuns, journal: Journal, standing: Standing, waste: Waste, kept: set[str], *, dry_run: bool
 ) -> Waste:
     """Return the folders of a run that may be deleted.
 
@@ -476,31 +428,30 @@ def _find_waste(
         runs: the table's runs.
         journal: the run's journal.
         standing: which swapped units may lose their old files.
-        places: the folders in use.
+        waste: names the units whose old files stay; receives the folders.
         kept: the folders that any run put into use, in comparable form.
-        refused: the units whose old files stay.
         dry_run: do not check old folders for unknown files.
 
     Raises:
         VerificationError: an old folder contains files that its run does not know.
     """
-    waste, disposal = Waste(refused=refused), runs.disposal(journal.run.run_id)
+    disposal, places = runs.disposal(journal.run.run_id), standing.places
     statuses = status_of_units(journal.records)  # read again, since files may have been reconciled
-    for unit in (unit for unit in standing.of(journal) if unit.name not in refused):
-        if disposal.is_there(unit.old):
-            if not dry_run and runs.table.files.exists(unit.old):
-                refuse_late_commit(runs.table.files, unit.name, statuses[unit.name])
-            waste.old[unit.old] = (unit.name, statuses[unit.name])
-        waste.old.update((left, (unit.name, statuses[unit.name])) for left in _list_emptied_folders(runs, unit))
-    for name, status in statuses.items():
-        new = status.new_location if status.step == "unit_rolled_back" else ""
-        given_up = status.resolved.given_up if status.resolved is not None and not status.swapped else ""
-        if new and is_staged(new) and runs.table.files.exists(new) and places.user_of(new) is None:
-            waste.old[new] = (name, status)
-        if given_up and disposal.is_there(given_up):
-            waste.old[given_up] = (name, status)
+    for old in (old for old in standing.of(journal) if old.name not in waste.refused):
+        now = replace(old, status=statuses[old.name])
+        if disposal.is_there(old.location):
+            if not dry_run and runs.table.files.exists(old.location):
+                refuse_late_commit(runs.table.files, now)
+            waste.old[old.location] = now
+        emptied = (place for place in old.locations if place != old.location)  # its old files were moved from there
+        for place in emptied:
+            if comparable_path(place) not in standing.in_use and disposal.is_there(place):
+                waste.old[place] = now
+    waste.old.update(_list_given_up(runs, journal, places))
     records = (
-        record for record in journal.records if "staged" in record.fields and record.fields.get("unit") not in refused
+        record
+        for record in journal.records
+        if "staged" in record.fields and record.fields.get("unit") not in waste.refused
     )
     staged = sorted({str(record.fields["staged"]) for record in records})
     left = (
@@ -512,11 +463,16 @@ def _find_waste(
     return waste
 
 
-def _list_emptied_folders(runs: PastRuns, unit: SwappedUnit) -> Iterator[str]:
-    """Yield the folders from which a unit's old files were moved, if they exist again."""
-    disposal, now = runs.disposal(unit.journal.run.run_id), {*unit.in_use, unit.old}
-    others = (folder for folder in old_locations(unit.status) if folder not in now)
-    return (folder for folder in others if disposal.is_there(folder))
+def _list_given_up(runs: PastRuns, journal: Journal, places: Places) -> Iterator[tuple[str, OldFolder]]:
+    """Yield the folders of files that a rollback, or a decision on a swap that was cut off, has put out of use."""
+    disposal = runs.disposal(journal.run.run_id)
+    for status in status_of_units(journal.records).values():
+        new = status.new_location if status.step == "unit_rolled_back" else ""
+        given_up = status.resolved.given_up if status.resolved is not None and not status.swapped else ""
+        if new and is_staged(new) and runs.table.files.exists(new) and places.user_of(new) is None:
+            yield new, OldFolder(journal, status)
+        if given_up and disposal.is_there(given_up):
+            yield given_up, OldFolder(journal, status)
 
 
 def _new_locations(runs: PastRuns) -> Iterator[str]:

@@ -8,7 +8,7 @@ all other files, which nobody else would find.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.trust import TableTrust
@@ -48,7 +48,7 @@ class StrayFiles:
     unit: str
     home: str
     location: str
-    files: Mapping[str, int]
+    files: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def run_id(self) -> str:
@@ -73,15 +73,6 @@ class StrayFiles:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Home:
-    """A former home of a unit, and the unit's folder now."""
-
-    unit: str
-    folder: str
-    location: str
-
-
 def find_stray_files(table: OpenTable, journals: Mapping[str, Journal], but: Collection[str] = ()) -> list[StrayFiles]:
     """Return the units of a table with data files in their former homes, except those in another table's folder.
 
@@ -93,24 +84,19 @@ def find_stray_files(table: OpenTable, journals: Mapping[str, Journal], but: Col
     Raises:
         SparkcryptError: a folder cannot be listed.
     """
-    found = [
-        (home, held)
-        for home, held in _list_homes(table.files, table.target.base, _find_homes(table, journals, but))
-        if held
-    ]
-    if not found:
-        return []
-    places = table.in_use.look()
+    homes = _find_homes(table, journals, but)
+    held = _list_files(table.files, table.target.base, {place: stray.home for place, stray in homes.items()})
+    found = [replace(stray, files=held[place]) for place, stray in homes.items() if held[place]]
+    places = table.in_use.look() if found else None
     strays = []
-    for home, held in found:
-        own = (table.target.name, home.unit)
+    for stray in found:
+        own = (table.target.name, stray.unit)
         kept = {
             place: length
-            for place, length in held.items()
-            if not places.is_read(f"{home.folder}/{place}".rpartition("/")[0], *own)
+            for place, length in stray.files.items()
+            if places is not None and not places.is_read(f"{stray.home}/{place}".rpartition("/")[0], *own)
         }
-        if kept:
-            strays.append(StrayFiles(home.unit, home.folder, home.location, kept))
+        strays += [replace(stray, files=kept)] if kept else []
     return strays
 
 
@@ -141,8 +127,8 @@ def find_unknown_old(table: OpenTable) -> list[StrayFiles]:
     return strays
 
 
-def _find_homes(table: OpenTable, journals: Mapping[str, Journal], but: Collection[str]) -> dict[str, _Home]:
-    """Return former homes by their comparable paths."""
+def _find_homes(table: OpenTable, journals: Mapping[str, Journal], but: Collection[str]) -> dict[str, StrayFiles]:
+    """Return former homes, of which no file is known, by their comparable paths."""
     if table.target.table is None:
         return {}
     homes, base = {}, table.target.base
@@ -150,7 +136,7 @@ def _find_homes(table: OpenTable, journals: Mapping[str, Journal], but: Collecti
     for unit, location in table.in_use.units(seconds_old=10.0).items():
         home = _read_home(unit, location, base, statuses) or former_home(location, base)
         if home is not None and comparable_path(home) not in but:
-            homes[comparable_path(home)] = _Home(unit, home, location)
+            homes[comparable_path(home)] = StrayFiles(unit, home, location)
     return homes
 
 
@@ -166,19 +152,19 @@ def _read_home(unit: str, location: str, base: str, statuses: Mapping[str, Mappi
     return place if runs else None
 
 
-def _list_homes(files: HadoopFiles, base: str, homes: Mapping[str, _Home]) -> Iterator[tuple[_Home, dict[str, int]]]:
-    """Yield each home with path below it -> length of its files; those below the table's folder are listed at once."""
+def _list_files(files: HadoopFiles, base: str, homes: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Return for each home path below it -> length of its files; those below the table's folder are listed at once."""
     root = comparable_path(base)
     inside = {place for place in homes if f"{place}/".startswith(f"{root}/")}
     held: dict[str, dict[str, int]] = {place: {} for place in homes}
-    for folder in ([base] if inside else []) + [homes[place].folder for place in sorted(homes.keys() - inside)]:
+    for folder in ([base] if inside else []) + [homes[place] for place in sorted(homes.keys() - inside)]:
         if not files.exists(folder):
             continue
         for file in data_files(files, files.status(folder).path.rstrip("/")):
             home = _home_above(comparable_path(file.path), homes)
             if home is not None:
                 held[home][path_below(home, file.path)] = file.length
-    return ((homes[place], found) for place, found in held.items())
+    return held
 
 
 def list_homes(table: OpenTable) -> dict[str, str]:

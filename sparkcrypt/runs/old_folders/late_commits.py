@@ -14,36 +14,24 @@ not come back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.audit.evidence import evidence_of, files_of
-from sparkcrypt.ledger.journal.entries import UnitCarried, UnitCarrying
-from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, status_of_units, undone_attempts
-from sparkcrypt.ledger.new_files import NewFiles, missing_files
-from sparkcrypt.ledger.unit import (
-    Folder,
-    Unit,
-    UnitOutcome,
-    attempt_folder,
-    by_place,
-    list_folders,
-    path_below,
-    staging_folder,
-)
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.ledger.journal.later_entries import UnitCarried, UnitCarrying
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.unit import Folder, attempt_folder, list_folders, staging_folder
+from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.runs.old_folders.ended_writers import Listing, wait_until_quiet
 from sparkcrypt.runs.old_folders.old_folder import (
     Changes,
-    changes_at,
-    changes_at_undone,
+    OldFolder,
     expired_folders,
-    expiring_folders,
-    find_files_back,
-    folders_in_use,
+    missing_new_files,
+    new_files,
     settle_move,
 )
 from sparkcrypt.runs.old_folders.problems import (
@@ -67,27 +55,15 @@ from sparkcrypt.spark.files.access_rights import copy_access
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 
-def reconcile_files(
-    rewriter: UnitRewriter, name: str, status: UnitStatus, location: str, came: tuple[Folder, ...]
-) -> None:
-    """Reconcile files that were added to one of a unit's old folders.
-
-    Raises:
-        VerificationError: the unit's new files were replaced, or the added files are suspicious or cannot be proven.
-    """
-    unit = replace(status.unit, location=location, folders=came)
-    _rewrite_late_files(rewriter, unit, status)
+def finish_reconciling(rewriter: UnitRewriter, old: OldFolder) -> OldFolder:
+    """Finish the reconciling that a killed run had begun; return the old folder as it is recorded."""
+    if not old.status.is_carrying:
+        return old
+    _finish_reconciling(rewriter, old.status.carrying[-1])
+    return replace(old, status=status_of_units(rewriter.run.journal.records)[old.name])
 
 
-def finish_reconciling(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
-    """Finish the reconciling that a killed run had begun; return the unit's status."""
-    if status.is_carrying:
-        _finish_reconciling(rewriter, status.carrying[-1])
-        return status_of_units(rewriter.run.journal.records)[name]
-    return status
-
-
-def follow_unit(rewriter: UnitRewriter, name: str, status: UnitStatus) -> Iterator[UnitStatus]:
+def follow_unit(rewriter: UnitRewriter, status: UnitStatus) -> Iterator[UnitStatus]:
     """Yield the status of a unit in this run, then in each later run that rewrote what the one before had put in use.
 
     Raises:
@@ -95,31 +71,30 @@ def follow_unit(rewriter: UnitRewriter, name: str, status: UnitStatus) -> Iterat
     """
     yield status
     for units in rewriter.run.later_units():
-        later = units.get(name)
-        if later is not None and later.swapped and _is_at(later.location, status.outcome):
+        later = units.get(str(status.fields["unit"]))
+        if later is not None and later.swapped and is_same_place(later.location, status.outcome.new_location):
             status = later
             yield status
 
 
-def find_home(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
+def find_home(rewriter: UnitRewriter, status: UnitStatus) -> UnitStatus:
     """Return the status of a unit in the run that last swapped it: this run, or a later one that rewrote its files.
 
     Raises:
         VerificationError: the journal of a later run is damaged.
     """
-    *_, home = follow_unit(rewriter, name, status)
+    *_, home = follow_unit(rewriter, status)
     return home
 
 
-def refuse_late_commit(files: HadoopFiles, name: str, status: UnitStatus) -> None:
+def refuse_late_commit(files: HadoopFiles, old: OldFolder) -> None:
     """Raise an error if a unit's old folder contains files that the run did not list.
 
     Raises:
         VerificationError: it names the first such file.
     """
-    unit, old = status.unit, status.old_location
-    for folder in changes_at(unit, old, list_folders(files, old), status).came:
-        raise VerificationError(late_commit_message(name, folder.files[0].path))
+    for folder in old.compare(old.location, list_folders(files, old.location)).came:
+        raise VerificationError(late_commit_message(old.name, folder.files[0].path))
 
 
 def late_commit_message(name: str, path: str) -> str:
@@ -131,17 +106,14 @@ def late_commit_message(name: str, path: str) -> str:
     )
 
 
-def old_locations(status: UnitStatus) -> tuple[str, ...]:
-    """Return the folders in which a swapped unit's old files are, or may appear again."""
-    outcome = status.outcome
-    places = {comparable_path(place): place for place in (outcome.old_location, status.location)}
-    places.pop(comparable_path(outcome.new_location), None)
-    return tuple(places.values())
+def _reconcile_files(rewriter: UnitRewriter, status: UnitStatus, changes: Changes) -> None:
+    """Reconcile files that were added to one of a unit's old folders.
 
-
-def _rewrite_late_files(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> None:
-    run = rewriter.run
-    outcome = refuse_replaced(rewriter, unit, status).outcome
+    Raises:
+        VerificationError: the unit's new files were replaced, or the added files are suspicious or cannot be proven.
+    """
+    run, unit = rewriter.run, replace(status.unit, location=changes.location, folders=changes.came)
+    outcome = refuse_replaced(rewriter, status).outcome
     run.table.progress.step(unit.name, "carrying over")
     footers = DriverFooters(run.table.files, own_keys(run.table.policy.key_service)).read(unit.files)
     scanned = scan_footers(unit, footers, run.table.target, tell_shredded=run.table.trust.shredded.select)
@@ -157,7 +129,6 @@ def _rewrite_late_files(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) 
     proof = work.prove(folders, run.fresh_keys)
     targets = files_of(run.table.files, folders, proof.unit.summaries, run.secret)
     evidence = evidence_of(sources, targets, proof, run.secret, run.table.target.format)
-    changes = place_changes(evidence["changes"], unit, staged, unit.location, outcome.new_location)
     carrying = UnitCarrying(
         name=unit.name,
         source=unit.location,
@@ -165,7 +136,10 @@ def _rewrite_late_files(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) 
         files=unit.folders,
         staged=staged,
         made=folders,
-        evidence={**evidence, "changes": changes},
+        evidence={
+            **evidence,
+            "changes": place_changes(evidence["changes"], unit, staged, unit.location, outcome.new_location),
+        },
         rows=proof.rows,
         engine=work.engine,
     )
@@ -196,7 +170,7 @@ def _finish_reconciling(rewriter: UnitRewriter, carrying: UnitCarrying) -> None:
     run.disposal.delete([carrying.staged])
 
 
-def refuse_replaced(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> UnitStatus:
+def refuse_replaced(rewriter: UnitRewriter, status: UnitStatus) -> UnitStatus:
     """Raise an error if a unit's new files were replaced, or it points elsewhere, since it was last swapped by a run.
 
     Returns:
@@ -205,114 +179,46 @@ def refuse_replaced(rewriter: UnitRewriter, unit: Unit, status: UnitStatus) -> U
     Raises:
         VerificationError: it says what has changed.
     """
-    home = find_home(rewriter, unit.name, status)
-    outcome, here = home.outcome, rewriter.swap.current_location(home.place)
-    if here is None or comparable_path(here) != comparable_path(outcome.new_location):
+    home, name = find_home(rewriter, status), status.fields["unit"]
+    new = home.outcome.new_location
+    if not _is_in_effect(rewriter, home):
         raise VerificationError(
-            f"{unit.name}: it does not point to {outcome.new_location} any more, where the run had put it; someone "
-            "moved it since; nothing was changed"
+            f"{name}: it does not point to {new} any more, where the run had put it; someone moved it since; nothing "
+            "was changed"
         )
-    missing = replaced_files(rewriter.run.table.files, home)
+    missing = missing_new_files(home, list_folders(rewriter.run.table.files, home.new_location))
     if missing:
         raise VerificationError(
-            f"{unit.name}: {missing[0]}, which the run had written to {outcome.new_location}, is gone or changed: "
-            "someone has replaced the unit's rows since, so older ones must not come back; nothing was changed"
+            f"{name}: {missing[0]}, which the run had written to {new}, is gone or changed: someone has replaced the "
+            "unit's rows since, so older ones must not come back; nothing was changed"
         )
     return home
 
 
-def replaced_files(files: HadoopFiles, status: UnitStatus) -> list[str]:
-    """Return the files that a run wrote for a unit and that are missing or changed, as paths below the unit.
-
-    Raises:
-        VerificationError: the run is archived, so its files are not known.
-    """
-    return missing_new_files(status, list_folders(files, status.new_location))
-
-
-def missing_new_files(status: UnitStatus, folders: tuple[Folder, ...]) -> list[str]:
-    """Return the files that a run wrote for a unit and that a listing of their folder lacks, or has with other lengths.
-
-    Raises:
-        VerificationError: the run is archived, so its files are not known.
-    """
-    return missing_files(dict(new_files(status)), by_place(status.new_location, folders))
-
-
-def proven_files(status: UnitStatus) -> NewFiles:
-    """Return the files that a run wrote for a unit, with the unit as it was listed."""
-    return NewFiles(status.unit, status.staged, dict(new_files(status)))
-
-
-def new_files(status: UnitStatus) -> Iterator[tuple[str, int]]:
-    """Yield path below the unit and length in bytes of the files that a run wrote for it.
-
-    Raises:
-        VerificationError: the run is archived, so its files are not known.
-    """
-    for change in status.evidence.get("changes", ()):
-        for file in change["targets"]:
-            yield path_below(status.staged, str(file["path"])), int(file["bytes"])
-
-
-def list_reconciled_files(carrying: Iterable[UnitCarrying]) -> Iterator[tuple[str, int]]:
-    """Yield path below the unit and length in bytes of the files that were made of late commits.
-
-    Args:
-        carrying: the records to include, of a unit's `UnitStatus.carrying`.
-    """
-    for record in carrying:
-        for place, file in by_place(record.staged, record.made).items():
-            yield place, file.length
-
-
-def _is_at(location: str, outcome: UnitOutcome) -> bool:
-    return comparable_path(location) == comparable_path(outcome.new_location)
-
-
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A unit with an old folder that has changed.
+    """An old folder that has changed.
 
     Attributes:
-        name: the unit's name.
-        status: the unit's status.
+        old: the old folder, with its unit.
         changes: the changes in the folder.
         listed: the folder's files.
         back: old files in it that the table reads again.
-        undone: the attempt that staged the folder, if its swap was undone; else None.
     """
 
-    name: str
-    status: UnitStatus
+    old: OldFolder
     changes: Changes
     listed: tuple[Folder, ...]
     back: tuple[str, ...] = ()
-    undone: Attempt | None = None
-
-    def compare(self, folders: tuple[Folder, ...]) -> Changes:
-        """Compare a new listing of the folder with the files that are known to be in it."""
-        if self.undone is not None:
-            return changes_at_undone(self.undone, folders, self.status)
-        return changes_at(self.status.unit, self.changes.location, folders, self.status)
-
-
-def list_suspects(
-    rewriter: UnitRewriter, units: Collection[str] | None, failed: list[FailedUnit]
-) -> list[tuple[str, Changes]]:
-    """Return the units with changed old folders, and the changes; nothing is written; see `find_suspects`."""
-    if rewriter.swap.copies:
-        return []
-    return [(suspect.name, suspect.changes) for suspect in find_suspects(rewriter, units, failed, finish=False)]
 
 
 def find_suspects(
     rewriter: UnitRewriter, units: Collection[str] | None, failed: list[FailedUnit], *, finish: bool = True
 ) -> list[Suspect]:
-    """Return the units with changed old folders.
+    """Return the old folders that have changed.
 
     Args:
-        rewriter: the run's rewriter of units.
+        rewriter: the run's rewriter of units; one that makes copies has no old folder.
         units: the names of the units; all of them by default.
         failed: receives the units that could not be checked.
         finish: finish reconciling and moves that a killed command had begun; otherwise nothing is written.
@@ -320,66 +226,62 @@ def find_suspects(
     Raises:
         RunConflictError: the lock is lost.
     """
+    if rewriter.swap.copies:  # its source is no old folder and may still be written to
+        return []
     run, found = rewriter.run, list[Suspect]()
     expired = expired_folders(run.journal.records)
     used: set[str] | None = None
-    statuses = status_of_units(run.journal.records)
-    for name, status in statuses.items():
-        if not status.swapped or _is_accepted(status) or (units is not None and name not in units):
-            continue
-        if comparable_path(status.outcome.old_location) in expired:
-            continue
+    undone = [old for old in OldFolder.list_undone(run.journal) if comparable_path(old.location) not in expired]
+    for old in list(OldFolder.list_waiting(run.journal)):
+        resolved = old.status.resolved
+        if (resolved is not None and resolved.keep == "old") or (units is not None and old.name not in units):
+            continue  # a person decided that old files which are in use again are right, or it is not asked for
         try:
-            used = folders_in_use(rewriter) if used is None else used
-            if finish and status.is_carrying:
+            if used is None:
+                used = {comparable_path(place) for place in run.table.in_use.units().values()}
+            if finish and old.status.is_carrying:
                 run.continue_journal()
-                status = finish_reconciling(rewriter, name, status)
-            found.extend(_find_in_unit(rewriter, name, status, used, finish=finish))
+                old = finish_reconciling(rewriter, old)
+            found.extend(_find_in_unit(rewriter, old, used, finish=finish))
         except RunConflictError:
             raise
         except SparkcryptError as error:
-            failed.append(FailedUnit(name, type(error).__name__, str(error)))
-    return [*found, *_of_undone(rewriter, statuses, expired)]
+            failed.append(FailedUnit(old.name, type(error).__name__, str(error)))
+    return [*found, *(suspect for old in undone for suspect in _find_at_undone(rewriter, old))]
 
 
-def _of_undone(rewriter: UnitRewriter, statuses: Mapping[str, UnitStatus], expired: set[str]) -> Iterator[Suspect]:
-    """Yield the units with files that were added to folders of undone swaps."""
-    run = rewriter.run
-    for name, attempt in undone_attempts(run.journal.records, statuses):
-        if comparable_path(attempt.staged) in expired or run.table.in_use.find_own(seconds_old=60.0).uses(
-            attempt.staged
-        ):
-            continue
-        listed = list_folders(run.table.files, attempt.staged)
-        changes = changes_at_undone(attempt, listed, statuses[name])
+def _find_at_undone(rewriter: UnitRewriter, old: OldFolder) -> Iterator[Suspect]:
+    """Yield the folder of an undone swap if files were added to it."""
+    table = rewriter.run.table
+    if not table.in_use.find_own(seconds_old=60.0).uses(old.location):
+        listed = list_folders(table.files, old.location)
+        changes = old.compare(old.location, listed)
         if changes:
-            yield Suspect(name, statuses[name], changes, listed, undone=attempt)
+            yield Suspect(old, changes, listed)
 
 
-def _find_in_unit(
-    rewriter: UnitRewriter, name: str, status: UnitStatus, used: set[str], *, finish: bool
-) -> Iterator[Suspect]:
-    files, unit = rewriter.run.table.files, status.unit
-    for location in old_locations(status) if rewriter.swap.repoints else (status.old_location,):
+def _find_in_unit(rewriter: UnitRewriter, old: OldFolder, used: set[str], *, finish: bool) -> Iterator[Suspect]:
+    files = rewriter.run.table.files
+    for location in old.locations if rewriter.swap.repoints else (old.location,):
         listed = list_folders(files, location)
         if comparable_path(location) in used and rewriter.swap.repoints:
-            back = find_files_back(name, status, location, listed)
+            back = old.find_back(location, listed)
             if back:
-                yield Suspect(name, status, Changes(location, (), (), ()), listed, back)
+                yield Suspect(old, Changes(location, (), (), ()), listed, back)
             continue
-        changes = changes_at(unit, location, listed, status)
+        changes = old.compare(location, listed)
         if changes.only_gone and _is_expiring(rewriter, location):
             continue
         if changes.gone and not listed and finish:
-            moved = settle_move(rewriter, name, status)
-            if moved is not status:
-                yield from _find_in_unit(rewriter, name, moved, used, finish=finish)
+            moved = settle_move(rewriter, old)
+            if moved is not old:
+                yield from _find_in_unit(rewriter, moved, used, finish=finish)
                 return
-        came = changes.came and not find_files_back(name, status, location, listed)
-        if came and belongs_to_another(rewriter, unit, location):
+        came = changes.came and not old.find_back(location, listed)
+        if came and belongs_to_another(rewriter, old.status.unit, location):
             continue
-        if changes and not (changes.only_gone and is_superseded(rewriter, name, status)):
-            yield Suspect(name, status, changes, listed)
+        if changes and not (changes.only_gone and is_superseded(rewriter, old.status)):
+            yield Suspect(old, changes, listed)
 
 
 def _is_expiring(rewriter: UnitRewriter, location: str) -> bool:
@@ -387,12 +289,13 @@ def _is_expiring(rewriter: UnitRewriter, location: str) -> bool:
 
     Where a rename is one step, it deletes a folder elsewhere, so the folder itself is not there any more.
     """
-    files = rewriter.run.table.files
-    begun = comparable_path(location) in expiring_folders(rewriter.run.journal.records)
+    files, records = rewriter.run.table.files, rewriter.run.journal.records
+    expiring = (record.fields["folders"] for record in records if record.kind == "run_expiring")
+    begun = any(comparable_path(str(folder)) == comparable_path(location) for folders in expiring for folder in folders)
     return begun and not (files.renames_at_once(location) and files.exists(location))
 
 
-def is_superseded(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool:
+def is_superseded(rewriter: UnitRewriter, status: UnitStatus) -> bool:
     """Tell whether the table no longer has any row that the run wrote: they were replaced or dropped since.
 
     If later runs rewrote the unit, its rows may have been replaced before each of them: INSERT OVERWRITE of a partition
@@ -402,7 +305,7 @@ def is_superseded(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool
     if not rewriter.swap.repoints:
         return _has_replaced_all(status, list_folders(files, status.new_location))
     try:
-        runs = tuple(follow_unit(rewriter, name, status))
+        runs = tuple(follow_unit(rewriter, status))
         if any(_has_replaced_all(before, later.unit.folders) for before, later in pairwise(runs)):
             return True
         return not _is_in_effect(rewriter, runs[-1]) or _has_replaced_all(
@@ -424,17 +327,21 @@ def _has_replaced_all(status: UnitStatus, folders: tuple[Folder, ...]) -> bool:
     return bool(made) and len(missing_new_files(status, folders)) == len(made)
 
 
-def _is_accepted(status: UnitStatus) -> bool:
-    """Tell whether an operator decided that old files which are in use again are right."""
-    return status.resolved is not None and status.resolved.keep == "old"
-
-
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The number of files that were reconciled, and the units of which something stays open, each with its reason."""
+    """The result of a comparison of old folders.
+
+    Attributes:
+        carried: the number of late commits' files that were reconciled.
+        failed: the units of which something stays open, each with the reason.
+        notes: notes for the report.
+        problems: the open problems of the table.
+    """
 
     carried: int = 0
     failed: tuple[FailedUnit, ...] = ()
+    notes: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
 
 
 def compare_run(rewriter: UnitRewriter, units: Collection[str] | None = None) -> Compared:
@@ -450,8 +357,6 @@ def compare_run(rewriter: UnitRewriter, units: Collection[str] | None = None) ->
     Raises:
         RunConflictError: the lock is lost.
     """
-    if rewriter.swap.copies:  # its source is no old folder and may still be written to
-        return Compared()
     failed: list[FailedUnit] = []
     suspects = find_suspects(rewriter, units, failed)
     quiet = _wait_for_writers(rewriter, [suspect for suspect in suspects if suspect.changes.came])
@@ -462,7 +367,7 @@ def compare_run(rewriter: UnitRewriter, units: Collection[str] | None = None) ->
         except RunConflictError:
             raise
         except SparkcryptError as error:
-            failed.append(FailedUnit(suspect.name, type(error).__name__, str(error)))
+            failed.append(FailedUnit(suspect.old.name, type(error).__name__, str(error)))
     return Compared(carried, tuple(failed))
 
 
@@ -478,44 +383,44 @@ def _wait_for_writers(rewriter: UnitRewriter, suspects: list[Suspect]) -> dict[s
         return {}
     run = rewriter.run
     known = {problem.unit for problem in problems_of(rewriter).open() if problem.run_id == run.run_id}
-    waits = {suspect.changes.location: suspect.name not in known for suspect in suspects}
-    run.table.progress.step(suspects[0].name, "waiting until writers have ended")
+    waits = {suspect.changes.location: suspect.old.name not in known for suspect in suspects}
+    run.table.progress.step(suspects[0].old.name, "waiting until writers have ended")
     listed = {suspect.changes.location: suspect.listed for suspect in suspects}
     return wait_until_quiet(run.table.files, waits, run.table.target.base, listed)
 
 
 def _decide(rewriter: UnitRewriter, suspect: Suspect, quiet: Listing | None, failed: list[FailedUnit]) -> int:
     """Reconcile the files added to an old folder, or open a problem; return the number of reconciled files."""
-    name, status, changes = suspect.name, suspect.status, suspect.changes
+    old, changes = suspect.old, suspect.changes
     if suspect.back:
-        failed.append(open_problem(rewriter, name, changes, BACK, _back_message(suspect), suspect.back))
+        failed.append(open_problem(rewriter, old.name, changes, BACK, _back_message(suspect), suspect.back))
         return 0
     if quiet is not None:
-        changes = suspect.compare(quiet.folders)
-    problem = _describe_problem(rewriter, suspect, changes, quiet)
+        changes = old.compare(changes.location, quiet.folders)
+    problem = _describe_problem(rewriter, old, changes, quiet)
     if problem is None and changes.came:
         try:
             rewriter.run.continue_journal()
-            reconcile_files(rewriter, name, status, changes.location, changes.came)
-            _settle(rewriter, name)
+            _reconcile_files(rewriter, old.status, changes)
+            _settle(rewriter, old.name)
             return len(changes.places)
         except SourceChangedError:
             raise
         except VerificationError as error:
             problem = "cannot be carried over", str(error)
     if problem is not None:
-        failed.append(open_problem(rewriter, name, changes, *problem))
+        failed.append(open_problem(rewriter, old.name, changes, *problem))
     return 0
 
 
 def _describe_problem(
-    rewriter: UnitRewriter, suspect: Suspect, changes: Changes, quiet: Listing | None
+    rewriter: UnitRewriter, old: OldFolder, changes: Changes, quiet: Listing | None
 ) -> tuple[str, str] | None:
     """Return the kind and the message of a problem; None if added files may be reconciled, or nothing is to be done."""
-    name, status, location = suspect.name, suspect.status, changes.location
+    name, status, location = old.name, old.status, changes.location
     came = f"{changes.places[0]}{_name_more(changes.places)} came to the old folder {location}" if changes.came else ""
     missing = f"{changes.gone[0]}{_name_more(changes.gone)}" if changes.gone else ""
-    if changes.only_gone and is_superseded(rewriter, name, status):
+    if changes.only_gone and is_superseded(rewriter, status):
         return None
     if changes.carried and missing:
         return (
@@ -536,13 +441,13 @@ def _describe_problem(
             f"{name}: {missing}, which the run had listed, is gone from the old folder {location}, or changed: someone "
             "erased rows there that the table still has, or deleted old files; nothing was changed",
         )
-    if came and suspect.undone is not None and not status.swapped:
+    if came and old.undone is not None and not status.swapped:
         return (
             UNDONE,
             f"{name}: {came}, which was in use until the run took its swap back: the writer had planned before that, "
             "and the table has not its rows; read it with spark.read.parquet, and insert its rows into the table",
         )
-    if came and suspect.undone is None and not rewriter.swap.repoints:
+    if came and old.undone is None and not rewriter.swap.repoints:
         return "came late", late_commit_message(name, changes.came[0].files[0].path)
     if came and not changes.holds_known:
         return (
@@ -563,7 +468,7 @@ def _describe_problem(
 
 def _back_message(suspect: Suspect) -> str:
     return (
-        f"{suspect.name}: the table points to {suspect.changes.location} again, and {suspect.back[0]}"
+        f"{suspect.old.name}: the table points to {suspect.changes.location} again, and {suspect.back[0]}"
         f"{_name_more(suspect.back)} there had been replaced by the run: DROP PARTITION, followed by an INSERT, ADD "
         "PARTITION or MSCK REPAIR TABLE, brought old rows back; the unit stays unchanged"
     )

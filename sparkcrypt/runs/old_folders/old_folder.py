@@ -8,7 +8,7 @@ and a run would encrypt them in addition to the new files that were made of them
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
@@ -16,21 +16,15 @@ from urllib.parse import urlsplit
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.journal.entries import RunExpired, UnitCarried
+from sparkcrypt.ledger.journal.attempts import Attempt, undone_attempts
 from sparkcrypt.ledger.journal.journal import Journal, Record
-from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, has_expired, status_of_units
+from sparkcrypt.ledger.journal.later_entries import RunExpired, UnitCarried, UnitCarrying
+from sparkcrypt.ledger.journal.run_status import has_expired
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.new_files import NewFiles, missing_files
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import (
-    Folder,
-    Unit,
-    UnitOutcome,
-    by_place,
-    is_staged,
-    list_folders,
-    old_folder,
-    path_below,
-    restore_unit,
-)
+from sparkcrypt.ledger.unit import Folder, Unit, is_staged, list_folders, old_folder
+from sparkcrypt.ledger.unit_record import by_place, path_below
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.ended_writers import writers_folder_in
 from sparkcrypt.runs.rewrite.swap import move_back, move_old
@@ -38,6 +32,9 @@ from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places, refuse_used
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+_Source: TypeAlias = tuple[int, bool]
+"""The length of an old file, and whether it has a column in clear that is encrypted in the new files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,65 +70,145 @@ class Changes:
         return bool(self.came or self.gone)
 
 
-def changes_at(unit: Unit, location: str, folders: tuple[Folder, ...], status: UnitStatus) -> Changes:
-    """Compare an old folder with the files that are known to be in it.
+@dataclass(frozen=True, slots=True)
+class OldFolder:
+    """The folder of a unit's old files after its swap; or a folder that was in use until a swap was undone.
 
-    Args:
-        unit: the unit as the run listed it.
-        location: the old folder.
-        folders: the present listing of the folder.
-        status: the unit's status.
+    Attributes:
+        journal: the run's journal.
+        status: the unit's status by it.
+        undone: the attempt that staged the folder, if its swap was undone; else None.
     """
-    carried = {place for place, _ in _list_carried(status, location)}
-    if _holds_old(location, status):
-        held = {*_list_kept(unit, location, status), *carried}
-    else:  # the old files were moved to another folder, with all other files that were here
-        held = set() if status.resolved is None else set(_list_kept(unit, location, status))
-    known = dict(known_files(unit, location, status))
-    return replace(_compare(location, folders, known, held), carried=tuple(sorted(carried)))
+
+    journal: Journal
+    status: UnitStatus
+    undone: Attempt | None = None
+
+    @classmethod
+    def list_of(cls, journal: Journal) -> Iterator[OldFolder]:
+        """Yield the old folder of each unit that a run has swapped."""
+        return (cls(journal, status) for status in status_of_units(journal.records).values() if status.swapped)
+
+    @classmethod
+    def list_waiting(cls, journal: Journal) -> Iterator[OldFolder]:
+        """Yield those that have not expired."""
+        expired = expired_folders(journal.records)
+        return (old for old in cls.list_of(journal) if comparable_path(old.location) not in expired)
+
+    @classmethod
+    def list_undone(cls, journal: Journal) -> Iterator[OldFolder]:
+        """Yield the folders of undone swaps: a writer that was planned while one was in use may commit there."""
+        statuses = status_of_units(journal.records)
+        return (cls(journal, statuses[name], attempt) for name, attempt in undone_attempts(journal.records, statuses))
+
+    @property
+    def name(self) -> str:
+        """The unit's name."""
+        return str(self.status.fields["unit"])
+
+    @property
+    def location(self) -> str:
+        """The folder."""
+        return self.status.outcome.old_location if self.undone is None else self.undone.staged
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """The folders in which the unit's old files are, or may appear again."""
+        outcome = self.status.outcome
+        places = {comparable_path(place): place for place in (outcome.old_location, self.status.location)}
+        places.pop(comparable_path(outcome.new_location), None)
+        return tuple(places.values())
+
+    @property
+    def out_of_reach(self) -> str:
+        """Where the run keeps the unit's old files after the grace."""
+        return old_folder(self.status.base, self.journal.run.run_id, str(self.status.fields["partition_path"]))
+
+    @property
+    def swap_time(self) -> str:
+        """When the unit was swapped, or when its run last wrote if its record does not say that."""
+        return self.status.outcome.finished or self.journal.records[-1].time
+
+    @property
+    def age_seconds(self) -> float:
+        """How long ago that was."""
+        return _seconds_since(self.swap_time)
+
+    def compare(self, location: str, folders: tuple[Folder, ...]) -> Changes:
+        """Compare one of the unit's old folders with the files that are known to be in it.
+
+        Args:
+            location: the folder.
+            folders: its present listing.
+        """
+        resolved = self.status.resolved
+        if self.undone is not None:
+            known = self.known_of_undone()
+            decided = {} if resolved is None else resolved.files_in("undone")
+            changes = _compare(location, folders, known, set(decided or known))
+            return changes if changes.came else Changes(location, (), (), ())  # staged files are no loss if missing
+        unit = self.status.unit
+        carried = {place for place, _ in self._list_carried(location)}
+        if self._holds_old(location):
+            held = {*self._list_kept(unit, location), *carried}
+        else:  # the old files were moved to another folder, with all other files that were here
+            held = set() if resolved is None else set(self._list_kept(unit, location))
+        changes = _compare(location, folders, self._list_known(unit, location), held)
+        return replace(changes, carried=tuple(sorted(carried)))
+
+    def known_places(self) -> set[str]:
+        """Return the paths, below the folder, of all files that may be in it, also after it was moved.
+
+        Reconciled files are known in every folder, since old folders are moved with all files in them.
+        """
+        unit, locations = self.status.unit, (self.status.location, self.status.outcome.old_location)
+        return {place for location in locations for place in self._list_known(unit, location)}
+
+    def known_of_undone(self) -> dict[str, int]:
+        """Return path below the folder -> length, of the files that may be in the folder of an undone swap.
+
+        These were staged there, were reconciled since, or were accepted by a resolution.
+        """
+        staged, resolved = self.location, self.status.resolved
+        made = () if self.undone is None else self.undone.made or ()
+        known = {place: file.length for place, file in by_place(staged, made).items()}
+        for record in self.status.carried:
+            if comparable_path(record.source) == comparable_path(staged):
+                known.update(_list_places(record))
+        return known | ({} if resolved is None else resolved.files_in("undone"))
+
+    def find_back(self, location: str, folders: tuple[Folder, ...]) -> tuple[str, ...]:
+        """Return those of the unit's old files that are in a folder with unchanged length, as paths below it."""
+        unit, now = self.status.unit, by_place(location, folders)
+        then = by_place(unit.location, unit.folders)
+        return tuple(sorted(place for place, file in then.items() if place in now and now[place].length == file.length))
+
+    def _holds_old(self, location: str) -> bool:
+        return comparable_path(location) == comparable_path(self.status.outcome.old_location)
+
+    def _list_kept(self, unit: Unit, location: str) -> dict[str, int]:
+        """Return path -> length of the files in a folder when it was listed, or when a problem was last resolved."""
+        resolved = self.status.resolved
+        if resolved is None:
+            return {place: file.length for place, file in by_place(unit.location, unit.folders).items()}
+        return resolved.files_in("old" if self._holds_old(location) else "original")
+
+    def _list_known(self, unit: Unit, location: str) -> dict[str, int]:
+        """Return the same with all files that were reconciled."""
+        known = self._list_kept(unit, location)
+        return {**known, **{place: length for record in self.status.carried for place, length in _list_places(record)}}
+
+    def _list_carried(self, location: str) -> Iterator[tuple[str, int]]:
+        """Yield the files that were reconciled from a folder since the last resolution."""
+        for record in self.status.carried[self.status.decided_after :]:
+            if comparable_path(record.source) == comparable_path(location):
+                yield from _list_places(record)
 
 
-def changes_at_undone(attempt: Attempt, folders: tuple[Folder, ...], status: UnitStatus) -> Changes:
-    """Return the files added to the folder of an undone swap, by a writer that was planned while it was in use.
-
-    Args:
-        attempt: the attempt whose folder it is.
-        folders: the present listing of the folder.
-        status: the unit's present status.
-    """
-    known = known_of_undone(attempt, status)
-    decided = {} if status.resolved is None else status.resolved.files_in("undone")
-    changes = _compare(attempt.staged, folders, known, set(decided or known))
-    return changes if changes.came else Changes(attempt.staged, (), (), ())  # staged files are no loss if missing
-
-
-def known_of_undone(attempt: Attempt, status: UnitStatus) -> dict[str, int]:
-    """Return path below the folder -> length, of the files that may be in the folder of an undone swap.
-
-    These were staged there, were reconciled since, or were accepted by a resolution.
-    """
-    known = {place: file.length for place, file in by_place(attempt.staged, attempt.made or ()).items()}
-    for record in status.carried:
-        if comparable_path(record.source) == comparable_path(attempt.staged):
-            known.update(_list_places(record))
-    return known | ({} if status.resolved is None else status.resolved.files_in("undone"))
-
-
-def known_files(unit: Unit, location: str, status: UnitStatus) -> Iterator[tuple[str, int]]:
-    """Yield path below the folder and length of the files that may be in an old folder.
-
-    These were listed, were reconciled since, or were accepted by a resolution.  Reconciled files are known in every
-    folder, since old folders are moved with all files in them.
-    """
-    yield from _list_kept(unit, location, status).items()
-    for record in status.carried:
-        yield from _list_places(record)
-
-
-def known_places(unit: Unit, status: UnitStatus) -> set[str]:
-    """Return the paths, below the folder, of all files that may be in a unit's old folder, also after it was moved."""
-    locations = (status.location, status.outcome.old_location)
-    return {place for location in locations for place, _ in known_files(unit, location, status)}
+def age_seconds(journal: Journal) -> float:
+    """Return how long ago a run swapped its last unit; if it has swapped none, how long ago it last wrote."""
+    swapped = [old.swap_time for old in OldFolder.list_of(journal)]
+    return _seconds_since(max(swapped, default=journal.records[-1].time))
 
 
 def expired_folders(records: tuple[Record, ...]) -> set[str]:
@@ -144,60 +221,63 @@ def expired_folders(records: tuple[Record, ...]) -> set[str]:
     }
 
 
-def expiring_folders(records: tuple[Record, ...]) -> set[str]:
-    """Return the folders of a run that `expire` has begun to delete, in comparable form."""
-    return {
-        comparable_path(str(folder))
-        for record in records
-        if record.kind == "run_expiring"
-        for folder in record.fields["folders"]
-    }
+def proven_files(status: UnitStatus) -> NewFiles:
+    """Return the files that a run wrote for a unit, with the unit as it was listed."""
+    return NewFiles(status.unit, status.staged, dict(new_files(status)))
+
+
+def new_files(status: UnitStatus) -> Iterator[tuple[str, int]]:
+    """Yield path below the unit and length in bytes of the files that a run wrote for it.
+
+    Raises:
+        VerificationError: the run is archived, so its files are not known.
+    """
+    for change in status.evidence.get("changes", ()):
+        for file in change["targets"]:
+            yield path_below(status.staged, str(file["path"])), int(file["bytes"])
+
+
+def missing_new_files(status: UnitStatus, folders: tuple[Folder, ...]) -> list[str]:
+    """Return the files that a run wrote for a unit and that a listing of their folder lacks, or has with other lengths.
+
+    Raises:
+        VerificationError: the run is archived, so its files are not known.
+    """
+    return missing_files(dict(new_files(status)), by_place(status.new_location, folders))
+
+
+def list_reconciled_files(carrying: Iterable[UnitCarrying]) -> Iterator[tuple[str, int]]:
+    """Yield path below the unit and length in bytes of the files that were made of late commits.
+
+    Args:
+        carrying: the records to include, of a unit's `UnitStatus.carrying`.
+    """
+    for record in carrying:
+        for place, file in by_place(record.staged, record.made).items():
+            yield place, file.length
 
 
 def _compare(location: str, folders: tuple[Folder, ...], known: Mapping[str, int], held: set[str]) -> Changes:
     """Compare a folder with the files that may be in it (``known``) and with the paths that must be (``held``)."""
     now = by_place(location, folders)
     left = {place for place, length in known.items() if place in now and now[place].length == length}
-    missing = tuple(sorted(held - left))
-    return Changes(location, _leave_out_known(folders, location, known), missing, (), holds_known=bool(left))
-
-
-def _leave_out_known(folders: tuple[Folder, ...], location: str, known: Mapping[str, int]) -> tuple[Folder, ...]:
-    """Return folders with only those of their files that are not known, or are known with another length."""
-    found = (
+    added = (
         replace(
             folder,
             files=tuple(file for file in folder.files if known.get(path_below(location, file.path)) != file.length),
         )
         for folder in folders
     )
-    return tuple(folder for folder in found if folder.files)
-
-
-def _holds_old(location: str, status: UnitStatus) -> bool:
-    return comparable_path(location) == comparable_path(status.outcome.old_location)
-
-
-def _list_kept(unit: Unit, location: str, status: UnitStatus) -> dict[str, int]:
-    """Return path -> length of the files in a folder when the run listed it, or when a problem was last resolved."""
-    if status.resolved is None:
-        return {place: file.length for place, file in by_place(unit.location, unit.folders).items()}
-    return status.resolved.files_in("old" if _holds_old(location, status) else "original")
-
-
-def _list_carried(status: UnitStatus, location: str) -> Iterator[tuple[str, int]]:
-    """Yield the files that were reconciled from a folder since the last resolution."""
-    for record in status.carried[status.decided_after :]:
-        if comparable_path(record.source) == comparable_path(location):
-            yield from _list_places(record)
+    came = tuple(folder for folder in added if folder.files)
+    return Changes(location, came, tuple(sorted(held - left)), (), holds_known=bool(left))
 
 
 def _list_places(record: UnitCarried) -> Iterator[tuple[str, int]]:
     return ((place, file.length) for place, file in by_place(record.source, record.files).items())
 
 
-_Source: TypeAlias = tuple[int, bool]
-"""The length of an old file, and whether it has a column in clear that is encrypted in the new files."""
+def _seconds_since(time: str) -> float:
+    return (datetime.now(timezone.utc) - datetime.fromisoformat(time)).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +316,7 @@ def count_awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, 
     since = min((when for _, when in found), default=None)
     sources = [source for unit, _ in found for source in unit]
     plain = [length for length, in_clear in sources if in_clear]
-    age = (datetime.now(timezone.utc) - datetime.fromisoformat(since)).total_seconds() if since else 0.0
+    age = _seconds_since(since) if since else 0.0
     return Awaiting(
         files=len(sources),
         total_bytes=sum(length for length, _ in sources),
@@ -247,18 +327,6 @@ def count_awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, 
     )
 
 
-def swap_time(journal: Journal, status: UnitStatus) -> str:
-    """Return when a unit was swapped, or when its run last wrote if its record does not say that."""
-    return status.outcome.finished or journal.records[-1].time
-
-
-def age_seconds(journal: Journal) -> float:
-    """Return how long ago a run swapped its last unit; if it has swapped none, how long ago it last wrote."""
-    swapped = [swap_time(journal, status) for status in status_of_units(journal.records).values() if status.swapped]
-    then = datetime.fromisoformat(max(swapped, default=journal.records[-1].time))
-    return (datetime.now(timezone.utc) - then).total_seconds()
-
-
 def _find_in_run(store: StateStore, table_id: str, run_id: str, files: HadoopFiles) -> list[tuple[list[_Source], str]]:
     """Return the old files of each unit of a run that still exist, and when the unit was swapped.
 
@@ -266,18 +334,12 @@ def _find_in_run(store: StateStore, table_id: str, run_id: str, files: HadoopFil
     """
     try:
         journal = Journal.open(store, table_id, run_id)
-        return [] if has_expired(journal) else list(_find_waiting(journal, files))
+        if has_expired(journal) or journal.run.output:
+            return []
+        waiting = [old for old in OldFolder.list_waiting(journal) if files.exists(old.location)]
+        return [(_list_sources(old.status), old.swap_time) for old in waiting]
     except VerificationError:
         return []  # the journal is damaged or malformed; the next run reports it
-
-
-def _find_waiting(journal: Journal, files: HadoopFiles) -> Iterator[tuple[list[_Source], str]]:
-    expired = expired_folders(journal.records)
-    for status in status_of_units(journal.records).values():
-        if status.swapped and not journal.run.output:
-            old = status.outcome.old_location
-            if comparable_path(old) not in expired and files.exists(old):
-                yield _list_sources(status), swap_time(journal, status)
 
 
 def _list_sources(status: UnitStatus) -> list[_Source]:
@@ -308,44 +370,15 @@ def _list_of_change(change: Mapping[str, Any]) -> Iterator[_Source]:
         yield int(source["bytes"]), len(source.get("key_ids", ())) < max(keys, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class InReach:
-    """A unit whose old files stay where they were beyond the grace, and the reason."""
-
-    unit: str
-    why: str
-
-    @property
-    def note(self) -> str:
-        """The note for the report."""
-        return (
-            f"{self.unit}: its old files stay where they were beyond the policy's grace, since {self.why}: DROP "
-            "PARTITION, followed by an INSERT into it, would bring them back; run `sparkcrypt backfill expire`"
-        )
+def settle_move(rewriter: UnitRewriter, old: OldFolder) -> OldFolder:
+    """Record a move that a killed pass had made; return the old folder as it is recorded."""
+    to = old.out_of_reach
+    if comparable_path(old.location) == comparable_path(to) or not rewriter.run.table.files.exists(to):
+        return old
+    return _note_move(rewriter, old)
 
 
-def folders_in_use(rewriter: UnitRewriter) -> set[str]:
-    """Return the present folders of the table's units, in comparable form."""
-    return {comparable_path(place) for place in rewriter.run.table.in_use.units().values()}
-
-
-def find_files_back(name: str, status: UnitStatus, location: str, folders: tuple[Folder, ...]) -> tuple[str, ...]:
-    """Return those files of a run's source list that are in a folder with unchanged length, as paths below it."""
-    unit = restore_unit(name, status.fields)
-    now = by_place(location, folders)
-    then = by_place(unit.location, unit.folders)
-    return tuple(sorted(place for place, file in then.items() if place in now and now[place].length == file.length))
-
-
-def settle_move(rewriter: UnitRewriter, name: str, status: UnitStatus) -> UnitStatus:
-    """Record a move that a killed pass had made; return the unit's status."""
-    to, outcome = _place_of(rewriter, status), status.outcome
-    if comparable_path(outcome.old_location) == comparable_path(to) or not rewriter.run.table.files.exists(to):
-        return status
-    return _note_move(rewriter, name, outcome, to)
-
-
-def move_out_of_reach(rewriter: UnitRewriter, kept: set[str], *, grace_seconds: float) -> list[InReach]:
+def move_out_of_reach(rewriter: UnitRewriter, kept: set[str], *, grace_seconds: float) -> list[str]:
     """Rename the old folders of a run to where no SQL command brings them back, once the grace is over.
 
     The metastore is queried before and after; a folder that came into use meanwhile is renamed back.
@@ -356,7 +389,7 @@ def move_out_of_reach(rewriter: UnitRewriter, kept: set[str], *, grace_seconds: 
         grace_seconds: how long old files stay in place for readers in flight.
 
     Returns:
-        The units whose old files stay in reach beyond the grace.
+        A note for the report on each unit whose old files stay in reach beyond the grace.
 
     Raises:
         RunConflictError: the lock is lost.
@@ -364,42 +397,39 @@ def move_out_of_reach(rewriter: UnitRewriter, kept: set[str], *, grace_seconds: 
     """
     if not rewriter.swap.repoints:
         return []
-    run, found = rewriter.run, list[InReach]()
-    expired = expired_folders(run.journal.records)
-    places: Places | None = None
-    moved = dict[str, UnitStatus]()
-    for name, status in status_of_units(run.journal.records).items():
-        if not status.swapped or name in kept or _age_seconds(run.journal, status) < grace_seconds:
+    files, in_use = rewriter.run.table.files, rewriter.run.table.in_use
+    in_reach, moved, places = list[tuple[OldFolder, str]](), list[OldFolder](), None
+    for old in OldFolder.list_waiting(rewriter.run.journal):
+        if old.name in kept or old.age_seconds < grace_seconds:
             continue
-        old = comparable_path(status.old_location)
-        if is_staged(old) or old in expired or not run.table.files.exists(status.old_location):
+        if is_staged(comparable_path(old.location)) or not files.exists(old.location):
             continue
-        places = run.table.in_use.look() if places is None else places
-        why = _find_obstacle(rewriter, status.old_location, places)
+        places = in_use.look() if places is None else places
+        why = _find_obstacle(rewriter, old.location, places)
         if why is None:
-            move_old(run.table.files, name, status.old_location, _place_of(rewriter, status))
-            moved[name] = status
+            move_old(files, old.name, old.location, old.out_of_reach)
+            moved.append(old)
         else:
-            found.append(InReach(name, why))
-    return [*found, *_settle_moves(rewriter, moved)] if moved else found
+            in_reach.append((old, why))
+    if moved:
+        places = in_use.look()
+        for old in moved:
+            why = _move_back(files, old, places)
+            if why is None:
+                _note_move(rewriter, old)
+            else:
+                in_reach.append((old, why))
+    return [
+        f"{old.name}: its old files stay where they were beyond the policy's grace, since {why}: DROP PARTITION, "
+        "followed by an INSERT into it, would bring them back; run `sparkcrypt backfill expire`"
+        for old, why in in_reach
+    ]
 
 
-def _settle_moves(rewriter: UnitRewriter, moved: Mapping[str, UnitStatus]) -> Iterator[InReach]:
-    """Record the moves of units; yield those that are renamed back, since their folder came into use."""
-    places = rewriter.run.table.in_use.look()
-    for name, status in moved.items():
-        why = _move_back(rewriter, status.old_location, _place_of(rewriter, status), places)
-        if why is None:
-            _note_move(rewriter, name, status.outcome, _place_of(rewriter, status))
-        else:
-            yield InReach(name, why)
-
-
-def _move_back(rewriter: UnitRewriter, old: str, to: str, places: Places) -> str | None:
+def _move_back(files: HadoopFiles, old: OldFolder, places: Places) -> str | None:
     """Rename an old folder back if it is in use or must not be moved; return why, or None if it stays moved."""
-    files = rewriter.run.table.files
-    why = places.user_of(old) or _find_holder(files, old, to)
-    return why if why is not None and move_back(files, old, to) else None
+    why = places.user_of(old.location) or _find_holder(files, old.location, old.out_of_reach)
+    return why if why is not None and move_back(files, old.location, old.out_of_reach) else None
 
 
 def _find_holder(files: HadoopFiles, old: str, place: str) -> str | None:
@@ -410,27 +440,27 @@ def _find_holder(files: HadoopFiles, old: str, place: str) -> str | None:
     return find_foreign_in(files, old, place)
 
 
-def take_out(rewriter: UnitRewriter, name: str, status: UnitStatus, location: str) -> UnitStatus:
+def take_out(rewriter: UnitRewriter, old: OldFolder, location: str) -> OldFolder:
     """Move the files of a run's source list out of a folder that is in use again; other files stay there.
 
     Raises:
         VerificationError: such a file is also where the run keeps old files, or another table or unit uses the folder.
         RunConflictError: the lock is lost.
     """
-    run, to, outcome = rewriter.run, _place_of(rewriter, status), status.outcome
-    own = run.table.target.name if status.unit.partition is None else name
+    run, to = rewriter.run, old.out_of_reach
+    own = run.table.target.name if old.status.unit.partition is None else old.name
     refuse_used(run.table.in_use.look(afresh=True), own, location, "has old files that are to be moved out")
-    for place in find_files_back(name, status, location, list_folders(run.table.files, location)):
+    for place in old.find_back(location, list_folders(run.table.files, location)):
         run.lock.check()
         target = f"{to}/{place}"
         if run.table.files.exists(target):
             raise VerificationError(
-                f"{name}: {place} is in {location} and in {to}; look at both, and move one of them to a folder that no "
-                "table reads; nothing more was changed"
+                f"{old.name}: {place} is in {location} and in {to}; look at both, and move one of them to a folder "
+                "that no table reads; nothing more was changed"
             )
         run.table.files.make_folder(target.rpartition("/")[0])
         run.table.files.rename(f"{location.rstrip('/')}/{place}", target)
-    return _note_move(rewriter, name, outcome, to)
+    return _note_move(rewriter, old)
 
 
 def _find_obstacle(rewriter: UnitRewriter, old: str, places: Places) -> str | None:
@@ -444,16 +474,8 @@ def _find_obstacle(rewriter: UnitRewriter, old: str, places: Places) -> str | No
     return _find_holder(files, old, old)
 
 
-def _note_move(rewriter: UnitRewriter, name: str, outcome: UnitOutcome, to: str) -> UnitStatus:
+def _note_move(rewriter: UnitRewriter, old: OldFolder) -> OldFolder:
     journal = rewriter.run.continue_journal()
-    journal.append("unit_moved", unit=name, outcome=replace(outcome, old_location=to).to_dict())
-    return status_of_units(journal.records)[name]
-
-
-def _place_of(rewriter: UnitRewriter, status: UnitStatus) -> str:
-    return old_folder(status.base, rewriter.run.run_id, str(status.fields["partition_path"]))
-
-
-def _age_seconds(journal: Journal, status: UnitStatus) -> float:
-    then = datetime.fromisoformat(swap_time(journal, status))
-    return (datetime.now(timezone.utc) - then).total_seconds()
+    moved = replace(old.status.outcome, old_location=old.out_of_reach)
+    journal.append("unit_moved", unit=old.name, outcome=moved.to_dict())
+    return OldFolder(journal, status_of_units(journal.records)[old.name])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -22,9 +21,12 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.trust import AuditIndex
 from sparkcrypt.ledger.journal.journal import Journal, list_run_ids, start_of_run
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended, has_expired, status_of_units
+from sparkcrypt.ledger.journal.run_status import has_ended, has_expired
+from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.outcome import UnitOutcome
+from sparkcrypt.ledger.state.actor import acting_user
 from sparkcrypt.ledger.state.directory import open_state_directory
-from sparkcrypt.ledger.state.lock import acquire, acting_user
+from sparkcrypt.ledger.state.lock import RunLock, acquire
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import (
@@ -41,9 +43,9 @@ from sparkcrypt.paths import comparable_path, is_within, split_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.ended_writers import writers_folder
 from sparkcrypt.runs.old_folders.expire import ExpiryOptions
-from sparkcrypt.runs.old_folders.late_commits import old_locations
-from sparkcrypt.runs.old_folders.old_folder import changes_at, expired_folders
-from sparkcrypt.runs.table.disposal import Disposal, describe_foreign
+from sparkcrypt.runs.old_folders.old_folder import OldFolder, expired_folders
+from sparkcrypt.runs.table.beside import describe_foreign
+from sparkcrypt.runs.table.disposal import Disposal
 from sparkcrypt.runs.table.in_use import InUse, OtherTables
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.files.hadoop import FileStatus, HadoopFiles
@@ -138,7 +140,7 @@ def _list_looked_after(journal: Journal, base: str) -> set[str]:
     found = set()
     for status in status_of_units(journal.records).values():
         if status.swapped:
-            old = old_locations(status)
+            old = OldFolder(journal, status).locations
             moved = [moved_place(place, status.base, base) or place for place in old]
             found |= {_comparable(place) for place in (*old, *moved)}
         elif status.step == "unit_rolled_back":
@@ -159,19 +161,17 @@ def _find_left_by(journal: Journal, files: HadoopFiles) -> Iterator[Leftover]:
         return  # its source is no old folder
     since = int(datetime.fromisoformat(journal.records[-1].time).timestamp() * 1000)
     expired = expired_folders(journal.records)
-    for status in status_of_units(journal.records).values():
-        if not status.swapped:
-            continue
-        old, base = status.outcome.old_location, base_location(status.staged)
-        if comparable_path(old) not in expired:
-            yield Leftover(old, "old", base, _find_unknown(files, status, old), since)
+    for old in OldFolder.list_of(journal):
+        base = base_location(old.status.staged)
+        if comparable_path(old.location) not in expired:
+            yield Leftover(old.location, "old", base, _find_unknown(files, old), since)
         if "/" not in journal.run.table:  # a bare folder is in use, although no table refers to it
-            yield Leftover(status.outcome.new_location, "new", base, None, since)
+            yield Leftover(old.status.new_location, "new", base, None, since)
 
 
-def _find_unknown(files: HadoopFiles, status: UnitStatus, old: str) -> str | None:
+def _find_unknown(files: HadoopFiles, old: OldFolder) -> str | None:
     """Return why an old folder must stay: it contains files that its run does not know; None if it may go."""
-    came = changes_at(status.unit, old, list_folders(files, old), status).places
+    came = old.compare(old.location, list_folders(files, old.location)).places
     if not came:
         return None
     return (
@@ -531,30 +531,40 @@ def expire_left(spark: SparkSession, policy: Policy, table_id: str, options: Exp
 
 
 def _delete(search: OrphanSearch, found: list[Orphan], table_id: str) -> list[Orphan]:
-    """Delete those orphans that may go; each deletion is recorded in the audit of ``table_id``."""
+    """Delete those orphans that may go, unless they are in use or anything in them has changed.
+
+    Each deletion is recorded in the audit of ``table_id``, which is `ORPHANS` if the table is not known.
+    """
     if all(orphan.why_kept for orphan in found):
         return found
-    with deletion_audit(search.store, search.policy, table_id) as audit:
-        return _delete_audited(search, found, audit)
+    command, policy = ORPHANS if table_id == ORPHANS else "expire", search.policy
+    with acquire(search.store, table_id, run_id=command, owner=acting_user()) as lock:
+        lock.keep_alive()
+        mac = open_mac(search.store, table_id, open_key_service(policy.key_service), MasterKeys.of(policy), renew=True)
+        audit = AuditWriter(search.store, table_id, mac)
+
+        def note_deletion(orphan: Orphan) -> None:
+            unit = {"unit": orphan.folder, "kind": orphan.kind, "files": orphan.files, "bytes": orphan.total_bytes}
+            audit.append(make_entry(DELETE, policy.digest(), command, unit=unit))
+
+        return _delete_unchanged(search, found, lock, note_deletion)
 
 
-def _delete_audited(search: OrphanSearch, found: list[Orphan], audit: DeletionAudit) -> list[Orphan]:
-    """Delete orphans that may go, unless they are in use or anything in them has changed."""
+def _delete_unchanged(
+    search: OrphanSearch, found: list[Orphan], lock: RunLock, note_deletion: Callable[[Orphan], None]
+) -> list[Orphan]:
     going = {orphan.folder: orphan for orphan in found if orphan.why_kept is None}
     kept = {folder: _find_writer(search.files, folder, orphan.base) for folder, orphan in going.items()}
     bases = {folder: orphan.base for folder, orphan in going.items()}
-    disposal = Disposal(search.files, search.in_use, "", ASIDE, audit.check_lock, bases, asks_all=True)
+    disposal = Disposal(search.files, search.in_use, "", ASIDE, lock.check, bases, asks_all=True)
 
     def inspect(folder: str, place: str) -> str | None:
         if search.list_contents(place) != going[folder].contents:
             return f"{folder}: files came or went since it was looked at; it stays, run again"
         return _find_writer(search.files, folder, going[folder].base)
 
-    def note_deletion(folder: str) -> None:
-        audit.note_deletion(folder, going[folder].kind, going[folder].files, going[folder].total_bytes)
-
     wanted = [folder for folder, why in kept.items() if why is None]
-    kept |= disposal.delete(wanted, inspect=inspect, deleted=note_deletion)
+    kept |= disposal.delete(wanted, inspect=inspect, deleted=lambda folder: note_deletion(going[folder]))
     return [
         orphan
         if orphan.why_kept
@@ -569,50 +579,3 @@ def _find_writer(files: HadoopFiles, folder: str, base: str) -> str | None:
     if writing is None:
         return None
     return f"{writing} is there, so a writer may still commit to {folder}; delete that if its writer was killed"
-
-
-@dataclass(frozen=True, slots=True)
-class DeletionAudit:
-    """A writer of audit entries on deletions; ``check_lock`` checks that the audit's lock is still held."""
-
-    check_lock: Callable[[], None]
-    _audit: AuditWriter
-    _policy: Policy
-    _command: str
-
-    def note_deletion(self, folder: str, kind: str, files: int, total_bytes: int) -> None:
-        """Record that a folder was deleted.
-
-        Args:
-            folder: its path.
-            kind: the kind of files in it.
-            files: the number of files in it.
-            total_bytes: their length in bytes.
-
-        Raises:
-            RunConflictError: another driver wrote to the audit.
-        """
-        unit = {"unit": folder, "kind": kind, "files": files, "bytes": total_bytes}
-        self._audit.append(make_entry(DELETE, self._policy.digest(), self._command, unit=unit))
-
-
-@contextmanager
-def deletion_audit(store: StateStore, policy: Policy, table_id: str) -> Iterator[DeletionAudit]:
-    """Yield a writer of audit entries on deletions, under the audit's lock.
-
-    Args:
-        store: the state directory.
-        policy: the policy whose key service authenticates entries.
-        table_id: the id of the audit's table; `ORPHANS` if the table is not known.
-
-    Raises:
-        RunConflictError: another process holds the lock.
-        KeyServiceError: the key service did not open the audit's keys.
-        VerificationError: a key of the audit is missing or damaged.
-    """
-    command = ORPHANS if table_id == ORPHANS else "expire"
-    with acquire(store, table_id, run_id=command, owner=acting_user()) as lock:
-        lock.keep_alive()
-        service, masters = open_key_service(policy.key_service), MasterKeys.of(policy)
-        mac = open_mac(store, table_id, service, masters, renew=True)
-        yield DeletionAudit(lock.check, AuditWriter(store, table_id, mac), policy, command)

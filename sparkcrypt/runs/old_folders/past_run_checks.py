@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sparkcrypt.errors import VerificationError
@@ -19,7 +19,7 @@ from sparkcrypt.runs.old_folders.former_homes import (
     list_stray_files,
     look_into_homes,
 )
-from sparkcrypt.runs.old_folders.late_commits import compare_run, problems_of
+from sparkcrypt.runs.old_folders.late_commits import Compared, compare_run, problems_of
 from sparkcrypt.runs.old_folders.old_folder import Awaiting, count_awaiting_expiry, move_out_of_reach
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import BACK, CUT_OFF, OF_LIST, REPLAYED, Problem, problems_of_target
@@ -32,24 +32,7 @@ from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 
 
-@dataclass(frozen=True, slots=True)
-class LookedAfter:
-    """The result of checking the old files of past runs.
-
-    Attributes:
-        carried: the number of late commits' files that were reconciled.
-        failed: the units of which something stays open, each with the reason.
-        notes: notes for the report.
-        problems: the open problems of the table.
-    """
-
-    carried: int = 0
-    failed: tuple[FailedUnit, ...] = ()
-    notes: tuple[str, ...] = ()
-    problems: tuple[Problem, ...] = ()
-
-
-def look_after(table: OpenTable, lock: RunLock, *, but: str | None = None) -> LookedAfter:
+def look_after(table: OpenTable, lock: RunLock, *, but: str | None = None) -> Compared:
     """Compare the old folders of finished and paused runs that have not expired, and move old files out of reach.
 
     See `compare_run` and `move_out_of_reach`.  A run whose journal is not trusted is reported and keeps its old files,
@@ -65,7 +48,7 @@ def look_after(table: OpenTable, lock: RunLock, *, but: str | None = None) -> Lo
         RunConflictError: the lock is lost.
     """
     if table.target.table is None or _has_nothing_left(table):
-        return LookedAfter()
+        return Compared()
     table.trust.mac(renew=True)
     runs = PastRuns(table, lock)
     carried, failed, notes = 0, list[FailedUnit](), list[str]()
@@ -81,10 +64,7 @@ def look_after(table: OpenTable, lock: RunLock, *, but: str | None = None) -> Lo
             compared = compare_run(rewriter)
             left = {unit.name for unit in (*lost, *compared.failed)}
             kept = {problem.unit for problem in problems_of(rewriter).open()} | left
-            notes += [
-                in_reach.note
-                for in_reach in move_out_of_reach(rewriter, kept, grace_seconds=table.policy.grace_seconds)
-            ]
+            notes += move_out_of_reach(rewriter, kept, grace_seconds=table.policy.grace_seconds)
         carried += compared.carried
         failed.extend((*lost, *compared.failed))
     failed.extend(compare_unread(runs, {journal.run.run_id for journal in journals}))
@@ -92,7 +72,7 @@ def look_after(table: OpenTable, lock: RunLock, *, but: str | None = None) -> Lo
     failed.extend(astray)
     notes += hints
     problems = runs.problems().open()
-    return LookedAfter(carried, tuple(failed), tuple(notes), tuple(problems))
+    return Compared(carried, tuple(failed), tuple(notes), tuple(problems))
 
 
 class OldFiles:
@@ -104,7 +84,7 @@ class OldFiles:
 
     def __init__(self, table: OpenTable) -> None:
         self._table = table
-        self._looked = LookedAfter()
+        self._looked = Compared()
         self._listed: ListedFiles | None = None
 
     def look_after(self, lock: RunLock, *, but: str | None) -> None:
@@ -146,7 +126,7 @@ class OldFiles:
 
     def look_without_lock(self) -> None:
         """Find what a run would report of former homes and unknown runs, for a dry run, which opens no problem."""
-        self._looked = LookedAfter(failed=tuple(list_stray_files(self._table)))
+        self._looked = Compared(failed=tuple(list_stray_files(self._table)))
 
     @property
     def failed(self) -> tuple[FailedUnit, ...]:

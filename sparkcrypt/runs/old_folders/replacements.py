@@ -10,7 +10,7 @@ them (an INSERT) or replace them (an overwrite, TRUNCATE).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.ledger.journal.entries import RunFinished, UnitFailed, UnitResolved
@@ -20,104 +20,81 @@ from sparkcrypt.ledger.new_files import NewFiles, Whereabouts, missing_files, pr
 from sparkcrypt.ledger.unit import by_place, list_folders, list_location, path_below
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.runs.old_folders.late_commits import (
-    list_reconciled_files,
     note_resolution,
-    old_locations,
     open_problem,
     problems_of,
+)
+from sparkcrypt.runs.old_folders.old_folder import (
+    Changes,
+    OldFolder,
+    list_reconciled_files,
     proven_files,
 )
-from sparkcrypt.runs.old_folders.old_folder import Changes, expired_folders
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, Decision, Problem
 from sparkcrypt.runs.rewrite.recover import Recovered
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
-from sparkcrypt.runs.table.disposal import refuse_moving
-from sparkcrypt.runs.table.in_use import refuse_used
+from sparkcrypt.runs.table.beside import refuse_moving
+from sparkcrypt.runs.table.in_use import Places, refuse_used
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 
 @dataclass(frozen=True, slots=True)
-class SwappedUnit:
-    """A unit that a run has swapped.
-
-    Attributes:
-        journal: the run's journal.
-        name: the unit's name.
-        status: the unit's status.
-        in_use: the old folders that are in use again, after its old files were moved out of them.
-    """
-
-    journal: Journal
-    name: str
-    status: UnitStatus
-    in_use: tuple[str, ...] = ()
-
-    @property
-    def old(self) -> str:
-        """The folder of its old files."""
-        return self.status.old_location
-
-    @property
-    def new(self) -> str:
-        """The folder in which the run put its new files."""
-        return self.status.new_location
-
-
-@dataclass(frozen=True, slots=True)
 class Standing:
-    """The swapped units of some runs.
+    """The old folders of some runs.
 
     Attributes:
-        settled: the units whose new files exist, or were replaced since; their old files may be deleted.
+        settled: those of units whose new files exist, or were replaced since; these old files may be deleted.
         superseded: unit -> why its old folder stays: it is in use again, or a later run has to delete it.
-        lost: the units whose old files stay since they may be the only copy of their rows, each with the reason.
+        lost: those that stay since they may be the only copy of their rows, each with the reason.
+        in_use: the folders of the table's units, in comparable form.
+        places: the locations of all tables and partitions at that time.
     """
 
-    settled: tuple[SwappedUnit, ...]
+    settled: tuple[OldFolder, ...]
     superseded: Mapping[str, str]
-    lost: tuple[tuple[SwappedUnit, str], ...] = ()
+    lost: tuple[tuple[OldFolder, str], ...]
+    in_use: frozenset[str]
+    places: Places
 
-    def of(self, journal: Journal) -> Iterator[SwappedUnit]:
-        """Yield the settled units of one run, in the order of its journal."""
-        return (unit for unit in self.settled if unit.journal is journal)
+    def of(self, journal: Journal) -> Iterator[OldFolder]:
+        """Yield the settled ones of one run, in the order of its journal."""
+        return (old for old in self.settled if old.journal is journal)
 
     def list_refused(self, journal: Journal) -> dict[str, str]:
         """Return the units of one run whose old files stay, each with the reason."""
-        return {unit.name: why for unit, why in self.lost if unit.journal is journal}
+        return {old.name: why for old, why in self.lost if old.journal is journal}
 
 
 def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
     """Return which of the units that runs have swapped may lose their old files."""
-    every = [unit for journal in runs.list_readable() for unit in _list_swapped(journal)]
-    last_with = {(unit.name, comparable_path(unit.old)): unit.journal.run.run_id for unit in every}
-    made_by = {comparable_path(unit.new): unit for unit in every}
+    places = runs.table.in_use.look()
+    every = [old for journal in runs.list_readable() for old in OldFolder.list_of(journal)]
+    last_with = {(old.name, comparable_path(old.location)): old.journal.run.run_id for old in every}
+    made_by = {comparable_path(old.status.new_location): old for old in every}
     units = runs.table.in_use.units()
-    now = {comparable_path(place) for place in units.values()}
-    settled: list[SwappedUnit] = []
-    superseded: dict[str, str] = {}
-    lost: list[tuple[SwappedUnit, str]] = []
-    for unit in (unit for journal in journals for unit in _list_waiting(journal)):
-        later = last_with[unit.name, comparable_path(unit.old)]
-        if comparable_path(unit.old) in now:
-            superseded[unit.name] = (
-                f"{unit.old}, where its old files were, is in use again, so it is no old folder any more and stays"
+    in_use = frozenset(map(comparable_path, units.values()))
+    settled, superseded, lost = list[OldFolder](), dict[str, str](), list[tuple[OldFolder, str]]()
+    for old in (old for journal in journals for old in OldFolder.list_waiting(journal)):
+        later = last_with[old.name, comparable_path(old.location)]
+        if comparable_path(old.location) in in_use:
+            superseded[old.name] = (
+                f"{old.location}, where its old files were, is in use again, so it is no old folder any more and stays"
             )
-        elif later != unit.journal.run.run_id:
-            superseded[unit.name] = f"{unit.old} is the old folder of run {later} too, and goes with that run"
+        elif later != old.journal.run.run_id:
+            superseded[old.name] = f"{old.location} is the old folder of run {later} too, and goes with that run"
         else:
             try:
-                found = _find_lost_of(runs, unit, _locate_unit(unit.name, unit.status, units), made_by)
+                found = _find_lost_of(runs, old, _locate_unit(old, units), made_by)
                 why = None if found is None else found.message
             except StorageError as error:
-                why = f"{unit.name}: {error}; its old files in {unit.old} may be the only copy, so they stay"
+                why = f"{old.name}: {error}; its old files in {old.location} may be the only copy, so they stay"
             if why is None:
-                again = tuple(old for old in old_locations(unit.status) if comparable_path(old) in now)
-                settled.append(replace(unit, in_use=again))
+                settled.append(old)
             else:
-                lost.append((unit, why))
-    return Standing(tuple(settled), superseded, tuple(lost))
+                lost.append((old, why))
+    return Standing(tuple(settled), superseded, tuple(lost), in_use, places)
 
 
 def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
@@ -131,21 +108,22 @@ def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
     run, failed = rewriter.run, list[FailedUnit]()
     if rewriter.swap.copies or run.journal.archived:
         return ()
-    units, expired = run.table.in_use.units(), expired_folders(run.journal.records)
-    for name, status in status_of_units(run.journal.records).items():
-        here = _locate_unit(name, status, units) if status.swapped else None
-        if here is None or comparable_path(status.old_location) in expired:
+    units = run.table.in_use.units()
+    for old in OldFolder.list_waiting(run.journal):
+        here = _locate_unit(old, units)
+        if here is None:
             continue
-        if rewriter.swap.same_folder and status.step == "unit_rolling_back":
-            rewriter.swap.put_in(proven_files(status))
+        if rewriter.swap.same_folder and old.status.step == "unit_rolling_back":
+            rewriter.swap.put_in(proven_files(old.status))
+        is_there = is_same_place(here, old.status.new_location)
         try:
-            lost = find_lost(run.table.files, name, status, here) if is_same_place(here, status.new_location) else None
+            lost = find_lost(run.table.files, old.name, old.status, here) if is_there else None
         except StorageError as error:
-            failed.append(FailedUnit(name, type(error).__name__, str(error)))
+            failed.append(FailedUnit(old.name, type(error).__name__, str(error)))
             continue
         if lost is not None and lost.kind is not None:
-            changes = Changes(status.old_location, (), lost.gone, ())
-            failed.append(open_problem(rewriter, name, changes, lost.kind, lost.message))
+            changes = Changes(old.location, (), lost.gone, ())
+            failed.append(open_problem(rewriter, old.name, changes, lost.kind, lost.message))
     _close_settled(rewriter)
     return tuple(failed)
 
@@ -227,26 +205,12 @@ def describe_cut_off(name: str, here: str, old: str, staged: str) -> str:
     )
 
 
-def _list_swapped(journal: Journal) -> Iterator[SwappedUnit]:
-    for name, status in status_of_units(journal.records).items():
-        if status.swapped:
-            yield SwappedUnit(journal, name, status)
-
-
-def _list_waiting(journal: Journal) -> Iterator[SwappedUnit]:
-    """Yield the swapped units of a run whose old files have not expired."""
-    expired = expired_folders(journal.records)
-    return (unit for unit in _list_swapped(journal) if comparable_path(unit.old) not in expired)
-
-
-def _locate_unit(name: str, status: UnitStatus, units: Mapping[str, str]) -> str | None:
+def _locate_unit(old: OldFolder, units: Mapping[str, str]) -> str | None:
     """Return a unit's present location; None if it was dropped.  A table's only unit is found whatever its name."""
-    return units.get(name) if status.partition_path else next(iter(units.values()), None)
+    return units.get(old.name) if old.status.partition_path else next(iter(units.values()), None)
 
 
-def _find_lost_of(
-    runs: PastRuns, unit: SwappedUnit, here: str | None, made_by: Mapping[str, SwappedUnit]
-) -> Lost | None:
+def _find_lost_of(runs: PastRuns, old: OldFolder, here: str | None, made_by: Mapping[str, OldFolder]) -> Lost | None:
     """Return what became of the files that a unit points to, if nothing has taken their place.
 
     A unit that was dropped needs none.  Neither does one that was moved elsewhere, or whose journal no longer lists
@@ -255,7 +219,7 @@ def _find_lost_of(
     maker = None if here is None else made_by.get(comparable_path(here))
     if here is None or (runs.table.files.exists(here) and (maker is None or maker.journal.archived)):
         return None
-    return find_lost(runs.table.files, unit.name, (maker or unit).status, here)
+    return find_lost(runs.table.files, old.name, (maker or old).status, here)
 
 
 def open_cut_off(rewriter: UnitRewriter, recovered: Recovered) -> Recovered:

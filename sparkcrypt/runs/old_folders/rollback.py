@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.ledger.journal.entries import RunFinished, RunRolledBack, UnitRolledBack, UnitRollingBack
+from sparkcrypt.json_objects import JsonObject
+from sparkcrypt.ledger.journal.entries import RunFinished
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended, status_of_units
+from sparkcrypt.ledger.journal.later_entries import RunRolledBack, UnitRolledBack, UnitRollingBack
+from sparkcrypt.ledger.journal.run_status import has_ended
+from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.new_files import Whereabouts
-from sparkcrypt.ledger.unit import Unit, by_place, list_folders
+from sparkcrypt.ledger.unit import list_folders
+from sparkcrypt.ledger.unit_record import by_place
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.late_commits import list_reconciled_files, new_files, proven_files, refuse_replaced
+from sparkcrypt.runs.index.carry_names import carry_index
+from sparkcrypt.runs.old_folders.late_commits import refuse_replaced
+from sparkcrypt.runs.old_folders.old_folder import OldFolder, list_reconciled_files, new_files, proven_files
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
 from sparkcrypt.runs.old_folders.replacements import describe_cut_off, open_cut_off
 from sparkcrypt.runs.rewrite.context import append_audit
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RolledBack:
+class RolledBack(JsonObject):
     """The result of a rollback; ``index`` is the state of the table's store for data skipping, as in a run's report."""
 
     table: str
@@ -40,17 +46,6 @@ class RolledBack:
     files: int
     dry_run: bool
     index: Mapping[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "table": self.table,
-            "run_id": self.run_id,
-            "units": list(self.units),
-            "files": self.files,
-            "dry_run": self.dry_run,
-            "index": dict(self.index) if self.index else None,
-        }
 
 
 def rollback_run(
@@ -103,90 +98,84 @@ def _roll_back(runs: PastRuns, rewriter: UnitRewriter, journal: Journal, *, dry_
         if not has_ended(journal):
             open_cut_off(rewriter, recover(rewriter)).refuse_problems()
     runs.table.trust.refuse_lost_pins()
-    every = status_of_units(journal.records)
-    statuses = {name: status for name, status in every.items() if status.swapped}
+    olds = list(OldFolder.list_of(journal))
     runs.table.trust.forget_audit()  # recovery may have added entries
-    for name, status in statuses.items():
-        runs.table.trust.refuse_unaudited(journal, name, status)
-        if not _is_back_already(rewriter, name, status):
-            refuse_change(rewriter, name, status)
-    _refuse_used(runs, rewriter, statuses)
-    units = [(name, status.unit, status) for name, status in statuses.items()]
-    index = None
+    for old in olds:
+        runs.table.trust.refuse_unaudited(journal, old.name, old.status)
+        if not _is_back_already(rewriter, old):
+            refuse_change(rewriter, old)
+    _refuse_used(runs, rewriter, olds)
+    index, files = None, sum(len(old.status.unit.files) for old in olds)
     if not dry_run:
-        for name, unit, status in reversed(units):
-            roll_back_unit(rewriter, name, unit, status)
+        every = status_of_units(journal.records).values()
+        for old in reversed(olds):
+            roll_back_unit(rewriter, old)
         if not has_ended(journal):
             journal.write(RunFinished("rolled back"))
-        back = [status for status in every.values() if status.swapped or status.step == "unit_rolled_back"]
+        back = [status for status in every if status.swapped or status.step == "unit_rolled_back"]
         index = carry_index(runs.table.target, runs.table.policy, runs.table.store, runs.table.files, back, back=True)
-        journal.write(RunRolledBack(tuple(statuses)))
-    files = sum(len(unit.files) for _, unit, _ in units)
-    return RolledBack(runs.table.target.name, journal.run.run_id, tuple(sorted(statuses)), files, dry_run, index)
+        journal.write(RunRolledBack(tuple(old.name for old in olds)))
+    units = tuple(sorted(old.name for old in olds))
+    return RolledBack(runs.table.target.name, journal.run.run_id, units, files, dry_run, index)
 
 
-def _refuse_used(runs: PastRuns, rewriter: UnitRewriter, statuses: Mapping[str, UnitStatus]) -> None:
+def _refuse_used(runs: PastRuns, rewriter: UnitRewriter, olds: Iterable[OldFolder]) -> None:
     """Raise an error if a table or partition points to an old folder that has to be renamed back.
 
     Raises:
         VerificationError: it names the folder and what points to it; nothing was changed.
     """
-    renamed = {
-        name: status.old_location
-        for name, status in statuses.items()
-        if rewriter.swap.same_folder or status.step == "unit_moved"
-    }
-    if not renamed:
-        return
-    places = runs.table.in_use.look()
-    for name, old in renamed.items():
-        refuse_used(places, name, old, "holds old files that are to be renamed back")
+    renamed = [old for old in olds if rewriter.swap.same_folder or old.status.step == "unit_moved"]
+    if renamed:
+        places = runs.table.in_use.look()
+        for old in renamed:
+            refuse_used(places, old.name, old.location, "holds old files that are to be renamed back")
 
 
-def refuse_change(rewriter: UnitRewriter, name: str, status: UnitStatus) -> None:
+def refuse_change(rewriter: UnitRewriter, old: OldFolder) -> None:
     """Raise an error if a unit's old files are incomplete, or rows were written to it since the run.
 
     Raises:
         VerificationError: it names the file.
     """
-    unit, outcome = status.unit, status.outcome
-    refuse_replaced(rewriter, unit, status)
-    files = rewriter.run.table.files
+    unit, files = old.status.unit, rewriter.run.table.files
+    refuse_replaced(rewriter, old.status)
     if rewriter.swap.same_folder:
         refuse_moving(files, unit)
-    refuse_later(rewriter, name, status)
-    old = by_place(outcome.old_location, list_folders(files, outcome.old_location))
+    refuse_later(rewriter, old)
+    there = by_place(old.location, list_folders(files, old.location))
     for place, file in by_place(unit.location, unit.folders).items():
-        if place not in old or old[place].length != file.length:
+        if place not in there or there[place].length != file.length:
             raise VerificationError(
-                f"{name}: the old file {place} is not at {outcome.old_location} any more, or changed; it has expired, "
-                "or someone deleted it; nothing was changed"
+                f"{old.name}: the old file {place} is not at {old.location} any more, or changed; it has expired, or "
+                "someone deleted it; nothing was changed"
             )
 
 
-def refuse_later(rewriter: UnitRewriter, name: str, status: UnitStatus) -> None:
+def refuse_later(rewriter: UnitRewriter, old: OldFolder) -> None:
     """Raise an error if files were added to a unit since the run: putting old files into use would lose their rows.
 
     Raises:
         VerificationError: it names the file.
     """
-    new_location = status.new_location
+    status, new_location = old.status, old.status.new_location
     now = by_place(new_location, list_folders(rewriter.run.table.files, new_location))
     made_files = dict(new_files(status)) | dict(list_reconciled_files(status.carrying))
     later = sorted(now.keys() - made_files.keys())
     if later:
         raise VerificationError(
-            f"{name}: {later[0]} was written after the run, and a rollback would lose its rows; nothing was changed"
+            f"{old.name}: {later[0]} was written after the run, and a rollback would lose its rows; nothing was changed"
         )
 
 
-def roll_back_unit(rewriter: UnitRewriter, name: str, unit: Unit, status: UnitStatus) -> None:
+def roll_back_unit(rewriter: UnitRewriter, old: OldFolder) -> None:
     """Put one unit's old files back into use, unless a killed rollback has; record it in journal and audit."""
-    run, outcome = rewriter.run, status.outcome
+    run, name, status = rewriter.run, old.name, old.status
+    unit, outcome = status.unit, status.outcome
     run.table.progress.step(name, "rolling back")
     run.lock.check()
     begun = run.journal.write(UnitRollingBack(name))
-    if not _is_back_already(rewriter, name, status):
+    if not _is_back_already(rewriter, old):
         catalog, table = Catalog(run.table.spark), run.table.target.table
         statistics = catalog.statistics(table) if table else None
         if comparable_path(outcome.old_location) != comparable_path(unit.location) and not rewriter.swap.same_folder:
@@ -207,12 +196,13 @@ def roll_back_unit(rewriter: UnitRewriter, name: str, unit: Unit, status: UnitSt
     run.journal.write(UnitRolledBack(name, head))
 
 
-def _is_back_already(rewriter: UnitRewriter, name: str, status: UnitStatus) -> bool:
+def _is_back_already(rewriter: UnitRewriter, old: OldFolder) -> bool:
     """Tell whether a rollback that was killed has already put the unit's old files back into use.
 
     Raises:
         VerificationError: it was killed between two renames, and something came to the unit's folder since.
     """
+    status = old.status
     if status.step != "unit_rolling_back":
         return False
     new = proven_files(status)
@@ -220,6 +210,6 @@ def _is_back_already(rewriter: UnitRewriter, name: str, status: UnitStatus) -> b
     if rewriter.locate(new) is not Whereabouts.STAGED:
         return False
     if rewriter.swap.is_begun(new):
-        message = describe_cut_off(name, status.new_location, status.old_location, status.staged)
+        message = describe_cut_off(old.name, status.new_location, status.old_location, status.staged)
         raise VerificationError(f"{message}; run `sparkcrypt backfill`, which opens a problem of it")
     return True

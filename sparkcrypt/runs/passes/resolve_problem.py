@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.journal.entries import UnitResolved
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended, is_paused, status_of_units, undone_attempts
-from sparkcrypt.ledger.unit import by_place, list_folders
-from sparkcrypt.paths import comparable_path
+from sparkcrypt.ledger.journal.later_entries import UnitResolved
+from sparkcrypt.ledger.journal.run_status import has_ended, is_paused
+from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.unit import list_folders
+from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.compare_with_audit import resolve_listed, resolve_unread
 from sparkcrypt.runs.old_folders.former_homes import resolve_stray
 from sparkcrypt.runs.old_folders.late_commits import (
     find_home,
     note_resolution,
-    old_locations,
     problems_of,
     refuse_replaced,
 )
-from sparkcrypt.runs.old_folders.old_folder import take_out
+from sparkcrypt.runs.old_folders.old_folder import OldFolder, take_out
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
 from sparkcrypt.runs.old_folders.problems import BACK, BY_SQL, CUT_OFF, GONE, KEPT, OF_LIST, STRAY, Decision, Problem
 from sparkcrypt.runs.old_folders.replacements import resolve_cut_off
@@ -97,7 +98,7 @@ def resolve_problem(
         else:
             of_run = True
             with runs.rewriter(runs.journal(found.run_id)) as rewriter:
-                partition = _read_state(rewriter, found).unit.partition
+                partition = _find_old_folder(rewriter, found).status.unit.partition
                 _resolve(rewriter, found, decision)
     if of_run and keep == "old":
         target = catalog_target(spark, Catalog(spark).table(table), policy, None)
@@ -108,7 +109,8 @@ def resolve_problem(
 
 
 def _resolve(rewriter: UnitRewriter, found: Problem, decision: Decision) -> None:
-    journal, problems, status = rewriter.run.journal, problems_of(rewriter), _read_state(rewriter, found)
+    journal, problems, old = rewriter.run.journal, problems_of(rewriter), _find_old_folder(rewriter, found)
+    status = old.status
     keep = decision.keep
     if found.kind in BY_SQL and keep == "old":
         raise VerificationError(
@@ -117,18 +119,18 @@ def _resolve(rewriter: UnitRewriter, found: Problem, decision: Decision) -> None
         )
     if found.kind == BACK:
         journal.resume(rewriter.run.lock.token)
-        _resolve_back(rewriter, found, status, decision)
+        _resolve_back(rewriter, found, old, decision)
     elif found.kind == CUT_OFF:
         journal.resume(rewriter.run.lock.token)
         resolve_cut_off(rewriter, found, decision)
         if keep == "old" and status.swapped:  # a rollback was cut off, whose last step this was
-            roll_back_unit(rewriter, found.unit, status.unit, status)
+            roll_back_unit(rewriter, old)
     elif keep == "old":
         if status.swapped:
-            _refuse_old(rewriter, found, status, adopt=decision.adopt)
+            _refuse_old(rewriter, found, old, adopt=decision.adopt)
         journal.resume(rewriter.run.lock.token)
         if status.swapped:
-            roll_back_unit(rewriter, found.unit, status.unit, status)
+            roll_back_unit(rewriter, old)
             run = rewriter.run
             carry_index(
                 run.table.target, run.table.policy, run.table.store, run.table.files, (status,), back=True
@@ -136,7 +138,7 @@ def _resolve(rewriter: UnitRewriter, found: Problem, decision: Decision) -> None
         note_resolution(rewriter, found, decision)
     else:
         journal.resume(rewriter.run.lock.token)
-        listing = _list_old_folders(rewriter, found.unit, status)
+        listing = _list_old_folders(rewriter, old)
         if found.kind == GONE:
             listing["new"] = _files_in(rewriter, status.new_location)
         note_resolution(rewriter, found, decision, listing=listing)
@@ -144,24 +146,25 @@ def _resolve(rewriter: UnitRewriter, found: Problem, decision: Decision) -> None
     problems.close(found.problem, decision)
 
 
-def _resolve_back(rewriter: UnitRewriter, found: Problem, status: UnitStatus, decision: Decision) -> None:
+def _resolve_back(rewriter: UnitRewriter, found: Problem, old: OldFolder, decision: Decision) -> None:
     """Accept old files that are in use again as the table's, or move them out of the folder that is in use."""
     if decision.keep == "new":
-        status = take_out(rewriter, found.unit, status, found.old_location)
-    listing = _list_old_folders(rewriter, found.unit, status)
+        old = take_out(rewriter, old, found.old_location)
+    listing = _list_old_folders(rewriter, old)
     note_resolution(rewriter, found, decision)
     rewriter.run.journal.write(UnitResolved(found.unit, found.problem, decision.keep, listing))
 
 
-def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, adopt: bool) -> None:
+def _refuse_old(rewriter: UnitRewriter, found: Problem, old: OldFolder, *, adopt: bool) -> None:
     """Raise an error if putting an old folder into use would lose rows, or its files cannot be encrypted or trusted.
 
     Raises:
         VerificationError: it says why; nothing was changed.
     """
-    run, unit, outcome = rewriter.run, status.unit, status.outcome
+    run, status = rewriter.run, old.status
+    unit, outcome = status.unit, status.outcome
     lacks_new = found.kind == GONE
-    home = find_home(rewriter, unit.name, status) if lacks_new else refuse_replaced(rewriter, unit, status)
+    home = find_home(rewriter, status) if lacks_new else refuse_replaced(rewriter, status)
     if home is not status:
         raise VerificationError(
             f"{unit.name}: a later run has rewritten its files to {home.new_location}; look at "
@@ -170,7 +173,7 @@ def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, a
         )
     if rewriter.swap.same_folder:
         refuse_moving(run.table.files, unit)
-    refuse_later(rewriter, unit.name, status)
+    refuse_later(rewriter, old)
     folders = list_folders(run.table.files, outcome.old_location)
     moved = comparable_path(outcome.old_location) != comparable_path(unit.location) and not rewriter.swap.same_folder
     if not folders or (moved and list_folders(run.table.files, unit.location)):
@@ -187,14 +190,13 @@ def _refuse_old(rewriter: UnitRewriter, found: Problem, status: UnitStatus, *, a
     )  # the run over it asks for consent
 
 
-def _list_old_folders(rewriter: UnitRewriter, name: str, status: UnitStatus) -> dict[str, list[list[Any]]]:
+def _list_old_folders(rewriter: UnitRewriter, old: OldFolder) -> dict[str, list[list[Any]]]:
     """Return path and length of the files now in a unit's old folders, which the resolution makes known."""
     found: dict[str, list[list[Any]]] = {}
-    for location in old_locations(status) if status.swapped else ():
-        role = "old" if comparable_path(location) == comparable_path(status.old_location) else "original"
-        found[role] = _files_in(rewriter, location)
-    undone = undone_attempts(rewriter.run.journal.records, status_of_units(rewriter.run.journal.records))
-    files = [file for unit, attempt in undone if unit == name for file in _files_in(rewriter, attempt.staged)]
+    for location in old.locations if old.status.swapped else ():
+        found["old" if is_same_place(location, old.location) else "original"] = _files_in(rewriter, location)
+    undone = (other.location for other in OldFolder.list_undone(rewriter.run.journal) if other.name == old.name)
+    files = [file for location in undone for file in _files_in(rewriter, location)]
     return {**found, "undone": files} if files else found
 
 
@@ -225,6 +227,6 @@ def _refuse_unfinished(runs: PastRuns, found: Problem) -> None:
             )
 
 
-def _read_state(rewriter: UnitRewriter, found: Problem) -> UnitStatus:
+def _find_old_folder(rewriter: UnitRewriter, found: Problem) -> OldFolder:
     status = status_of_units(rewriter.run.journal.records)[found.unit]
-    return status.failed_at or status
+    return OldFolder(rewriter.run.journal, status.failed_at or status)
