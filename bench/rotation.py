@@ -115,7 +115,7 @@ def _make_table(spark: SparkSession, policy: Policy, folder: Path, *, units: int
     columns = "id BIGINT, email STRING, phone STRING, amount DOUBLE"
     spark.sql(f"CREATE TABLE t ({columns}, p INT) USING parquet PARTITIONED BY (p) LOCATION '{place.as_uri()}'")
     set_tags(spark, "t", {column: ["pii"] for column in TAGGED}, policy)
-    uuid = catalog_target(spark, Catalog(spark).table("t"), policy, None).with_identity().uuid or ""
+    uuid = catalog_target(spark, Catalog(spark).table("t"), policy, None).with_identity(policy).uuid or ""
     plain, size = folder / "plain.parquet", 0
     _write_rows(plain, length)
     service = open_key_service(policy.key_service)

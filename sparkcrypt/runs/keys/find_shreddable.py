@@ -337,7 +337,9 @@ class Survey:
     def _add(self, name: str, *, selected: bool) -> None:
         target = self._target(self._catalog.table(name))
         if target.name not in self._scans:
-            self._scans[target.name] = TableScan(target, self._files, self._reader, selected=selected)
+            self._scans[target.name] = TableScan(
+                target, self._policy.tags, self._files, self._reader, selected=selected
+            )
 
     def _is_there(self, key_id: str) -> bool:
         try:

@@ -11,7 +11,7 @@ export of a column counts for each of its buckets.
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Literal, TypeAlias
@@ -90,6 +90,7 @@ class TableScan:
 
     Args:
         target: the table.
+        rules: the policy's rules of tags.
         files: the file system.
         reader: reads footers.
         selected: whether the operator selected the table; others are scanned for further data under the same keys.
@@ -102,8 +103,16 @@ class TableScan:
         without_key: column -> partition with files -> why the plan gives the column no key there.
     """
 
-    def __init__(self, target: CatalogTarget, files: HadoopFiles, reader: FooterReader, *, selected: bool) -> None:
-        self.target, self.selected = target, selected
+    def __init__(
+        self,
+        target: CatalogTarget,
+        rules: Sequence[TagRule],
+        files: HadoopFiles,
+        reader: FooterReader,
+        *,
+        selected: bool,
+    ) -> None:
+        self.target, self.selected, self._rules = target, selected, rules
         self._files, self._reader = files, reader
         self._seen: dict[str, _Seen] = {}
         self._shapes: dict[_Shape, _Shape] = {}
@@ -248,7 +257,7 @@ class TableScan:
 
     def _belongs(self, key_id: str, values: Mapping[str, str]) -> bool:
         """Tell whether a template of the policy gives a partition this key, for its bucket or for late data of it."""
-        for rule in self.target.policy.tags:
+        for rule in self._rules:
             if rule.key is None or not rule.key.columns:
                 continue
             try:

@@ -201,7 +201,7 @@ class _Pass:
             return
         if not target.plan.encrypted and target.uuid is None and not self._drifts(opened):
             return  # no column is tagged or encrypted, so the table is not changed: it gets no identity either
-        self._reports.append(self._run(opened if run.dry_run else self._open(target.with_identity()), run))
+        self._reports.append(self._run(opened if run.dry_run else self._open(target.with_identity(self._policy)), run))
         if self._keys is not None:
             self._reports[-1] = self._keys.add_missing(self._with_rule(self._reports[-1], target), opened.store)
         elif run.rotate_key is not None:

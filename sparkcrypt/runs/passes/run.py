@@ -510,7 +510,7 @@ def encrypt_table(
     configure(spark, policy)
     target = find_target(spark, table, path, policy, avro, options.engine)
     options.on_plan(target.plan)
-    target = target if options.dry_run else target.with_identity()
+    target = target if options.dry_run else target.with_identity(policy)
     return run_table(open_job(open_target(spark, target, policy, options.progress), options))
 
 

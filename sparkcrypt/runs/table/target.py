@@ -111,7 +111,7 @@ class Target(Protocol):
     def locations(self) -> tuple[str, ...]:
         """Return its current folders according to the metastore."""
 
-    def with_identity(self) -> Target:
+    def with_identity(self, policy: Policy) -> Target:
         """Give the table an identity for AAD prefixes, and its rule in its properties, and return it.
 
         Raises:
@@ -128,7 +128,6 @@ class CatalogTarget:
 
     spark: SparkSession
     table: Table
-    policy: Policy
     plan: EncryptionPlan
     avro_tags: tuple[TaggedColumn, ...] = ()
 
@@ -199,9 +198,9 @@ class CatalogTarget:
         partitions = catalog.partitions(now) if now.partition_columns else ()
         return (now.location, *(partition.location for partition in partitions))
 
-    def with_identity(self) -> CatalogTarget:
+    def with_identity(self, policy: Policy) -> CatalogTarget:
         """Add a UUID and its rule to the table's properties where they are missing, and return the table."""
-        put_rule(self.spark, rule_change(self.spark, self.table, self.plan.rule, self.policy), self.policy)
+        put_rule(self.spark, rule_change(self.spark, self.table, self.plan.rule, policy), policy)
         return replace(self, table=ensure_identity(self.spark, self.name))
 
     def options(self) -> dict[str, str]:
@@ -258,7 +257,7 @@ class PathTarget:
         """Return the folder."""
         return (self.base,)
 
-    def with_identity(self) -> PathTarget:
+    def with_identity(self, policy: Policy) -> PathTarget:
         """Return the folder unchanged, since an identity cannot be stored with it."""
         return self
 
@@ -327,7 +326,7 @@ def catalog_target(spark: SparkSession, table: Table, policy: Policy, avro: Sche
     avro_tags = tags_of_avro(avro) if avro is not None else ()
     plan = plan_of(spark, table, policy, avro=avro)
     FORMATS[table.format or "parquet"].refuse_plan(plan)
-    return CatalogTarget(spark, table, policy, plan, avro_tags)
+    return CatalogTarget(spark, table, plan, avro_tags)
 
 
 def path_target(spark: SparkSession, path: str, policy: Policy, avro: Schema | None) -> PathTarget:
