@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkcrypt.runs.old_folders import ended_writers
+from sparkcrypt.runs.old_folders import old_folder
 from sparkcrypt.runs.passes import units
 from tests.spark.fixtures import lake, private_jar
 from tests.spark.killing import clock
@@ -16,6 +16,6 @@ __all__ = ["clock", "copies", "lake", "private_jar"]
 @pytest.fixture(autouse=True)
 def soon_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the time between two listings, and the time to wait for writers."""
-    monkeypatch.setattr(ended_writers, "APART_SECONDS", 0.2)
-    monkeypatch.setattr(ended_writers, "MOST_SECONDS", 2.0)
+    monkeypatch.setattr(old_folder, "APART_SECONDS", 0.2)
+    monkeypatch.setattr(old_folder, "MOST_SECONDS", 2.0)
     monkeypatch.setattr(units, "PAUSES_SECONDS", (0.5, 0.5, 1.0, 2.0, 4.0))

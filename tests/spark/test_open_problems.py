@@ -18,8 +18,8 @@ from sparkcrypt.cli.runs.past_runs import status
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders import ended_writers
 from sparkcrypt.runs.old_folders import late_commits as carry_module
+from sparkcrypt.runs.old_folders import old_folder
 from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
 from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.html.page import report_html
@@ -128,14 +128,14 @@ def test_compaction_that_adds_and_then_removes_doubles_no_row(lake: Lake, monkey
     with lake.stranger() as stranger:
         rows = stranger.read.parquet(*map(str, listed))
         rows.coalesce(1).write.mode("append").parquet(str(folder))
-    pause = ended_writers.pause
+    pause = old_folder.pause
 
     def removed(seconds: float) -> None:
         for file in listed:
             file.unlink(missing_ok=True)
         pause(seconds)
 
-    monkeypatch.setattr(ended_writers, "pause", removed)
+    monkeypatch.setattr(old_folder, "pause", removed)
     problem = the_problem(the_pass(lake, policy))
     assert ids(lake) == sorted(row.id for row in before)
     assert (problem["kind"], len(problem["came"]), len(problem["gone"])) == ("overwritten", 1, 2)
@@ -227,7 +227,7 @@ def test_carry_over_waits_until_a_commit_is_over(lake: Lake, monkeypatch: pytest
     assert time.monotonic() - began >= 2.0
     assert (problem["kind"], ids(lake)) == ("a writer at work", sorted(row.id for row in before))
     assert str(at_work) in problem["message"]
-    monkeypatch.setattr(ended_writers, "MOST_SECONDS", 600.0)
+    monkeypatch.setattr(old_folder, "MOST_SECONDS", 600.0)
     assert the_problem(the_pass(lake, policy))["problem"] == problem["problem"]  # known: not waited for again
     at_work.rmdir()
     assert the_pass(lake, policy).outcome == "nothing to do"
@@ -241,15 +241,15 @@ def test_commit_during_the_wait_is_seen(lake: Lake, monkeypatch: pytest.MonkeyPa
     encrypt_table(lake.spark, "t", policy)
     folder = lake.path("t") / "p=0"
     leave(lake, folder, 77)
-    pause, later = ended_writers.pause, [78, 79]
+    pause, later = old_folder.pause, [78, 79]
 
     def more(seconds: float) -> None:
         if later:
             leave(lake, folder, later.pop(0))
         pause(seconds)
 
-    monkeypatch.setattr(ended_writers, "pause", more)
-    monkeypatch.setattr(ended_writers, "MOST_SECONDS", 60.0)
+    monkeypatch.setattr(old_folder, "pause", more)
+    monkeypatch.setattr(old_folder, "MOST_SECONDS", 60.0)
     the_pass(lake, policy)
     assert ids(lake) == [*sorted(row.id for row in before), 77, 78, 79]
     assert audits(lake, policy).count("carry over") == 1

@@ -52,7 +52,7 @@ from sparkcrypt.ledger.unit import (
     path_below,
 )
 from sparkcrypt.paths import comparable_path
-from sparkcrypt.runs.old_folders.ended_writers import writers_folder
+from sparkcrypt.runs.old_folders.old_folder import writers_folder
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import BACK, OF_LIST, Decision, Problem, Problems
 from sparkcrypt.runs.rewrite.schedule import FailedUnit

@@ -23,7 +23,6 @@ from sparkcrypt.ledger.unit import is_staged, list_folders, old_folder, staging_
 from sparkcrypt.ledger.unit_record import by_place
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.ended_writers import earlier_writers_folder, writers_folder_in
 from sparkcrypt.runs.old_folders.former_homes import list_homes
 from sparkcrypt.runs.old_folders.late_commits import (
     Compared,
@@ -32,7 +31,13 @@ from sparkcrypt.runs.old_folders.late_commits import (
     problems_of,
     refuse_late_commit,
 )
-from sparkcrypt.runs.old_folders.old_folder import OldFolder, age_seconds, new_files
+from sparkcrypt.runs.old_folders.old_folder import (
+    OldFolder,
+    age_seconds,
+    earlier_writers_folder,
+    new_files,
+    writers_folder_in,
+)
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
 from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, UNDONE
 from sparkcrypt.runs.old_folders.replacements import Standing, report_lost, standing_of

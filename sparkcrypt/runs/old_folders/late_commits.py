@@ -25,14 +25,15 @@ from sparkcrypt.ledger.journal.later_entries import UnitCarried, UnitCarrying
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.ledger.unit import Folder, attempt_folder, list_folders, staging_folder
 from sparkcrypt.paths import comparable_path, is_same_place
-from sparkcrypt.runs.old_folders.ended_writers import Listing, wait_until_quiet
 from sparkcrypt.runs.old_folders.old_folder import (
     Changes,
+    Listing,
     OldFolder,
     expired_folders,
     missing_new_files,
     new_files,
     settle_move,
+    wait_until_quiet,
 )
 from sparkcrypt.runs.old_folders.problems import (
     BACK,

@@ -41,9 +41,8 @@ from sparkcrypt.ledger.unit import (
 )
 from sparkcrypt.paths import comparable_path, is_within, split_path
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.old_folders.ended_writers import writers_folder
 from sparkcrypt.runs.old_folders.expire import ExpiryOptions
-from sparkcrypt.runs.old_folders.old_folder import OldFolder, expired_folders
+from sparkcrypt.runs.old_folders.old_folder import OldFolder, expired_folders, writers_folder
 from sparkcrypt.runs.table.beside import describe_foreign
 from sparkcrypt.runs.table.disposal import Disposal
 from sparkcrypt.runs.table.in_use import InUse, OtherTables
