@@ -180,7 +180,7 @@ def data_of_any(file: Path, service: Any) -> bytes:
 CHAIN = (
     START
     + """
-from sparkcrypt.runs.keys.rotate import rotate_key
+from sparkcrypt.runs.keys.rotate import RotationOptions, rotate_key
 from sparkcrypt.spark.tables.tagging import set_tags
 policies = [sparkcrypt.load_policy(path) for path in sys.argv[1:]]
 sparkcrypt.configure(spark, policies[0])
