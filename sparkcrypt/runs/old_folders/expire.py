@@ -185,7 +185,7 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
 
     def inspect(folder: str, place: str) -> None:
         old = waste.old[folder]
-        _refuse_unknown(files, old.name, _known_to(old), folder, place)
+        _refuse_unknown(files, old.name, _list_known_places(old), folder, place)
         _refuse_writer(runs, old, folder, place)
 
     def inspect_undone(folder: str, place: str) -> None:
@@ -231,7 +231,7 @@ def _refuse_writer(runs: PastRuns, old: OldFolder, folder: str, place: str) -> N
         refuse_earlier_writer(runs, old.name, location, old.swap_time)
 
 
-def _known_to(old: OldFolder) -> Collection[str]:
+def _list_known_places(old: OldFolder) -> Collection[str]:
     """Return the paths of the files that may be in a folder of a unit, by its journal."""
     if old.status.swapped:
         return old.known_places()
