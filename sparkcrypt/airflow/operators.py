@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from datetime import datetime, timedelta, timezone
 from inspect import Parameter, Signature, signature
 from typing import Any
@@ -109,7 +109,14 @@ class JobArguments:
 
 def _takes_job_arguments(constructor: Any) -> Any:
     """Give a constructor the signature by which Airflow checks arguments, also those of ``partial`` and ``expand``."""
-    own = [Parameter(known.name, Parameter.KEYWORD_ONLY, default=_default_of(known)) for known in fields(JobArguments)]
+    own = [
+        Parameter(
+            known.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if known.default is MISSING else known.default,
+        )
+        for known in fields(JobArguments)
+    ]
     parameters = signature(constructor).parameters.values()
     constructor.__signature__ = Signature(
         [
@@ -119,10 +126,6 @@ def _takes_job_arguments(constructor: Any) -> Any:
         ]
     )
     return constructor
-
-
-def _default_of(known: Field[Any]) -> Any:
-    return Parameter.empty if known.default is MISSING else known.default
 
 
 class SparkcryptOperator(SparkSubmitOperator):

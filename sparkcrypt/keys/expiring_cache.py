@@ -73,7 +73,10 @@ class ExpiringCache(Generic[K, V]):
             if pending is None:
                 mine = self._making[key] = Future()
         if pending is not None:
-            return _result_of_another(pending)
+            try:
+                return pending.result()
+            except SparkcryptError as error:  # one exception object cannot have two tracebacks
+                raise type(error)(*error.args) from error
         return self._make(key, mine, make, lifetime)
 
     def items(self) -> list[tuple[K, V]]:
@@ -139,11 +142,3 @@ class ExpiringCache(Generic[K, V]):
         self._next_sweep = now + _SWEEP_SECONDS
         for key in [key for key, kept in self._values.items() if kept.expires + self._stale_seconds <= now]:
             del self._values[key]
-
-
-def _result_of_another(pending: Future[V]) -> V:
-    """Wait for another thread; its error is re-created, since one exception object cannot have two tracebacks."""
-    try:
-        return pending.result()
-    except SparkcryptError as error:
-        raise type(error)(*error.args) from error

@@ -88,7 +88,7 @@ def parse_key_material(key_metadata: bytes) -> KeyMaterial:
     kind = document.get("keyMaterialType")
     if kind != MATERIAL_TYPE:
         raise FormatError(
-            f"key metadata is of type {_shorten(kind)}; allowed: {MATERIAL_TYPE}, which Parquet's key tools write"
+            f"key metadata is of type {repr(kind)[:40]}; allowed: {MATERIAL_TYPE}, which Parquet's key tools write"
         )
     if not _field(document, "internalStorage", bool):
         raise FormatError(
@@ -159,10 +159,6 @@ def _file_identity(document: Mapping[str, Any]) -> bytes | None:
         return None if text is None else base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise FormatError("key material: fileIdentity is not base64; allowed: base64") from error
-
-
-def _shorten(value: object) -> str:
-    return repr(value)[:40]
 
 
 @dataclass(frozen=True, slots=True, order=True)

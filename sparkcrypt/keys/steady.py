@@ -122,9 +122,6 @@ class SteadyKeyService(DelegatingKeyService):
     def _call(self, verb: str, _key_id: str | None, call: Callable[[KeyService], T]) -> T:
         replicas = self._replicas if verb in _READING_VERBS else self._replicas[:1]
         retries = self._endurance.max_retries if verb in _REPEATABLE_VERBS and self.retries_itself is False else 0
-        return self._ask(replicas, call, retries)
-
-    def _ask(self, replicas: Sequence[_Replica], call: Callable[[KeyService], T], retries: int) -> T:
         end = time.monotonic() + self._endurance.deadline_seconds
         last: KeyServiceUnavailableError | None = None
         for tried in count():
@@ -139,10 +136,16 @@ class SteadyKeyService(DelegatingKeyService):
                 except KeyServiceUnavailableError as error:
                     last = failure = error
             if failure is None:
-                raise self._let_alone(replicas, min(waits)) from last
+                which = ", ".join(repr(replica.service) for replica in replicas)
+                raise KeyServiceUnavailableError(
+                    f"{which} failed {FAILURES} times in a row or more, so it is asked again in {min(waits):.0f} s and "
+                    "not now; see that it runs and is reachable"
+                ) from last
             pause = _chance.uniform(0, min(BACKOFF_SECONDS * 2**tried, BACKOFF_MAX_SECONDS))
             if tried >= retries or time.monotonic() + pause >= end or not self._budget.take():
-                raise failure if not tried else _add_retries(failure, tried)
+                if not tried:
+                    raise failure
+                raise KeyServiceUnavailableError(f"{failure}; this is the answer after {tried} retries") from failure
             time.sleep(pause)
         raise AssertionError("count() ends never")
 
@@ -165,20 +168,6 @@ class SteadyKeyService(DelegatingKeyService):
             f"{service!r} did not answer within the {self._endurance.deadline_seconds:g} s that one call may take; see "
             "that it runs and is reachable, or raise deadline_seconds in key_service"
         )
-
-    @staticmethod
-    def _let_alone(replicas: Sequence[_Replica], seconds: float) -> KeyServiceUnavailableError:
-        which = ", ".join(repr(replica.service) for replica in replicas)
-        return KeyServiceUnavailableError(
-            f"{which} failed {FAILURES} times in a row or more, so it is asked again in {seconds:.0f} s and not now; "
-            "see that it runs and is reachable"
-        )
-
-
-def _add_retries(error: KeyServiceUnavailableError, retries: int) -> KeyServiceUnavailableError:
-    unavailable = KeyServiceUnavailableError(f"{error}; this is the answer after {retries} retries")
-    unavailable.__cause__ = error
-    return unavailable
 
 
 def _end_in_time(call: Callable[[], T], seconds: float, late: Callable[[], Exception]) -> T:

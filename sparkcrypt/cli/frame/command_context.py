@@ -122,7 +122,11 @@ class Workplace:
             ConfigError: it cannot be written.
         """
         if is_local(uri):
-            _replace(Path(local_path(uri)), text)
+            path = Path(local_path(uri))
+            try:
+                replace_file(path, text.encode(), mode=0o644)
+            except OSError as error:
+                raise ConfigError(f"{path}: cannot be written ({error.strerror}); name another file") from error
             return
         from sparkcrypt.spark.files.hadoop import HadoopFiles
 
@@ -175,13 +179,6 @@ def check_writable(uri: str | None, option: str = "--report") -> None:
         )
 
 
-def _replace(path: Path, text: str) -> None:
-    try:
-        replace_file(path, text.encode(), mode=0o644)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written ({error.strerror}); name another file") from error
-
-
 Document = dict[str, Any]
 
 
@@ -211,7 +208,9 @@ def failed_report(
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             error.args = (_describe_interruption(known),)
-        document = _describe_failure(error, known)
+        kind, message, code = describe_error(error)
+        ended = {"type": kind, "message": message, "exit_code": code}
+        document = {**known, "outcome": "failed", "verified": False, "error": ended}
         if report is not None:
             _write_in_vain(workplace, report, lambda: json.dumps(document, indent=2, ensure_ascii=False) + "\n")
         if page is not None:
@@ -220,32 +219,15 @@ def failed_report(
         raise
 
 
-def _describe_failure(error: BaseException, known: Document) -> Document:
-    kind, message, code = describe_error(error)
-    return {
-        **known,
-        "outcome": "failed",
-        "verified": False,
-        "error": {"type": kind, "message": message, "exit_code": code},
-    }
-
-
 def _describe_interruption(known: Document) -> str:
     """Return what the runs that were interrupted have done, by their partial reports, and how they go on."""
     tables = known.get("tables", [known])
-    done, left = (sum(count(table) for table in tables) for count in (_count_done, _count_left))
+    done = sum(len(table.get("units", ())) for table in tables)
+    left = sum(int(table.get("units_left", 0)) for table in tables)
     if not done + left:
         return "interrupted before any unit was begun; run the same command again"
     stay = "is done and stays so" if done == 1 else "are done and stay so"
     return f"interrupted: {done:,} of {count_of(done + left, 'unit')} {stay}; the same command continues"
-
-
-def _count_done(table: Document) -> int:
-    return len(table.get("units", ()))
-
-
-def _count_left(table: Document) -> int:
-    return int(table.get("units_left", 0))
 
 
 def _write_in_vain(workplace: Workplace, report: str, text: Callable[[], str]) -> None:

@@ -12,6 +12,9 @@ import click
 from sparkcrypt.spark.setup.command_session import print_error_line
 from sparkcrypt.text import CONTROLS, align_rows, replace_controls
 
+SHOWN = 20
+"""Number of lines of one kind that a text has."""
+
 
 def show(document: Any, text: str, *, as_json: bool) -> None:
     """Write a command's result to stdout.
@@ -39,6 +42,12 @@ def say(text: str) -> None:
         printed = False
     if not printed:
         click.echo(text, err=True)
+
+
+def cut_lines(lines: Sequence[str], indent: str = "") -> list[str]:
+    """Return the first of many lines, and a last one with the number of the others."""
+    more = len(lines) - SHOWN
+    return [*lines[:SHOWN], *([f"{indent}… and {more:,} more; --json lists all"] if more > 0 else [])]
 
 
 def align_table(rows: Sequence[Sequence[object]], *, head: Sequence[str] = (), indent: str = "") -> str:

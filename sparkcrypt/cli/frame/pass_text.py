@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.cli.frame.output import align_table
+from sparkcrypt.cli.frame.output import align_table, cut_lines
 from sparkcrypt.runs.passes.report import NOT_IN_PLACE
 from sparkcrypt.runs.rewrite.run_report import (
     IN_CLEAR,
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from sparkcrypt.runs.passes.report import PassReport
     from sparkcrypt.runs.rewrite.run_report import Report
 
-_SHOWN = 20
 _OF_PLANS = (NOT_IN_PLACE, NEEDS_CONSENT, WITHOUT_EFFECT, IN_CLEAR, KEY_NOT_KNOWN, WRITTEN_IN_CLEAR)
 """How warnings begin that the table of a plan does not show already."""
 
@@ -83,18 +82,15 @@ def _plan_row(report: Report) -> tuple[object, ...]:
     what = actions_text(report)
     drift = ", ".join(f"{kind}: {count:,}" for kind, count in sorted(report.drift.get("before", {}).items()))
     outcome = "drift" if report.units_left else "untagged" if report.untagged else "matches"
+    untagged = f"no tag on {count_of(report.data_columns, 'column')}" if report.untagged else None
     return (
         report.table,
         outcome,
         f"{report.files_total:,}",
         f"{report.files_left:,} in {count_of(report.units_left, 'unit')}",
         size_of(report.bytes_left),
-        f"{what} ({drift})" if what else _describe_columns(report),
+        f"{what} ({drift})" if what else untagged,
     )
-
-
-def _describe_columns(report: Report) -> str | None:
-    return f"no tag on {count_of(report.data_columns, 'column')}" if report.untagged else None
 
 
 def _run_row(report: Report) -> tuple[object, ...]:
@@ -107,8 +103,7 @@ def _run_row(report: Report) -> tuple[object, ...]:
 
 def _problems(done: PassReport) -> list[str]:
     found = list(_texts(done))
-    more = [f"… and {len(found) - _SHOWN:,} more; --json lists all"] if len(found) > _SHOWN else []
-    return ["", *found[:_SHOWN], *more] if found else []
+    return ["", *cut_lines(found)] if found else []
 
 
 def _select_warnings(warnings: Iterable[str], *, dry_run: bool) -> Iterator[str]:

@@ -201,7 +201,9 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
       sparkcrypt backfill expire --database sales --policy policy.yaml --older-than 7d
     """
     tables, databases, path, run_id = options.tables, options.databases, options.path, options.run_id
-    text = tables[0] if len(tables) == 1 and not databases and path is None and not _names_many(tables[0]) else None
+    text = tables[0] if len(tables) == 1 and not databases and path is None else None
+    if text is not None and (any(sign in text for sign in "*?[") or (text.count("-") == 4 and "." not in text)):
+        text = None  # a pattern, or a UUID
     if not (tables or databases or path):
         raise click.UsageError("give --table, --database or --path", context)
     if run_id is not None and text is None:
@@ -228,10 +230,6 @@ def expire(context: click.Context, options: ExpireOptions) -> None:
     show(found.to_dict(), _describe_all_expired(found), as_json=options.as_json)
     stays = any(table.unread or table.refused for table in found.tables)
     context.exit(VerificationError.exit_code if found.failed or stays else 0)
-
-
-def _names_many(table: str) -> bool:
-    return any(sign in table for sign in "*?[") or (table.count("-") == 4 and "." not in table)
 
 
 def _describe_expired(done: Expired) -> str:

@@ -89,7 +89,8 @@ def rotate(context: click.Context, options: RotateOptions) -> None:
             ),
         )
         workplace.write_report(options.report, done.to_dict())
-    text = f"{_describe(done)}\n{pass_text(done)}{_calls(done)}{_coverage(done)}"
+    coverage = "" if done.coverage is None else "\n\n" + "\n".join(done.coverage.to_lines())
+    text = f"{_describe(done)}\n{pass_text(done)}{_calls(done)}{coverage}"
     show(done.to_dict(), text, as_json=options.as_json)
     context.exit(done.exit_code)
 
@@ -102,10 +103,6 @@ def _describe(done: PassReport) -> str:
         return f"key {rotation.key_id}: takes the place of {rotation.predecessor}"
     made = "would be made" if done.dry_run else "was made"
     return f"key {rotation.key_id}: version {rotation.version} {made if rotation.made else 'is the newest'}"
-
-
-def _coverage(done: PassReport) -> str:
-    return "" if done.coverage is None else "\n\n" + "\n".join(done.coverage.to_lines())
 
 
 def _calls(done: PassReport) -> str:

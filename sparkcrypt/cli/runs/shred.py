@@ -23,7 +23,7 @@ from sparkcrypt.cli.frame.options import (
     select_options,
     use,
 )
-from sparkcrypt.cli.frame.output import align_table, say, show
+from sparkcrypt.cli.frame.output import SHOWN, align_table, cut_lines, say, show
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.runs.keys.shredding_plan import (
     REPORT_KIND,
@@ -173,16 +173,12 @@ def apply_plan(context: click.Context, options: ApplyOptions) -> None:
             loaded,
             select_options(Selection, options),
             ShredOptions(options.reason, options.head, attended=not options.yes),
-            confirm=_ask_nobody if options.yes else _ask,
+            confirm=(lambda _: None) if options.yes else _ask,
             progress=tell,
         )
         workplace.write_report(options.report, done.to_dict())
     show(done.to_dict(), shred_report_text(done), as_json=options.as_json)
     context.exit(done.exit_code)
-
-
-def _ask_nobody(_: ShredPlan) -> None:
-    """Ask for no confirmation, since --yes was given."""
 
 
 def _ask(found: ShredPlan) -> None:
@@ -204,7 +200,6 @@ def _ask(found: ShredPlan) -> None:
 
 
 _DARK_HEAD = ("goes dark: table", "partitions", "columns", "files", "bytes", "rows")
-_SHOWN = 20
 
 
 def shred_plan_text(plan: ShredPlan) -> str:
@@ -217,10 +212,7 @@ def shred_plan_text(plan: ShredPlan) -> str:
     lines += [_describe_late(late) for late in plan.late_data]
     lines += [f"left out: key {key_id!r}: {reason}" for key_id, reason in sorted(plan.left_out.items())]
     lines += [f"NOT looked at: {table}: {reason}" for table, reason in sorted(plan.not_scanned.items())]
-    away = sorted(plan.passed_over.items())
-    lines += [f"skipped: {table}: {reason}" for table, reason in away[:_SHOWN]]
-    if len(away) > _SHOWN:
-        lines.append(f"… and {len(away) - _SHOWN:,} more; --json lists all")
+    lines += cut_lines([f"skipped: {table}: {reason}" for table, reason in sorted(plan.passed_over.items())])
     lines.append(f"looked at {count_of(plan.tables, 'table')} of the catalog, {count_of(plan.files, 'file')}")
     lines += [f"REFUSED: {doubt}" for doubt in plan.doubts]
     lines += [f"warning: {warning}" for warning in plan.warnings]
@@ -241,7 +233,7 @@ def shred_report_text(report: ShredReport) -> str:
     lines.append("")
     for key in report.kept:
         lines += [f"kept: key {key.key_id!r}: HELD: {hold.to_text()}" for hold in key.holds]
-        lines += [f"kept: key {key.key_id!r}: REFUSED: {reason}" for reason in key.refused[:_SHOWN]]
+        lines += [f"kept: key {key.key_id!r}: REFUSED: {reason}" for reason in key.refused[:SHOWN]]
     lines += [f"kept: key {key_id!r}: {reason}" for key_id, reason in report.left.items()]
     lines += [f"NOT looked at: {table}: {reason}" for table, reason in sorted(report.plan.not_scanned.items())]
     lines += [f"warning: {warning}" for warning in report.plan.warnings]
@@ -271,10 +263,10 @@ def _describe_key(key: ShreddableKey) -> Iterator[str]:
     else:
         yield "  no file of the tables that were looked at is under it"
     yield from (f"  HELD: {hold.to_text()}" for hold in key.holds)
-    yield from (f"  REFUSED: {reason}" for reason in key.refused[:_SHOWN])
-    yield from (f"  stays readable: {reason}" for reason in key.defeated_by[:_SHOWN])
-    yield from (f"  known export: {export.to_text()}" for export in key.exports[:_SHOWN])
-    more = sum(max(0, len(texts) - _SHOWN) for texts in (key.refused, key.defeated_by, key.exports))
+    yield from (f"  REFUSED: {reason}" for reason in key.refused[:SHOWN])
+    yield from (f"  stays readable: {reason}" for reason in key.defeated_by[:SHOWN])
+    yield from (f"  known export: {export.to_text()}" for export in key.exports[:SHOWN])
+    more = sum(max(0, len(texts) - SHOWN) for texts in (key.refused, key.defeated_by, key.exports))
     if more:
         yield f"  … and {count_of(more, 'line')}; --json shows all"
 

@@ -7,7 +7,7 @@ import shutil
 import stat
 import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -158,33 +158,16 @@ def check_state(workplace: Workplace, uri: str) -> str:
     return f"{uri}: a record is created once"
 
 
-def check_plan(spark: SparkSession, table: str, policy: Policy) -> str:
-    """Return a summary of a table's plan.
+def _refuse(problems: Iterable[str], well: str) -> str:
+    """Return what is said if there are no problems.
 
     Raises:
-        PlanError: there is no plan for the table, or the plan encrypts nothing.
+        PlanError: there are some.
     """
-    from sparkcrypt.runs.table.target import catalog_target
-    from sparkcrypt.spark.tables.catalog import Catalog
-
-    plan = catalog_target(spark, Catalog(spark).table(table), policy, None).plan
-    if not plan.encrypted:
-        raise PlanError(f"{plan.table}: no column carries a tag that encrypts")
-    return f"{len(plan.encrypted)} of {len(plan.columns)} columns are encrypted"
-
-
-def check_stores(spark: SparkSession, table: str, policy: Policy) -> str:
-    """Check that a table's tags in the Spark schema and in the properties are the same.
-
-    Raises:
-        PlanError: they differ, so tags were lost in one of the places.
-    """
-    from sparkcrypt.spark.tables.planning import plan_table
-
-    differences = plan_table(spark, table, policy).differences
-    if differences:
-        raise PlanError("; ".join(differences))
-    return "both places agree"
+    found = "; ".join(problems)
+    if found:
+        raise PlanError(found)
+    return well
 
 
 def check_names(spark: SparkSession, table: str, policy: Policy) -> str:
@@ -195,10 +178,7 @@ def check_names(spark: SparkSession, table: str, policy: Policy) -> str:
     """
     from sparkcrypt.spark.tables.planning import plan_table
 
-    found = plan_table(spark, table, policy).in_clear
-    if found:
-        raise PlanError("; ".join(found))
-    return "no encrypted column names files"
+    return _refuse(plan_table(spark, table, policy).in_clear, "no encrypted column names files")
 
 
 def check_properties(spark: SparkSession, table: str) -> str:
@@ -213,37 +193,6 @@ def check_properties(spark: SparkSession, table: str) -> str:
     ours = {name: value for name, value in Catalog(spark).table(table).options.items() if name.startswith(PREFIX)}
     refuse_unknown(ours)
     return f"{len(ours)} of sparkcrypt's, all known"
-
-
-def check_uuid(spark: SparkSession, table: str) -> str:
-    """Check that no other table has a table's UUID.
-
-    Raises:
-        PlanError: another table has it, as after CREATE TABLE LIKE.
-    """
-    from sparkcrypt.spark.tables.catalog import Catalog
-    from sparkcrypt.spark.tables.identity import find_sharing_tables, shared_text
-
-    found = Catalog(spark).table(table)
-    others = find_sharing_tables(spark, found)
-    if others:
-        raise PlanError(shared_text(found, others))
-    return found.uuid or "none yet"
-
-
-def check_rule(spark: SparkSession, table: str, policy: Policy) -> str:
-    """Check that the table's properties contain the policy's rule for the table.
-
-    Raises:
-        PlanError: a part is missing, so that it applies only in sessions with the extension.
-    """
-    from sparkcrypt.spark.tables.catalog import Catalog
-    from sparkcrypt.spark.tables.rules import rule_lines
-
-    lines = rule_lines(spark, Catalog(spark).table(table), policy)
-    if lines:
-        raise PlanError(f"{table}: not in the table's properties: {'; '.join(lines)}")
-    return "in place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,12 +391,32 @@ def _examine_session(examination: Examination, workplace: Workplace, policy: Pol
 
 
 def _examine_table(examination: Examination, workplace: Workplace, policy: Policy, table: str) -> None:
+    from sparkcrypt.runs.table.target import catalog_target
     from sparkcrypt.spark.setup.doctor import sibling_of
     from sparkcrypt.spark.tables.catalog import Catalog
+    from sparkcrypt.spark.tables.identity import find_sharing_tables, shared_text
+    from sparkcrypt.spark.tables.planning import plan_table
+    from sparkcrypt.spark.tables.rules import rule_lines
 
     spark = workplace.spark
+
+    def check_plan() -> str:
+        plan = catalog_target(spark, Catalog(spark).table(table), policy, None).plan
+        problems = [] if plan.encrypted else [f"{plan.table}: no column carries a tag that encrypts"]
+        return _refuse(problems, f"{len(plan.encrypted)} of {len(plan.columns)} columns are encrypted")
+
+    def check_identity() -> str:
+        found = Catalog(spark).table(table)
+        others = find_sharing_tables(spark, found)  # as after CREATE TABLE LIKE
+        return _refuse([shared_text(found, others)] if others else [], found.uuid or "none yet")
+
+    def check_rule() -> str:  # one that is not there applies only in sessions with the extension
+        lines = rule_lines(spark, Catalog(spark).table(table), policy)
+        problems = [f"{table}: not in the table's properties: {'; '.join(lines)}"] if lines else []
+        return _refuse(problems, "in place")
+
     fix = f"correct tags with `sparkcrypt tags set`, or the policy; `sparkcrypt plan --table {table}` shows more"
-    if not examination.check(f"plan of {table}", lambda: check_plan(spark, table, policy), fix):
+    if not examination.check(f"plan of {table}", check_plan, fix):
         return
     examination.check(
         f"place of {table}",
@@ -456,7 +425,7 @@ def _examine_table(examination: Examination, workplace: Workplace, policy: Polic
     )
     examination.check(
         f"tags of {table}",
-        lambda: check_stores(spark, table, policy),
+        lambda: _refuse(plan_table(spark, table, policy).differences, "both places agree"),
         f"`sparkcrypt tags set {table} COLUMN TAG` writes both places, or `sparkcrypt tags unset` removes from both",
     )
     examination.check(
@@ -471,12 +440,12 @@ def _examine_table(examination: Examination, workplace: Workplace, policy: Polic
     )
     examination.check(
         f"identity of {table}",
-        lambda: check_uuid(spark, table),
+        check_identity,
         "give each of the tables a UUID of its own, as the message says, before a run",
     )
     examination.check(
         f"rule of {table}",
-        lambda: check_rule(spark, table, policy),
+        check_rule,
         "`sparkcrypt tags apply POLICY`, or a run, puts it there",
     )
 

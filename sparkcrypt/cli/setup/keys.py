@@ -24,7 +24,7 @@ from sparkcrypt.cli.frame.options import (
     spark_options,
     use,
 )
-from sparkcrypt.cli.frame.output import align_table, say, show
+from sparkcrypt.cli.frame.output import align_table, cut_lines, say, show
 from sparkcrypt.durable import write_new
 from sparkcrypt.errors import (
     ConfigError,
@@ -42,14 +42,13 @@ from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.policy.key_service import FormerService, split_former
 from sparkcrypt.policy.model import Policy, named_keys
 from sparkcrypt.runs.passes.key_status import KeyStatus, key_statuses
-from sparkcrypt.runs.passes.keys_in_use import RecordedPlace, find_uses_of_keys, has_key_records
+from sparkcrypt.runs.passes.keys_in_use import find_uses_of_keys, has_key_records
 from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.keys.retire import Retired
 
 _HEAD = ("key", "versions", "age", "files", "bytes", "old version", "tables", "kept", "next rotation", "held")
-_SHOWN = 20
 
 
 @click.command("status", cls=Command)
@@ -87,7 +86,14 @@ def key_status(key_ids: tuple[str, ...], recorded: bool, policy: str, as_json: b
     rows = [status.to_dict(now) for status in chosen]
     lines = [align_table([_row(row) for row in rows], head=_HEAD) if chosen else "no keys", *_notes(chosen)]
     lines += [f"warning: {text}" for status in chosen if recorded for text in _name_uncounted(status)]
-    lines += [] if coverage is None else ["", *coverage.to_lines(), *map(_by_record, coverage.by_record)]
+    lines += (
+        []
+        if coverage is None
+        else [
+            *("", *coverage.to_lines()),
+            *(f"warning: {place.to_text()}" for place in coverage.by_record),
+        ]
+    )
     document = {"keys": rows, "coverage": None if coverage is None else coverage.to_dict()}
     show(document, "\n".join(lines), as_json=as_json)
 
@@ -128,9 +134,7 @@ def check_keys(context: click.Context, options: CheckOptions) -> None:
     ]
     lines = [align_table(rows, head=("table", "files", "opened", "not encrypted", "NOT opened"))]
     unopened = [entry for table in found.tables for entry in table.unopened]
-    lines += [f"{entry.what}: {entry.error}: {entry.message}" for entry in unopened[:_SHOWN]]
-    if len(unopened) > _SHOWN:
-        lines.append(f"… and {len(unopened) - _SHOWN:,} more; --json lists all")
+    lines += cut_lines([f"{entry.what}: {entry.error}: {entry.message}" for entry in unopened])
     lines += [
         f"{table.table}: {count_of(files, 'file')} with columns under {key_id!r}, which was shredded"
         for table in found.tables
@@ -150,10 +154,6 @@ def _name_uncounted(status: KeyStatus) -> list[str]:
         f"key {status.key_id!r}: files of {', '.join(tables)} are not counted: nobody has read their footers since a "
         "run wrote them; without --recorded they are read"
     ]
-
-
-def _by_record(place: RecordedPlace) -> str:
-    return f"warning: {place.to_text()}"
 
 
 def _row(status: dict[str, Any]) -> tuple[object, ...]:
@@ -268,7 +268,8 @@ def list_(policy: str, as_json: bool) -> None:
     Examples:
       sparkcrypt keys list --policy policy.yaml
     """
-    _show(_service(policy).list_keys(), as_json)
+    found = _service(policy).list_keys()
+    show([key.to_dict() for key in found], _table(found) if found else "no keys", as_json=as_json)
 
 
 @keys.command("show", cls=Command)
@@ -478,11 +479,6 @@ def _exists(service: KeyService, key_id: str) -> bool:
     except KeyNotFoundError:
         return False
     return True
-
-
-def _show(found: tuple[KeyDescription, ...], as_json: bool) -> None:
-    text = _table(found) if found else "no keys"
-    show([key.to_dict() for key in found], text, as_json=as_json)
 
 
 def _table(found: tuple[KeyDescription, ...]) -> str:

@@ -11,13 +11,11 @@ import click
 from sparkcrypt.cli.frame.command import Command
 from sparkcrypt.cli.frame.command_context import Workplace, check_writable
 from sparkcrypt.cli.frame.options import CommandOptions, TablesOptions, option, options_from
-from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.output import cut_lines, show
 from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.passes.lineage import Column, DerivedColumn, Lineage, TableLineage
-
-_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +75,7 @@ def _lines_of_table(traced: Lineage, table: TableLineage) -> list[str]:
         lines.append("  nothing came from a tagged column")
     if table.cut:
         lines.append("  a file names only the first of its many sources")
-    lines += [f"  not read: {file}: {why}" for file, why in list(table.unreadable.items())[:_SHOWN]]
-    if len(table.unreadable) > _SHOWN:
-        lines.append(f"  … and {len(table.unreadable) - _SHOWN:,} more; --json lists all")
-    return lines
+    return [*lines, *cut_lines([f"  not read: {file}: {why}" for file, why in table.unreadable.items()], "  ")]
 
 
 def _column_text(column: DerivedColumn) -> str:

@@ -25,7 +25,7 @@ from sparkcrypt.cli.frame.options import (
     use,
     where_option,
 )
-from sparkcrypt.cli.frame.output import show
+from sparkcrypt.cli.frame.output import SHOWN, cut_lines, show
 from sparkcrypt.cli.frame.pass_text import actions_text, estimate_text, pass_text
 from sparkcrypt.errors import PlanError
 from sparkcrypt.paths import local_path
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from sparkcrypt.runs.passes.plan import TargetPlan
     from sparkcrypt.runs.rewrite.run_report import Report
     from sparkcrypt.runs.table.difference import Drift
-_SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,15 +203,13 @@ def _drift(made: TargetPlan) -> list[str]:
     if made.outcome == "untagged":
         sentence = describe_untagged(made.report.table, made.report.data_columns)
     head = f"{count_of(total, 'file')} in {count_of(len(made.surveys), 'unit')}: {sentence or 'nothing to encrypt'}"
-    lines = [f"  {file}: {_differences(found)}" for file, found in list(by_file.items())[:_SHOWN]]
-    more = [f"  … and {len(by_file) - _SHOWN:,} more; --json lists all"] if len(by_file) > _SHOWN else []
-    return [head, *lines, *more]
+    return [head, *cut_lines([f"  {file}: {_differences(found)}" for file, found in by_file.items()], "  ")]
 
 
 def _empty_files(paths: Sequence[str]) -> list[str]:
-    more = f" and {len(paths) - _SHOWN:,} more" if len(paths) > _SHOWN else ""
+    more = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
     text = f"{count_of(len(paths), 'file')} of 0 bytes, which hold no row and are left out: "
-    return [f"{text}{', '.join(paths[:_SHOWN])}{more}"] if paths else []
+    return [f"{text}{', '.join(paths[:SHOWN])}{more}"] if paths else []
 
 
 def _to_do(report: Report) -> str:

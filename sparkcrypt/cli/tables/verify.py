@@ -43,8 +43,9 @@ from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:
-    from sparkcrypt.runs.table.verify import LackingFile, TableVerification
+    from sparkcrypt.runs.table.verify import LackingFile
 
+_UNTAGGED = "not verified: untagged: no column has a tag that encrypts, so nothing of it is encrypted"
 _NONE: Mapping[Path, str] = MappingProxyType({})
 
 
@@ -249,10 +250,11 @@ def _verify_target(workplace: Workplace, policy: Policy, options: VerifyOptions)
     listed = found.to_dict()["manifest"] or {}
     unlisted = listed.get("unlisted", [])
     by_list = [*listed.get("missing", []), *listed.get("changed", []), *(unlisted if options.complete else [])]
+    match = _UNTAGGED if found.untagged else "as the plan says"
     problems = len(found.drift) + len(by_list) + len(found.suspicious)
     lines = [
         f"{found.table}: {count_of(found.files, 'file')}, {count_of(found.rows, 'row')}: "
-        + (f"{count_of(problems, 'difference')} found" if problems else _describe_match(found)),
+        + (f"{count_of(problems, 'difference')} found" if problems else match),
         *(
             f"  {entry.file}: {f'{entry.column}: ' if entry.column else ''}{entry.kind}: {entry.detail}"
             for entry in found.drift
@@ -273,12 +275,6 @@ def _verify_target(workplace: Workplace, policy: Policy, options: VerifyOptions)
     outcome = "drift" if problems else "untagged" if found.untagged else "verified"
     document = {**found.to_dict(), "verified": outcome == "verified", "outcome": outcome}
     return document, problems, "\n".join(lines)
-
-
-def _describe_match(found: TableVerification) -> str:
-    if not found.untagged:
-        return "as the plan says"
-    return "not verified: untagged: no column has a tag that encrypts, so nothing of it is encrypted"
 
 
 def _describe_lacking(file: LackingFile, suspicious: bool) -> str:

@@ -421,7 +421,13 @@ class AwsKeyService(ProviderKeyService):
                     region_name=self._options.region,
                     endpoint_url=self._options.endpoint,
                     verify=self._options.ca_bundle,
-                    config=_config(self._options),
+                    # sparkcrypt.keys.steady retries transient failures of every key service, within one budget.
+                    config=Config(
+                        connect_timeout=self._options.timeout_seconds,
+                        read_timeout=self._options.timeout_seconds,
+                        retries={"mode": "standard", "total_max_attempts": 1},
+                        max_pool_connections=_CONNECTIONS,
+                    ),
                 )
             return self._client
 
@@ -429,16 +435,6 @@ class AwsKeyService(ProviderKeyService):
         if self._session is None:
             self._session = _session(self._options)
         return self._session
-
-
-def _config(options: AwsOptions) -> Config:
-    # sparkcrypt.keys.steady retries transient failures of every key service, within one budget.
-    return Config(
-        connect_timeout=options.timeout_seconds,
-        read_timeout=options.timeout_seconds,
-        retries={"mode": "standard", "total_max_attempts": 1},
-        max_pool_connections=_CONNECTIONS,
-    )
 
 
 def _session(options: AwsOptions) -> CoreSession:

@@ -194,7 +194,10 @@ class GcpCredentials:
             if self._found is None:
                 account = self._options.service_account or "default"
                 source = hashlib.sha256(f"metadata\0{account}".encode()).digest()
-                self._found = _Found(source, _of_metadata(account))
+                from google.auth import compute_engine
+
+                credential = compute_engine.Credentials(service_account_email=account, scopes=[_SCOPE])
+                self._found = _Found(source, credential)
             return self._found
         # The file is replaced when its key is, so it is read each time, and loaded again if it differs.
         path = credentials_path(self._options)
@@ -232,12 +235,6 @@ def _read(path: str) -> bytes:
         raise ConfigError(
             f"the credential file {path!r} (auth.credentials_file or {FILE_VARIABLE}) cannot be read: {error.strerror}"
         ) from error
-
-
-def _of_metadata(account: str) -> Any:
-    from google.auth import compute_engine
-
-    return compute_engine.Credentials(service_account_email=account, scopes=[_SCOPE])
 
 
 def _of_file(path: str, content: bytes) -> Any:

@@ -244,17 +244,9 @@ def merge_versions(here: MasterKey | None, backup: MasterKey) -> MasterKey:
 
 def _parse_key(path: Path, content: bytes) -> MasterKey:
     """Parse a key file; the error never quotes its content, and no error that does is its cause."""
-    key = _parse_key_or_none(content)
-    if key is None:
-        raise KeyServiceError(f"{path} is not a key file of this key service; restore it from a backup")
-    return key
-
-
-def _parse_key_or_none(content: bytes) -> MasterKey | None:
-    try:
+    with contextlib.suppress(ValueError, KeyError, TypeError):
         return decode_key(json.loads(content))
-    except (ValueError, KeyError, TypeError):
-        return None
+    raise KeyServiceError(f"{path} is not a key file of this key service; restore it from a backup")
 
 
 def _version(document: dict[str, Any]) -> KeyVersion:

@@ -25,15 +25,16 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.access_decisions import decision_of
 from sparkcrypt.keys.material import version_of
+from sparkcrypt.keys.provider import read_options
 from sparkcrypt.keys.service import Decision, KeyDeletion, KeyDescription, KeyService, make_retired_error
 from sparkcrypt.keys.vault.session import (
     HvacLogin,
+    VaultOptions,
     VaultSession,
     decode_key_name,
     encode_key_name,
     translate_refusal,
     translate_silence,
-    vault_options,
 )
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -61,7 +62,7 @@ class VaultKeyService(KeyService):
     retries_itself = True
 
     def __init__(self, config: KeyServiceConfig) -> None:
-        self._options = vault_options(config)
+        self._options = read_options(VaultOptions, config)
         self._session = VaultSession(self._options.auth, HvacLogin(self._options))
 
     def __repr__(self) -> str:

@@ -38,11 +38,10 @@ from sparkcrypt.keys.provider import (
     number,
     option,
     read_login,
-    read_options,
     text,
 )
 from sparkcrypt.keys.service import ABSENT_ADVICE
-from sparkcrypt.policy.key_service import MAX_RETRIES, KeyServiceConfig
+from sparkcrypt.policy.key_service import MAX_RETRIES
 
 AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
     "token": ("method", "token_file"),
@@ -107,15 +106,6 @@ class VaultCredential:
 
     method: str
     secrets: tuple[str, ...] = field(repr=False)
-
-
-def vault_options(config: KeyServiceConfig, environ: Mapping[str, str] = os.environ) -> VaultOptions:
-    """Check the options of a configuration; the environment has what they leave out.
-
-    Raises:
-        ConfigError: an option is not known, is missing, or has a value that is not allowed.
-    """
-    return read_options(VaultOptions, config, environ)
 
 
 def read_credential(auth: VaultAuth, environ: Mapping[str, str] = os.environ) -> VaultCredential:
@@ -240,16 +230,12 @@ def vault_http(ca_bundle: str | None, max_retries: int) -> requests.Session:
         max_retries: tries after the first.
     """
     session = requests.Session()
-    session.auth = _add_nothing  # else a password of ~/.netrc for Vault's host would be sent
+    session.auth = lambda request: request  # else a password of ~/.netrc for Vault's host would be sent
     session.verify = ca_bundle or True
     adapter = HTTPAdapter(pool_maxsize=CONNECTIONS, max_retries=_retries(max_retries))
     session.mount("https://", adapter)
     session.mount("http://", adapter)
     return session
-
-
-def _add_nothing(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
 
 
 def certificate_fault(error: requests.exceptions.SSLError) -> str | None:
@@ -334,7 +320,9 @@ def translate_silence(error: OSError, options: VaultOptions) -> KeyServiceError:
         )
     if isinstance(error, requests.exceptions.SSLError):
         return KeyServiceUnavailableError(f"{what}: {_tls_refusal(error)}")
-    if isinstance(error, requests.Timeout) or _has_timed_out(error):
+    reason = getattr(next(iter(error.args), None), "reason", None)
+    # Of a last retry that timed out, requests tells as of a connection error.
+    if isinstance(error, requests.Timeout) or isinstance(reason, ReadTimeoutError):
         return KeyServiceUnavailableError(
             f"{what} did not answer within {options.timeout_seconds:g} s, {options.max_retries + 1} times"
         )
@@ -367,11 +355,6 @@ def _tls_refusal(error: requests.exceptions.SSLError) -> str:
         f"its certificate was not accepted ({fault}); name its CA by ca_bundle or VAULT_CACERT, and use an address "
         "that is in the certificate"
     )
-
-
-def _has_timed_out(error: requests.RequestException) -> bool:
-    """Return whether the last retry ended with a timeout, which requests reports as a connection error."""
-    return isinstance(getattr(next(iter(error.args), None), "reason", None), ReadTimeoutError)
 
 
 class HvacLogin:

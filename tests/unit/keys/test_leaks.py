@@ -19,7 +19,8 @@ from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.local.keystore import KeyDirectory, KeyVersion, MasterKey
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
 from sparkcrypt.keys.opened import LoggingKeyService
-from sparkcrypt.keys.vault.session import VaultAuth, VaultCredential, VaultSession, read_credential, vault_options
+from sparkcrypt.keys.provider import read_options
+from sparkcrypt.keys.vault.session import VaultAuth, VaultCredential, VaultOptions, VaultSession, read_credential
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.services.vault_server import VaultServer
 from tests.unit.keys.conftest import OpenVault, opened
@@ -63,7 +64,7 @@ def values(tmp_path: Path) -> dict[str, Any]:
         "ephemeral": ephemeral,
         "call log": LoggingKeyService(ephemeral),
         "vault": opened(type="vault", address="http://127.0.0.1:1"),
-        "options": vault_options(vault),
+        "options": read_options(VaultOptions, vault),
         "azure": opened(type="azure", address="https://acme.vault.azure.net"),
         "gcp": opened(type="gcp"),
         "gcp token": _Found(b"digest", CANARY),

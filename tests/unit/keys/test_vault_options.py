@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.keys.vault.session import AUTH_OPTIONS, VaultAuth, read_credential, vault_options
+from sparkcrypt.keys.provider import read_options
+from sparkcrypt.keys.vault.session import AUTH_OPTIONS, VaultAuth, VaultOptions, read_credential
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
 ADDRESS = "https://vault.example:8200"
@@ -16,7 +17,7 @@ ADDRESS = "https://vault.example:8200"
 
 def parsed(environ: dict[str, str] | None = None, **options: Any) -> Any:
     """Parse the options of a configuration."""
-    return vault_options(KeyServiceConfig.from_dict({"type": "vault", **options}), environ or {})
+    return read_options(VaultOptions, KeyServiceConfig.from_dict({"type": "vault", **options}), environ or {})
 
 
 def test_defaults() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkcrypt.keys.vault.session import AUTH_OPTIONS, vault_options
+from sparkcrypt.keys.provider import read_options
+from sparkcrypt.keys.vault.session import AUTH_OPTIONS, VaultOptions
 from sparkcrypt.policy import policy_from_canonical
 from sparkcrypt.policy.load import load_policy
 
@@ -62,7 +63,7 @@ def test_vault_example_shows_every_way_to_log_in() -> None:
     """Each login method that the Vault key service has is shown, and the one in force is taken by it."""
     text = (CONF / "vault.yaml").read_text(encoding="utf-8")
     assert all(f"method: {method}" in text for method in AUTH_OPTIONS)
-    options = vault_options(load_policy(CONF / "vault.yaml").key_service, {})
+    options = read_options(VaultOptions, load_policy(CONF / "vault.yaml").key_service, {})
     assert options.auth.method == "kubernetes"
 
 
