@@ -20,13 +20,12 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.bloom import BloomFilter
-from sparkcrypt.skipping.format.decode_chunk import part_budget
 from sparkcrypt.skipping.format.description import BLOOM, MINMAX, VERSION, Index
 from sparkcrypt.skipping.format.store import Bounds, Entry, IndexEntries, Row, Store, merge_parts
+from sparkcrypt.skipping.format.values import part_budget
 from sparkcrypt.skipping.indexes.entries import FILTER_SHARE, LIST_VALUES, make_index
-from sparkcrypt.skipping.query.predicate import Compare
 from sparkcrypt.skipping.query.skip_files import OpenedStore, OpenedStores, PartedStore, Reader
-from sparkcrypt.skipping.query.skipper import Listed, Skipper
+from sparkcrypt.skipping.query.skipper import Compare, Listed, Skipper
 from sparkcrypt.skipping.trusted.folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, StoreIdentity, StoreKeys, new_digest_key
 from sparkcrypt.skipping.trusted.trust import Expected, PartIdentity, list_parts, open_manifest, open_part

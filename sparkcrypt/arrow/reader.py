@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypedDict
 
 import pyarrow.parquet.encryption as pe
 
-from sparkcrypt.decide.access.log import ACCESS, LOST, AccessLog, Outcome, Record, make_record
+from sparkcrypt.decide.access_log import ACCESS, LOST, AccessLog, Outcome, Record, make_record
 from sparkcrypt.decide.denied import refuse_named, refused_key
 from sparkcrypt.decide.read_checks import check_footer_key
 from sparkcrypt.errors import (

@@ -11,8 +11,19 @@ import pyarrow.compute as pc
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.files.parquet import Footer, message_type
-from sparkcrypt.parquet_schema import find_shredded, schema_from_parquet
-from sparkcrypt.schema import ELEMENT, KEY, METADATA, VALUE, Path, Schema, fold, schema_from_spark, shown_path
+from sparkcrypt.schema import (
+    ELEMENT,
+    KEY,
+    METADATA,
+    VALUE,
+    Path,
+    Schema,
+    find_shredded,
+    fold,
+    schema_from_parquet,
+    schema_from_spark,
+    shown_path,
+)
 
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 """Key of Spark's schema JSON, with its tags, in a footer's metadata (``ParquetReadSupport.SPARK_METADATA_KEY``)."""

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sparkcrypt
-from sparkcrypt.decide.access.log import Record, make_record
+from sparkcrypt.decide.access_log import Record, make_record
 from sparkcrypt.decide.context import optional_text, parse_policy, require_text
 from sparkcrypt.errors import BridgeError, ConfigError, KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError, show
 from sparkcrypt.keys.expiring_cache import ExpiringCache
@@ -25,7 +25,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig, credential_variables
 from sparkcrypt.policy.model import AccessLogRule
 
 if TYPE_CHECKING:
-    from sparkcrypt.decide.access.log import AccessLog
+    from sparkcrypt.decide.access_log import AccessLog
     from sparkcrypt.decide.context import RouteKeys
     from sparkcrypt.keys.datakeys import DataKeyMaker
     from sparkcrypt.keys.opened import OpenedKeyService
@@ -225,7 +225,7 @@ class Operations:
         return judge_part(request, self._open(_key_service_of(request)), lifetime_seconds=_lifetime_of(request))
 
     def _access_events(self, request: Request) -> Answer:
-        from sparkcrypt.decide.access.log import AccessLog
+        from sparkcrypt.decide.access_log import AccessLog
 
         rule, (owner, records) = access_log_rule(request), records_of(request)
         log = self._access_logs.get((rule.location, owner), lambda: AccessLog(rule.location, owner=owner))

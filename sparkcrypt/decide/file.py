@@ -43,11 +43,10 @@ from sparkcrypt.errors import BridgeError, ConfigError, FormatError, PlanError, 
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.sealed_history import Unwrap, no_unwrap
-from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.paths import partition_values
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.plan.orc import cover_columns, name_orc_columns, refuse_orc_plan
-from sparkcrypt.schema import Path, Schema, schema_from_spark, shown_path
+from sparkcrypt.schema import Path, Schema, schema_from_parquet, schema_from_spark, shown_path
 from sparkcrypt.tags.model import TaggedColumn, masked_of_schema, unite_tags
 
 _DELTA_LOG = "_delta_log"

@@ -24,11 +24,10 @@ from sparkcrypt.errors import FormatError, PlanError, VerificationError, show
 from sparkcrypt.keys.ids import decode_key_id
 from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.sealed_history import SealedHistories, Unwrap, no_unwrap
-from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan, plan_columns
 from sparkcrypt.policy.model import PLAINTEXT, Policy, allowed_key_ids
-from sparkcrypt.schema import Path, Schema, fold, schema_from_spark, shown_path
+from sparkcrypt.schema import Path, Schema, fold, schema_from_parquet, schema_from_spark, shown_path
 from sparkcrypt.tags.model import unite_tags
 
 FILE_UNIQUE_BYTES = 8

@@ -9,9 +9,8 @@ from typing import Any
 from sparkcrypt import names
 from sparkcrypt.decide.context import TableContext, context_of_request, require_properties, require_text, require_texts
 from sparkcrypt.errors import ConfigError, PlanError, show
-from sparkcrypt.parquet_schema import SHREDDED
 from sparkcrypt.plan import ColumnPlan, plan_columns
-from sparkcrypt.schema import Path, join_dotted, schema_from_spark
+from sparkcrypt.schema import SHREDDED, Path, join_dotted, schema_from_spark
 from sparkcrypt.tags.field_metadata import known_metadata, unknown_metadata, walk_fields
 from sparkcrypt.tags.model import unite_tags
 

@@ -29,7 +29,7 @@ from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.names import SPARK_SCHEMA, FileFormat
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.tags.lineage_note import ColumnLineage, lineage_of_schema
+from sparkcrypt.tags.field_metadata import ColumnLineage, lineage_of_schema
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

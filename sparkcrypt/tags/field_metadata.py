@@ -1,18 +1,178 @@
-"""The list of what metadata of a field may say beside encrypted data: what is known to reveal no values.
+"""Metadata of fields: the lineage of a file's columns, and what else they may say beside encrypted data.
 
-It holds for footers, for the catalog's schema and for what the jar lets a write say.  Libraries attach other metadata:
-``ml_attr`` of Spark ML lists every value that a ``StringIndexer`` saw, or holds bounds.
+A note in the Spark schema says where a column came from when it was written.  What is known to reveal no values is
+listed; the list holds for footers, for the catalog's schema and for what the jar lets a write say.  Libraries attach
+other metadata: ``ml_attr`` of Spark ML lists every value that a ``StringIndexer`` saw, or holds bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt import names
-from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path
-from sparkcrypt.tags.lineage_note import KEY as LINEAGE
-from sparkcrypt.tags.lineage_note import is_lineage
+from sparkcrypt.errors import PlanError
+from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path, join_dotted, schema_from_spark, tags_from_metadata
+
+LINEAGE = "lineage"
+"""The name of the note in a field's metadata; jars/bridge/lineage/Lineage.java writes it."""
+
+Origins = tuple[tuple[str, str], ...]
+"""Tagged columns: (table, or the folder that was read; dotted path of a leaf).
+
+Notes of earlier releases name a top-level column, with all that is in it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PartLineage:
+    """The lineage of a part of a nested column: its dotted path below the column, its tags, and its origins."""
+
+    path: str
+    tags: tuple[str, ...]
+    origins: Origins
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLineage:
+    """The lineage of one top-level column of a file, from the write that made it.
+
+    Attributes:
+        column: its name.
+        tags: those that it was written with, without those of fields inside it.
+        origins: tagged columns that its values come from, anywhere in it.
+        declassified: tagged columns that its values come from without their tags.
+        conditions: tagged columns used to choose, join or group the rows of the whole write.
+        inherited: tags that the table's column lacked when it was written.
+        more: whether there were more columns than are noted.
+        parts: its parts whose values come from tagged columns that are not among ``origins``.
+    """
+
+    column: str
+    tags: tuple[str, ...] = ()
+    origins: Origins = ()
+    declassified: Origins = ()
+    conditions: Origins = ()
+    inherited: tuple[str, ...] = ()
+    more: bool = False
+    parts: tuple[PartLineage, ...] = ()
+
+    @property
+    def sources(self) -> Origins:
+        """All tagged columns that its values come from, with or without their tags."""
+        return (*self.origins, *self.declassified, *(origin for part in self.parts for origin in part.origins))
+
+    @property
+    def places(self) -> Iterator[tuple[str, Origins]]:
+        """The dotted path of the column, and of each of its parts, with the columns that it has values and tags of."""
+        column = join_dotted([self.column])
+        yield column, self.origins
+        yield from ((f"{column}.{part.path}", part.origins) for part in self.parts)
+
+    def to_list(self) -> list[Any]:
+        """Return it as JSON values that `from_list` takes."""
+        columns = (self.origins, self.declassified, self.conditions)
+        parts = [[part.path, part.tags, part.origins] for part in self.parts]
+        return [self.column, self.tags, *columns, self.inherited, self.more, parts]
+
+    @classmethod
+    def from_list(cls, values: list[Any]) -> ColumnLineage:
+        """Return the lineage whose `to_list` returned these values."""
+        column, tags, origins, declassified, conditions, inherited, more, *listed = values
+        columns = (_pairs(origins), _pairs(declassified), _pairs(conditions))
+        parts = (PartLineage(path, tuple(own), _pairs(made)) for path, own, made in (listed[0] if listed else ()))
+        return cls(column, tuple(tags), *columns, tuple(inherited), more, tuple(parts))
+
+
+def lineage_of_schema(document: str) -> tuple[ColumnLineage, ...]:
+    """Return the lineage of the columns of a file, by its Spark schema; a column without a note has none.
+
+    Anyone may have written the file: notes in another form than the extension's are ignored.
+    """
+    try:
+        fields = json.loads(document)["fields"]
+        found = (_lineage_of_field(field) for field in fields)
+        return tuple(lineage for lineage in found if lineage is not None)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, PlanError):
+        return ()
+
+
+def _lineage_of_field(field: Mapping[str, Any]) -> ColumnLineage | None:
+    metadata = field.get("metadata") or {}
+    note = metadata.get(LINEAGE)
+    if not isinstance(note, dict) or not is_lineage(note) or not isinstance(field["name"], str):
+        return None
+    tags = _tags_by_path(field) if "into" in note else {}
+    return ColumnLineage(
+        column=field["name"],
+        tags=tags_from_metadata(metadata.get("tags"), field["name"]),
+        origins=_origins(note.get("from", {})),
+        declassified=_origins(note.get("declassified", {})),
+        conditions=_origins(note.get("conditions", {})),
+        inherited=tuple(note.get("inherited", ())),
+        more=note.get("more", False),
+        parts=tuple(PartLineage(path, tags.get(path, ()), _origins(of)) for path, of in note.get("into", {}).items()),
+    )
+
+
+def _tags_by_path(field: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the dotted path below a column to each field -> its tags, with those of what it is in."""
+    schema = schema_from_spark({"type": "struct", "fields": [field]})
+    found: dict[str, tuple[str, ...]] = {}
+    for _, chain in schema.walk_leaves():
+        tags: dict[str, None] = {}
+        for _, path, node in chain:
+            tags |= dict.fromkeys(node.tags)
+            found[join_dotted(path[1:])] = tuple(tags)
+    return found
+
+
+def is_same_leaf(noted: str, leaf: str) -> bool:
+    """Return whether a column in a note may stand for a leaf: it is the leaf, or one is inside the other.
+
+    Args:
+        noted: a dotted path; in notes of earlier releases the plain name of a top-level column.
+        leaf: the dotted path of a leaf in files.
+    """
+    return any(is_below(leaf, name) or is_below(name, leaf) for name in (noted, join_dotted([noted])))
+
+
+def is_below(path: str, other: str) -> bool:
+    """Return whether a dotted path is another one, or below it, in any case."""
+    return f"{path}.".lower().startswith(f"{other}.".lower())
+
+
+def _pairs(values: Iterable[tuple[str, str]]) -> Origins:
+    return tuple((table, column) for table, column in values)
+
+
+def _origins(part: Mapping[str, list[str]]) -> Origins:
+    return tuple((table, column) for table, columns in part.items() for column in columns)
+
+
+def is_lineage(note: object) -> bool:
+    """Return whether a value of a field's metadata is a note of its lineage."""
+    return isinstance(note, dict) and all(name in _PARTS and _PARTS[name](value) for name, value in note.items())
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_columns(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_texts, value.values()))
+
+
+_PARTS: dict[str, Callable[[object], bool]] = {
+    "from": _is_columns,
+    "declassified": _is_columns,
+    "conditions": _is_columns,
+    "into": lambda value: isinstance(value, dict) and all(map(_is_columns, value.values())),
+    "inherited": _is_texts,
+    "more": lambda value: isinstance(value, bool),
+}
 
 
 def known_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from sparkcrypt.arrow import crypto_factory, decryption_properties, encryption_properties
 from sparkcrypt.errors import KeyNotFoundError, KeyServiceError, PlanError
-from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.schema import schema_from_parquet
 from sparkcrypt.tags.model import TaggedColumn
 from tests.spark.support import (
     PLAIN,

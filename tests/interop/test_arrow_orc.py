@@ -18,7 +18,7 @@ import pytest
 
 from sparkcrypt.arrow import GuardedOrc, open_orc
 from sparkcrypt.arrow.orc import find_hidden
-from sparkcrypt.decide.access.read import read_accesses
+from sparkcrypt.decide.access_log import read_accesses
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import (
     ConfigError,

@@ -22,8 +22,7 @@ from sparkcrypt.arrow import GuardedTable, open_table, read_table
 from sparkcrypt.arrow import reader as reader_module
 from sparkcrypt.arrow.denied import group_denied, kept_type, restore
 from sparkcrypt.arrow.table import SCANS_NEED_FEW_KEYS
-from sparkcrypt.decide.access.log import Record
-from sparkcrypt.decide.access.read import read_accesses
+from sparkcrypt.decide.access_log import Record, read_accesses
 from sparkcrypt.errors import (
     ConfigError,
     KeyNotFoundError,

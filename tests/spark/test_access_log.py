@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from sparkcrypt import configure
-from sparkcrypt.decide.access.log import Record
-from sparkcrypt.decide.access.read import read_accesses
-from sparkcrypt.policy.model import AccessLogRule, Policy
+from sparkcrypt.decide.access_log import Record, read_accesses
+from sparkcrypt.policy.access_log import AccessLogRule
+from sparkcrypt.policy.model import Policy
 from tests.conftest import FreshJvm
 from tests.spark.fixtures import new_lake
 from tests.spark.fresh_scripts import START, run

@@ -13,9 +13,8 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.arrow import open_table
 from sparkcrypt.files.parquet import message_type, read_footer
-from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.schema import schema_from_spark
+from sparkcrypt.schema import schema_from_parquet, schema_from_spark
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.interop.spark_rows import put_in_clear, row_reader

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparkcrypt import configure, masked_columns
-from sparkcrypt.decide.access.read import read_accesses
+from sparkcrypt.decide.access_log import read_accesses
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.fixtures import new_lake

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from sparkcrypt import names, skipping_report
 from sparkcrypt.cli.main import cli
 from sparkcrypt.skipping.indexes.entries import FILTER_TYPES
-from sparkcrypt.skipping.query.predicate import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith
+from sparkcrypt.skipping.query.skipper import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.stored_tables import index, policy_file
 from tests.spark.support import Lake, data_files

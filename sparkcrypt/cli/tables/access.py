@@ -11,7 +11,7 @@ from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.frame.options import CommandOptions, option, options_from, required_table_option, use
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.decide.access.explain import ColumnAccess, explain_access
+from sparkcrypt.decide.explain_access import ColumnAccess, explain_access
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.access_decisions import KeyDecisions
 from sparkcrypt.keys.open_service import open_key_service

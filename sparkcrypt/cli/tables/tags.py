@@ -184,7 +184,7 @@ def apply(file: str, prune: bool, dry_run: bool, policy: str | None, as_json: bo
     with Workplace(_APP, launch) as workplace:
         loaded = workplace.policy(policy) if policy else None
         rules = workplace.rules(file)
-        from sparkcrypt.spark.tables.rules import put_rule, rule_changes
+        from sparkcrypt.spark.tables.tagging import put_rule, rule_changes
 
         changes, absent = rule_changes(workplace.spark, rules, loaded, prune=prune)
         for change in () if dry_run else changes:

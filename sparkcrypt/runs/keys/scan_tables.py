@@ -32,8 +32,7 @@ from sparkcrypt.runs.table.target import CatalogTarget
 from sparkcrypt.runs.table.unit_survey import Amount
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
-from sparkcrypt.tags.lineage_note import ColumnLineage, is_below, is_same_leaf
-from sparkcrypt.text import count_of
+from sparkcrypt.tags.field_metadata import ColumnLineage, is_below
 
 _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 

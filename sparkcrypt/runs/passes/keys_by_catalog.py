@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.decide.access.read import read_tables_read
+from sparkcrypt.decide.access_log import read_tables_read
 from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.json_objects import JsonObject

@@ -17,7 +17,7 @@ from sparkcrypt.runs.table.scan import scan_target
 from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.tables.catalog import Catalog, Table
-from sparkcrypt.tags.lineage_note import ColumnLineage
+from sparkcrypt.tags.field_metadata import ColumnLineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

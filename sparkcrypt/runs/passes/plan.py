@@ -21,7 +21,7 @@ from sparkcrypt.runs.table.disposal import find_summaries_above
 from sparkcrypt.runs.table.open_table import open_target
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
-from sparkcrypt.spark.tables.rules import rule_lines
+from sparkcrypt.spark.tables.tagging import rule_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -42,6 +42,7 @@ from sparkcrypt.runs.table.footers import (
 )
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.tags.field_metadata import ColumnLineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,8 +27,6 @@ from sparkcrypt.files.parquet.rewrite.source_chunk import column_chunks
 from sparkcrypt.files.parquet.thrift.metadata import FileMetaData, SchemaElement
 from sparkcrypt.files.source import Input, open_source
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.skipping.format.convert_values import FLOATS, Value, converter, modern_calendar
-from sparkcrypt.skipping.format.decode_chunk import Budget, Decoded, Raw, decode_chunk
 from sparkcrypt.skipping.format.description import (
     BLOOM,
     MINMAX,
@@ -39,6 +37,16 @@ from sparkcrypt.skipping.format.description import (
     Labels,
     PartitionColumn,
     describe,
+)
+from sparkcrypt.skipping.format.values import (
+    FLOATS,
+    Budget,
+    Decoded,
+    Raw,
+    Value,
+    converter,
+    decode_chunk,
+    modern_calendar,
 )
 
 if TYPE_CHECKING:

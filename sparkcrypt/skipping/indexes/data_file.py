@@ -69,7 +69,8 @@ from sparkcrypt.files.parquet.thrift.metadata import (
 )
 from sparkcrypt.files.source import Input, Source, naming, open_source
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.skipping.format.convert_values import (
+from sparkcrypt.skipping.format.store import Bounds
+from sparkcrypt.skipping.format.values import (
     BOOLEAN,
     BYTE_ARRAY,
     DOUBLE,
@@ -79,12 +80,11 @@ from sparkcrypt.skipping.format.convert_values import (
     INT32,
     INT64,
     INT96,
+    Raw,
     Value,
     converter,
     modern_calendar,
 )
-from sparkcrypt.skipping.format.decode_chunk import Raw
-from sparkcrypt.skipping.format.store import Bounds
 
 if TYPE_CHECKING:
     import pyarrow as pa

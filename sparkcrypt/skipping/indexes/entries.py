@@ -23,7 +23,6 @@ from sparkcrypt.files.parquet import FileSummary, RetrieveKey, Source, summarise
 from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.bloom import BloomFilter, count_fitting, hash_value
-from sparkcrypt.skipping.format.convert_values import INTEGERS, Value, converter, modern_calendar
 from sparkcrypt.skipping.format.description import (
     BLOOM,
     COLUMN_TYPE,
@@ -34,6 +33,7 @@ from sparkcrypt.skipping.format.description import (
     Index,
 )
 from sparkcrypt.skipping.format.store import Bounds, Entry, size_of
+from sparkcrypt.skipping.format.values import INTEGERS, Value, converter, modern_calendar
 from sparkcrypt.skipping.indexes.data_file import (
     DataFile,
     FileColumn,

@@ -20,9 +20,9 @@ from sparkcrypt.files.listing import ListedFile, list_files, refuse_formats_abov
 from sparkcrypt.files.open_places import Settings, place
 from sparkcrypt.files.parquet import FileSummary, Footer, RetrieveKey, Source, read_footer, summarise
 from sparkcrypt.paths import partition_values, trailing_partition
-from sparkcrypt.skipping.format.convert_values import INTEGERS
 from sparkcrypt.skipping.format.description import Index, PartitionColumn, object_name
 from sparkcrypt.skipping.format.store import UNKNOWN
+from sparkcrypt.skipping.format.values import INTEGERS
 from sparkcrypt.skipping.indexes.data_file import column_type
 from sparkcrypt.skipping.indexes.entries import ReadFile, read_file
 

@@ -35,11 +35,10 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.keys.opened import OpenedKeyService, access_token
 from sparkcrypt.paths import partition_values, trailing_partition
 from sparkcrypt.plan import ColumnPlan
-from sparkcrypt.skipping.format.decode_chunk import Budget, part_budget
 from sparkcrypt.skipping.format.description import object_name
 from sparkcrypt.skipping.format.store import Store, merge_parts
-from sparkcrypt.skipping.query.predicate import Predicate, read_predicate
-from sparkcrypt.skipping.query.skipper import Listed, Skipper
+from sparkcrypt.skipping.format.values import Budget, part_budget
+from sparkcrypt.skipping.query.skipper import Listed, Predicate, Skipper, read_predicate
 from sparkcrypt.skipping.trusted.folder import NO_LOCATION, StoreFolder, open_folder
 from sparkcrypt.skipping.trusted.sidecar import MAX_BYTES, SIDECAR, Sidecar
 from sparkcrypt.skipping.trusted.trust import (

@@ -23,7 +23,6 @@ from sparkcrypt.keys.material import parse_key_material
 from sparkcrypt.names import AES_GCM_V1
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import join_dotted
-from sparkcrypt.skipping.format.decode_chunk import Budget, part_budget
 from sparkcrypt.skipping.format.description import Index, field_name
 from sparkcrypt.skipping.format.store import (
     IndexEntries,
@@ -33,6 +32,7 @@ from sparkcrypt.skipping.format.store import (
     read_part,
     with_rows,
 )
+from sparkcrypt.skipping.format.values import Budget, part_budget
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import MAX_BYTES, SIDECAR, Sidecar, StoreIdentity, open_sidecar
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from sparkcrypt.errors import ConfigError, FormatError, RunConflictError, VerificationError
 from sparkcrypt.files.parquet import DataKey, KeyRequest, read_footer, rewrite_file
-from sparkcrypt.skipping.format.decode_chunk import PART_BYTES, PART_VALUES, part_budget
 from sparkcrypt.skipping.format.store import (
     Row,
     Store,
@@ -28,6 +27,7 @@ from sparkcrypt.skipping.format.store import (
     table_bytes,
     with_rows,
 )
+from sparkcrypt.skipping.format.values import PART_BYTES, PART_VALUES, part_budget
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import (
     MAX_BYTES,

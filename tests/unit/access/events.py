@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from sparkcrypt.decide.access.log import Record, make_record
+from sparkcrypt.decide.access_log import Record, make_record
 
 DAY = "2026-11-23"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.decide.access.explain import ColumnAccess, explain_access
+from sparkcrypt.decide.explain_access import ColumnAccess, explain_access
 from sparkcrypt.errors import KeyAccessDeniedError, KeyServiceUnavailableError
 from sparkcrypt.keys.service import Decision
 from sparkcrypt.plan import build_plan

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.decide.access import read as read_module
-from sparkcrypt.decide.access.log import MOST_CHARACTERS, MOST_COLUMNS, AccessLog, make_record
-from sparkcrypt.decide.access.read import AccessReport, read_accesses, read_declassified, read_tables_read
-from sparkcrypt.errors import BridgeError, ConfigError, StorageError
+from sparkcrypt.decide.access_log import MOST_CHARACTERS, MOST_COLUMNS, AccessLog, make_record
+from sparkcrypt.errors import BridgeError, StorageError
 from tests.unit.access.events import DAY, event, record
 
 
@@ -150,7 +148,7 @@ def test_folders_that_may_only_be_written_to_are_synced_with_all_else(
     def forbidden(folder: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("sparkcrypt.decide.access.log.sync_folder", forbidden)
+    monkeypatch.setattr("sparkcrypt.decide.access_log.sync_folder", forbidden)
     AccessLog(tmp_path, owner="app").append([record(0)], durable=True)
     assert calls == ["sync"] and len(files(tmp_path)) == 1
 

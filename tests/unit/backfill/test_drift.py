@@ -38,7 +38,7 @@ from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import action_of, survey_unit
 from sparkcrypt.runs.table.untouchable import refuse_unknown_columns, refuse_unreadable
 from sparkcrypt.spark.files.hadoop import SourceFile
-from sparkcrypt.tags.lineage_note import ColumnLineage
+from sparkcrypt.tags.field_metadata import ColumnLineage
 from tests.unit.backfill.plans import planned
 from tests.unit.backfill.scanned_files import scanned_file
 from tests.unit.schema.message_types import fields_of, leaf

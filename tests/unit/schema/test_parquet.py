@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import PlanError
-from sparkcrypt.parquet_schema import find_shredded, schema_from_parquet
-from sparkcrypt.schema import MAX_DEPTH, schema_from_spark
+from sparkcrypt.schema import MAX_DEPTH, find_shredded, schema_from_parquet, schema_from_spark
 from tests.unit.schema.message_types import FORMS, group, leaf, message_type, repeated
 from tests.unit.schema.strategies import spark_schemas
 

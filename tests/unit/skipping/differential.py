@@ -24,8 +24,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sparkcrypt.skipping.format.convert_values import Value
 from sparkcrypt.skipping.format.description import BLOOM, MINMAX, VALUES
+from sparkcrypt.skipping.format.values import Value
 from sparkcrypt.skipping.indexes.build import Wanted, create_store, keys_of_store, plan_store, refresh_store
 from sparkcrypt.skipping.indexes.entries import FILTER_TYPES
 from sparkcrypt.skipping.indexes.files import DataFolder

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkcrypt.skipping.query.predicate import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith
+from sparkcrypt.skipping.query.skipper import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith
 
 NAN = math.nan
 WORDS = ["", "a", "ab", "abc", "abd", "b", "ba", "é", "éa", "z", "zz", "\U0001f600", "\uffff"]

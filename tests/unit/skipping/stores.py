@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.format.store import StorePart, read_part
-from sparkcrypt.skipping.query.predicate import Predicate
-from sparkcrypt.skipping.query.skipper import Listed, Skipper
+from sparkcrypt.skipping.query.skipper import Listed, Predicate, Skipper
 
 UDT = "ParquetBaseClauseTranslator$BloomFilterMetaDataTypeUDT"
 TABLE = "/data/table"

@@ -12,16 +12,16 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.files.parquet.file.schema import LeafLevels
-from sparkcrypt.skipping.format import decode_chunk
-from sparkcrypt.skipping.format.decode_chunk import decompress_page
+from sparkcrypt.skipping.format import values
 from sparkcrypt.skipping.format.store import merge_parts
+from sparkcrypt.skipping.format.values import decompress_page
 from tests.fuzz.attempt import deadline
 from tests.fuzz.mutate import mutate_bytes
 
 from .stores import bounds_of, index_field, list_type, minmax_type, read_bytes, schema_json, store_bytes
 
 CASES = 1500
-_hybrid = decode_chunk._hybrid
+_hybrid = values._hybrid
 
 
 def originals() -> list[bytes]:
@@ -99,10 +99,8 @@ def _refused(read: Callable[..., object], *arguments: object) -> bool:
         ),
         pytest.param(lambda: _hybrid(b"\xff\xff\xff\xff\x0f\x01", 0, 1, 1000), id="a long run"),
         pytest.param(lambda: _hybrid(b"\x00\x01" * 1000, 0, 1, 1000), id="empty runs"),
-        pytest.param(lambda: decode_chunk._byte_arrays(b"\xff\xff\xff\x7f" + b"a" * 99, 0, 1), id="a long text"),
-        pytest.param(
-            lambda: decode_chunk._levels(decode_chunk._Page(b"\xff\xff\xff\xff", 9, 0), 0, 1), id="long levels"
-        ),
+        pytest.param(lambda: values._byte_arrays(b"\xff\xff\xff\x7f" + b"a" * 99, 0, 1), id="a long text"),
+        pytest.param(lambda: values._levels(values._Page(b"\xff\xff\xff\xff", 9, 0), 0, 1), id="long levels"),
     ],
 )
 def test_what_announces_much_takes_little(bomb: Callable[[], object]) -> None:
@@ -117,8 +115,6 @@ def test_what_announces_much_takes_little(bomb: Callable[[], object]) -> None:
 
 def test_levels_beyond_the_schema_are_refused() -> None:
     """A level that the schema does not have would put values where none are."""
-    page = decode_chunk._Page(b"\x02\x00\x00\x00\x08\x03" + b"\x00" * 40, 4, 0)
+    page = values._Page(b"\x02\x00\x00\x00\x08\x03" + b"\x00" * 40, 4, 0)
     with pytest.raises(FormatError, match="level 3"):
-        decode_chunk._data_page(
-            page, LeafLevels(2, 0), decode_chunk._plain_reader(2, 0), None, decode_chunk.Decoded(None, [], [])
-        )
+        values._data_page(page, LeafLevels(2, 0), values._plain_reader(2, 0), None, values.Decoded(None, [], []))

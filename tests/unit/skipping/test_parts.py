@@ -16,8 +16,8 @@ from sparkcrypt.errors import BridgeError, ConfigError, FormatError, KeyAccessDe
 from sparkcrypt.files.parquet import DataKey
 from sparkcrypt.keys.opened import OpenedKeyService
 from sparkcrypt.policy import Policy
-from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.store import NO_KEY, Bounds, rows_of
+from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.indexes.build import refresh_store
 from sparkcrypt.skipping.query.skip_files import OpenedStores, judge_part, skip_files
 from sparkcrypt.skipping.trusted import trust, write

@@ -21,19 +21,20 @@ from sparkcrypt.skipping.format.bloom import BloomFilter
 from sparkcrypt.skipping.format.description import Index, PartitionColumn
 from sparkcrypt.skipping.format.store import UNKNOWN, Bounds, Entry, IndexEntries, Store
 from sparkcrypt.skipping.indexes.entries import FILTER_TYPES
-from sparkcrypt.skipping.query.predicate import (
+from sparkcrypt.skipping.query.skipper import (
     And,
+    Answer,
     Compare,
     In,
     IsNull,
+    Listed,
     Not,
     Or,
     Predicate,
-    StartsWith,
+    Skipper,
     Unsupported,
     read_predicate,
 )
-from sparkcrypt.skipping.query.skipper import Answer, Listed, Skipper
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts
 from tests.unit.skipping.footers import read_bounds
 from tests.unit.skipping.random_rows import COLUMNS, Chooser, drawn, evaluated, plain

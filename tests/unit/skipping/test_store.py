@@ -16,8 +16,8 @@ from sparkcrypt.errors import FormatError, KeyAccessDeniedError, KeyServiceUnava
 from sparkcrypt.files.parquet import FOOTER_KEY, DataKey, FileEncryption, KeyRequest, rewrite_file
 from sparkcrypt.files.parquet.rewrite.encryption import Protection
 from sparkcrypt.names import SPARK_SCHEMA
-from sparkcrypt.skipping.format.decode_chunk import Budget
 from sparkcrypt.skipping.format.store import NO_KEY, UNKNOWN, Bounds, IndexEntries, merge_parts
+from sparkcrypt.skipping.format.values import Budget
 
 from .stores import (
     NAMES,
@@ -316,7 +316,7 @@ def test_files_of_two_tables_are_no_store() -> None:
 
 def test_int96_is_read_as_spark_reads_it() -> None:
     """The nanoseconds of a day and its Julian number make microseconds since 1970."""
-    from sparkcrypt.skipping.format.convert_values import _micros_of_int96
+    from sparkcrypt.skipping.format.values import _micros_of_int96
 
     assert _micros_of_int96(struct.pack("<qi", 1_500, 2_440_588)) == 1
     assert _micros_of_int96(struct.pack("<qi", 0, 2_440_587)) == -86_400_000_000

@@ -18,8 +18,7 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store
 from sparkcrypt.skipping.indexes.files import DataFolder
-from sparkcrypt.skipping.query.predicate import Compare, In, IsNull, Not, Predicate, StartsWith
-from sparkcrypt.skipping.query.skipper import Listed, Skipper
+from sparkcrypt.skipping.query.skipper import Compare, In, IsNull, Listed, Not, Predicate, Skipper, StartsWith
 from sparkcrypt.skipping.trusted.folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import StoreKeys
 from sparkcrypt.skipping.trusted.trust import Expected

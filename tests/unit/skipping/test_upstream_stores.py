@@ -26,8 +26,7 @@ from sparkcrypt.skipping.format.description import BLOOM, MINMAX, VALUES
 from sparkcrypt.skipping.format.store import NO_KEY, Bounds, StorePart, merge_parts, read_part
 from sparkcrypt.skipping.indexes.build import Wanted, create_store, plan_store
 from sparkcrypt.skipping.indexes.files import DataFolder
-from sparkcrypt.skipping.query.predicate import read_predicate
-from sparkcrypt.skipping.query.skipper import Listed, Skipper
+from sparkcrypt.skipping.query.skipper import Listed, Skipper, read_predicate
 from sparkcrypt.skipping.trusted.folder import LocalFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, StoreKeys
 from tests.unit.skipping.keys import Keys

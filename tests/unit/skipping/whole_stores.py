@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparkcrypt.files.parquet.file.modules import RetrieveKey
-from sparkcrypt.skipping.format.decode_chunk import Budget
+from sparkcrypt.files.parquet.file.keys import RetrieveKey
 from sparkcrypt.skipping.format.store import Store
+from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.trusted.folder import StoreFolder
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, Sidecar, StoreIdentity, StoreKeys, new_digest_key
 from sparkcrypt.skipping.trusted.trust import Expected, TrustedStore, open_manifest, read_store

@@ -38,8 +38,7 @@ from sparkcrypt.files.parquet.summary import FileSummary, summarise
 from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.files.source import Input, Source, naming, open_source
-from sparkcrypt.parquet_schema import SHREDDED
-from sparkcrypt.schema import join_dotted
+from sparkcrypt.schema import SHREDDED, join_dotted
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""Access to columns: the log of access events, written and read, and what a principal would get of a table."""
