@@ -13,7 +13,7 @@ import org.apache.spark.sql.types.MetadataBuilder;
  * The origin of a written column, in its metadata: it is in the footer of each file, and moves with the file.
  *
  * <p>{@code {"from": {table: [column, ...]}, "into": {part: {table: [column, ...]}}, "declassified": {…}, "conditions": {…},
- * "inherited": [tag, ...]}}, each part only if it is not empty; sparkcrypt/tags/lineage_note.py reads it. Columns are dotted paths of
+ * "inherited": [tag, ...]}}, each part only if it is not empty; sparkcrypt/tags/field_metadata.py reads it. Columns are dotted paths of
  * leaves. What came into one part of a nested column stands at the path below it, and not in {@code "from"}.
  */
 final class Lineage {

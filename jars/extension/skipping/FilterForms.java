@@ -40,7 +40,7 @@ import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Filters of a scan in the form that the helper evaluates (sparkcrypt/skipping/query/predicate.py).
+ * Filters of a scan in the form that the helper evaluates (sparkcrypt/skipping/query/skipper.py).
  *
  * <p>A comparison counts if one side is a column itself, by the id that its relation gave it, and the other a literal of exactly
  * the same type. Everything else is "unknown": casts, functions (CHAR is padded by one), metadata and partition columns, and text
