@@ -39,7 +39,7 @@ final class AccessEvents {
   private static boolean started; // guarded by WAKE
   private static boolean isWarned; // guarded by SENDING
   private static final Map<AccessLogPlace, List<ObjectNode>> unsent = new LinkedHashMap<>(); // guarded by SENDING
-  private static final Map<Object, Boolean> written = Newest.shared(MOST_WRITTEN); // only if the log is required
+  private static final Map<Object, Boolean> written = Newest.synchronizedMap(MOST_WRITTEN); // only if the log is required
   private static long number; // guarded by SENDING
 
   /**
@@ -52,8 +52,6 @@ final class AccessEvents {
    * @param why null if a key was opened
    */
   private record Same(AccessLogPlace place, String kind, Reader reader, String table, String key, String outcome, String why) {}
-
-  private record Written(Same same, String column) {}
 
   private AccessEvents() {}
 
@@ -115,7 +113,7 @@ final class AccessEvents {
    * Writes an event at once unless the same one was written; threads wait for each other, so none continues before it is written.
    */
   private static boolean writeFirst(Same same, String column) {
-    Written entry = new Written(same, column);
+    List<Object> entry = List.of(same, String.valueOf(column));
     if (written.containsKey(entry)) {
       return false;
     }

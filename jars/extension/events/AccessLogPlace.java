@@ -11,7 +11,7 @@ import java.util.Map;
  */
 final class AccessLogPlace {
   private static final int MOST = 256;
-  private static final Map<String, AccessLogPlace> BY_POLICY = Newest.shared(MOST);
+  private static final Map<String, AccessLogPlace> BY_POLICY = Newest.synchronizedMap(MOST);
 
   final String policy;
   final boolean isRequired;

@@ -26,7 +26,7 @@ import org.apache.spark.sql.types.StructType;
  */
 final class TableTags {
   private static final int MOST = 1_000;
-  private static final Map<Asked, JsonNode> ANSWERS = Newest.shared(MOST);
+  private static final Map<Asked, JsonNode> ANSWERS = Newest.synchronizedMap(MOST);
   private static final String FILES = "org.apache.spark.sql.execution.datasources.HadoopFsRelation";
 
   private final SessionPolicy policy;
@@ -184,7 +184,7 @@ final class TableTags {
     private static final int MOST_NAMES = 10_000;
     private static final int MOST_TABLES = 1_000;
     private static final int MOST_POLICIES = 100;
-    private static final Map<String, SeenTags> BY_POLICY = Newest.shared(MOST_POLICIES);
+    private static final Map<String, SeenTags> BY_POLICY = Newest.synchronizedMap(MOST_POLICIES);
 
     private final Newest<String, Map<String, Set<String>>> byName = new Newest<>(MOST_NAMES);
 

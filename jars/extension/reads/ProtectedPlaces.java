@@ -33,7 +33,7 @@ final class ProtectedPlaces {
           "HADOOP_TOKEN_FILE_LOCATION");
 
   private static final int MOST = 64;
-  private static final Map<Asked, ProtectedPlaces> KNOWN = Newest.shared(MOST);
+  private static final Map<Asked, ProtectedPlaces> KNOWN = Newest.synchronizedMap(MOST);
 
   private record Asked(List<String> policies, boolean isOfUser) {}
 

@@ -37,9 +37,8 @@ final class FileSkipper {
   private volatile boolean isTold;
 
   /**
-   * @param policy the session's policy
-   * @param table the table that is read
-   * @param forms the forms of the filters over its columns
+   * Creates a client for one scan.
+   *
    * @param read the columns that the query reads
    * @param obstacle why no index may be used; null if one may
    */
@@ -67,10 +66,7 @@ final class FileSkipper {
    * @param partitions Spark's listing, each with partition values and files
    */
   List<Object> keepFiles(List<Object> partitions, List<Expression> filters) {
-    int listed = 0;
-    for (Object partition : partitions) {
-      listed += Calls.list(Calls.call(partition, "files")).size();
-    }
+    int listed = partitions.stream().mapToInt(partition -> Calls.list(Calls.call(partition, "files")).size()).sum();
     skippedFiles.set(Wire.object());
     ObjectNode noted = Wire.object().put("table", table.name()).put("listed", listed).put("opened", listed);
     try {
@@ -121,8 +117,7 @@ final class FileSkipper {
     List<Path> paths = new ArrayList<>();
     ArrayNode files = request.putArray("files");
     for (Object partition : partitions) {
-      for (Object listed : Calls.list(Calls.call(partition, "files"))) {
-        FileStatusWithMetadata file = (FileStatusWithMetadata) listed;
+      for (FileStatusWithMetadata file : Calls.<FileStatusWithMetadata>list(Calls.call(partition, "files"))) {
         Path path = file.getPath();
         int folder = folders.computeIfAbsent(path.getParent(), unused -> folders.size());
         files.addArray().add(folder).add(path.getName()).add(file.getModificationTime()).add(file.getLen());

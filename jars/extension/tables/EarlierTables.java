@@ -32,8 +32,8 @@ final class EarlierTables implements ExternalCatalogEventListener {
   private static final int MOST = 100_000;
   private static final Map<String, EarlierTables> BY_APPLICATION = new ConcurrentHashMap<>();
 
-  private final Map<String, TableRequirements> byName = Newest.shared(MOST);
-  private final Map<String, String> copied = Newest.shared(MOST);
+  private final Map<String, TableRequirements> byName = Newest.synchronizedMap(MOST);
+  private final Map<String, String> copied = Newest.synchronizedMap(MOST);
   private final ExternalCatalog catalog;
 
   private EarlierTables(ExternalCatalog catalog) {

@@ -22,7 +22,7 @@ import org.apache.spark.sql.types.UserDefinedType;
 final class FieldTags {
   private static final String KEY = "tags";
   private static final int MOST = 1_000;
-  private static final Map<Metadata, Set<String>> KNOWN = Newest.shared(MOST);
+  private static final Map<Metadata, Set<String>> KNOWN = Newest.synchronizedMap(MOST);
 
   private FieldTags() {}
 

@@ -32,7 +32,7 @@ record FormerHomes(KnownTables tables) {
   private static final String OLD = "old-"; // old_folder in sparkcrypt/ledger/unit.py
   private static final int MOST_TOLD = 1_000;
   private static final int MOST_NAMED = 100;
-  private static final Map<String, Boolean> TOLD = Newest.shared(MOST_TOLD);
+  private static final Map<String, Boolean> TOLD = Newest.synchronizedMap(MOST_TOLD);
 
   /** What has left a folder: a table's name, where it or its partition was, and texts for people. */
   private record Left(String table, String home, String what, String also) {}

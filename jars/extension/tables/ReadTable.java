@@ -62,7 +62,8 @@ final class ReadTable {
     return relation != null && isParquet(relation.fileFormat()) ? relation : null;
   }
 
-  private static boolean isParquet(Object format) {
+  /** Returns whether a file format is Spark's Parquet. */
+  static boolean isParquet(Object format) {
     return format.getClass().getName().equals(DATASOURCES + "parquet.ParquetFileFormat");
   }
 

@@ -30,7 +30,7 @@ final class TableEntry {
           Names.LOCATIONS, Names.PARTITION, Names.STREAM, Names.ALLOW_MASKED, Names.SKIPPING);
 
   private static final int MOST = 256;
-  private static final Map<Less, Optional<String>> TAGGED = Newest.shared(MOST);
+  private static final Map<Less, Optional<String>> TAGGED = Newest.synchronizedMap(MOST);
 
   /** A schema, and the columns left out of it. */
   private record Less(StructType schema, Set<String> leftOut) {}

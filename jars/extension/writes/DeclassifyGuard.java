@@ -18,7 +18,7 @@ import org.apache.spark.sql.SparkSession;
 final class DeclassifyGuard {
   private static final long AGAIN_NANOS = 600_000_000_000L;
   private static final int MOST = 1_000;
-  private static final Map<Asked, Long> ALLOWED = Newest.shared(MOST);
+  private static final Map<Asked, Long> ALLOWED = Newest.synchronizedMap(MOST);
 
   private record Asked(String policy, Reader reader, String reason, List<Carried.Origin> columns, List<String> tags) {
     Map<String, List<String>> byTable() {

@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.types.StructType;
 
 /**
@@ -78,7 +79,7 @@ record FormatGuard(SparkSession session, SessionPolicy policy) {
   }
 
   static Object withoutAlias(Object relation) {
-    return relation instanceof SubqueryAlias ? withoutAlias(((SubqueryAlias) relation).child()) : relation;
+    return relation instanceof SubqueryAlias alias ? withoutAlias(alias.child()) : relation;
   }
 
   private static String formatOfTable(Object table) {
@@ -97,11 +98,11 @@ record FormatGuard(SparkSession session, SessionPolicy policy) {
   private void addFollowed(Set<String> schemas, Object command) {
     for (Object held : Calls.values(command, null, null)) {
       Object frame = held == null ? null : Calls.callIfPresent(held, "queryExecution");
-      Object inner = frame == null ? held : Calls.call(frame, "analyzed");
+      Object inner = frame instanceof QueryExecution execution ? execution.analyzed() : held;
       if (inner instanceof Command || inner instanceof scala.Option) {
         addFollowed(schemas, inner);
-      } else if (inner instanceof LogicalPlan) {
-        addPlan(schemas, (LogicalPlan) inner);
+      } else if (inner instanceof LogicalPlan plan) {
+        addPlan(schemas, plan);
       }
     }
     if (command instanceof LogicalPlan) {
@@ -116,9 +117,8 @@ record FormatGuard(SparkSession session, SessionPolicy policy) {
   }
 
   private static void addSchema(Set<String> schemas, Object held) {
-    Object schema = held == null ? null : Calls.callIfPresent(held, "schema");
-    if (schema instanceof StructType) {
-      schemas.add(((StructType) schema).json());
+    if (held != null && Calls.callIfPresent(held, "schema") instanceof StructType schema) {
+      schemas.add(schema.json());
     }
   }
 
@@ -139,9 +139,8 @@ record FormatGuard(SparkSession session, SessionPolicy policy) {
 
   /** Adds the table that CONVERT TO DELTA names, or the folder (parquet.`…`): the bounds of its columns are put into the log. */
   private void addConverted(Set<String> schemas, LogicalPlan node) {
-    Object named = node.getClass().getSimpleName().equals(CONVERT) ? Calls.callIfPresent(node, "tableIdentifier") : null;
-    if (named instanceof TableIdentifier) {
-      addPlan(schemas, session.table(((TableIdentifier) named).quotedString()).queryExecution().analyzed());
+    if (node.getClass().getSimpleName().equals(CONVERT) && Calls.callIfPresent(node, "tableIdentifier") instanceof TableIdentifier named) {
+      addPlan(schemas, session.table(named.quotedString()).queryExecution().analyzed());
     }
   }
 }

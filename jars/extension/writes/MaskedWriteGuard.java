@@ -107,12 +107,8 @@ final class MaskedWriteGuard extends AbstractFunction1<LogicalPlan, BoxedUnit> {
     if (!name.equals("Project")) {
       Trees.expressions(node, name.equals("Aggregate") ? "groupingExpressions" : "expressions").forEach(used::add);
     }
-    for (Object subquery : Calls.list(Calls.call(node, "subqueries"))) {
-      look((LogicalPlan) subquery, masked);
-    }
-    for (Object child : Calls.list(Calls.call(node, "children"))) {
-      look((LogicalPlan) child, used, masked);
-    }
+    Calls.<LogicalPlan>list(Calls.call(node, "subqueries")).forEach(subquery -> look(subquery, masked));
+    Calls.<LogicalPlan>list(Calls.call(node, "children")).forEach(child -> look(child, used, masked));
   }
 
   /** Adds what is masked of a column's used values: a field of a value that is null as a whole is masked too. */

@@ -61,7 +61,6 @@ final class TableOptionsRule extends Rule<LogicalPlan> {
     private static final Set<String> JUDGED =
         Set.of(
             READ, HIVE_READ, WRITE, HIVE_WRITE, HIVE_FOLDER, CREATE, HIVE_CREATE, CREATE_EMPTY, HIVE_CREATE_EMPTY, CREATE_LIKE, RENAME);
-    private static final String PARQUET = DATASOURCES + "parquet.ParquetFileFormat";
     private static final String COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass";
     private static final String CONVERT = "spark.sql.hive.convertMetastoreOrc";
     private static final String ORC_READER = "spark.sql.orc.impl";
@@ -179,7 +178,7 @@ final class TableOptionsRule extends Rule<LogicalPlan> {
     private LogicalPlan write(InsertIntoHadoopFsRelationCommand node) {
       FileFormat format = node.fileFormat();
       boolean isOrc = policy.encryptsOrc() && OrcWrite.isOrc(format);
-      if (!isOrc && !isParquet(format)) {
+      if (!isOrc && !ReadTable.isParquet(format)) {
         return node;
       }
       scala.collection.immutable.Map<String, String> options = node.options();
@@ -385,10 +384,6 @@ final class TableOptionsRule extends Rule<LogicalPlan> {
 
     private boolean isGoverned(CatalogTable table, String folder) {
       return table != null && TableEntry.isTagged(table) || tables.isGoverned(table == null ? "" : TableEntry.name(table), folder);
-    }
-
-    private static boolean isParquet(Object format) {
-      return format.getClass().getName().equals(PARQUET);
     }
 
     private static Set<String> names(List<Attribute> columns) {

@@ -74,10 +74,10 @@ final class WriteQueries {
 
   /** Returns the columns of the table that a command makes of a query. */
   static StructType createdColumns(LogicalPlan command) {
-    List<Object> names = Calls.list(Calls.call(command, "outputColumnNames"));
+    List<String> names = Calls.list(Calls.call(command, "outputColumnNames"));
     StructField[] fields = query(command).schema().fields().clone();
     for (int i = 0; i < fields.length; i++) {
-      fields[i] = new StructField((String) names.get(i), fields[i].dataType(), fields[i].nullable(), fields[i].metadata());
+      fields[i] = new StructField(names.get(i), fields[i].dataType(), fields[i].nullable(), fields[i].metadata());
     }
     return new StructType(fields);
   }
@@ -176,11 +176,8 @@ final class WriteQueries {
   }
 
   private static Object rename(Object columns, Map<ExprId, Attribute> renamed) {
-    List<Object> found = new ArrayList<>();
-    for (Expression column : Trees.elements(Expression.class, columns)) {
-      Attribute other = column instanceof Attribute ? renamed.get(((Attribute) column).exprId()) : null;
-      found.add(other == null ? column : other);
-    }
+    List<Expression> found = Calls.list(columns);
+    found.replaceAll(column -> column instanceof Attribute old ? renamed.getOrDefault(old.exprId(), old) : column);
     return Calls.scalaList(found);
   }
 }

@@ -3,10 +3,11 @@ package io.sparkcrypt;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
-import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.sources.DataSourceRegister;
+import scala.Option;
 
 /**
  * What a command writes to.
@@ -73,8 +74,7 @@ record WriteTarget(CatalogTable table, String folder, Map<String, String> proper
     Object held = Calls.call(command, part);
     CatalogTable table = held instanceof scala.Option<?> ? Calls.orNull(held) : (CatalogTable) held;
     if (table != null) {
-      TableIdentifier identifier = table.identifier();
-      return tables.exists(identifier) ? tables.fresh(identifier) : null;
+      return tables.exists(table.identifier()) ? tables.fresh(table.identifier()) : null;
     }
     return path == null || tables.isBeingCreated(path.toString(), uuid) ? null : tables.owner(path.toString());
   }
@@ -113,11 +113,11 @@ record WriteTarget(CatalogTable table, String folder, Map<String, String> proper
       return nameOf(name.equals("InsertIntoDataSourceCommand") ? Calls.call(source, "relation") : source);
     }
     if (HIVE_TABLES.containsKey(name)) {
-      return ofStorage(Calls.call(Calls.call(node, HIVE_TABLES.get(name)), "storage"));
+      return ofStorage(((CatalogTable) Calls.call(node, HIVE_TABLES.get(name))).storage());
     }
     return switch (name) {
-      case "InsertIntoHiveDirCommand" -> ofStorage(Calls.call(node, "storage"));
-      case "CreateDataSourceTableAsSelectCommand" -> ofProvider(Calls.call(Calls.call(node, "table"), "provider"));
+      case "InsertIntoHiveDirCommand" -> ofStorage((CatalogStorageFormat) Calls.call(node, "storage"));
+      case "CreateDataSourceTableAsSelectCommand" -> ofProvider(((CatalogTable) Calls.call(node, "table")).provider());
       case "InsertIntoDataSourceDirCommand" -> null; // plans a write into a folder
       default -> ofVersion2(node);
     };
@@ -128,20 +128,19 @@ record WriteTarget(CatalogTable table, String folder, Map<String, String> proper
     if (spec == null) {
       return nameOf(Calls.callIfPresent(FormatGuard.withoutAlias(Calls.call(node, "table")), "table"));
     }
-    Object provider = Calls.call(spec, "provider");
-    return (Boolean) Calls.call(provider, "isDefined") ? ofProvider(provider) : nameOf(Calls.callIfPresent(Calls.call(node, "name"), "catalog"));
+    Option<?> provider = (Option<?>) Calls.call(spec, "provider");
+    return provider.isDefined() ? ofProvider(provider) : nameOf(Calls.callIfPresent(Calls.call(node, "name"), "catalog"));
   }
 
-  private static String ofProvider(Object provider) {
-    String name = ((String) Calls.orNull(provider)).toLowerCase(Locale.ROOT);
+  private static String ofProvider(Option<?> provider) {
+    String name = provider.get().toString().toLowerCase(Locale.ROOT);
     return name.endsWith(PARQUET) || TableFormats.ofProvider(name) != null || NO_SINKS.contains(name) ? null : name;
   }
 
   /** Returns the name of a table of Hive's SerDes, by the writer of its files. */
-  private static String ofStorage(Object storage) {
-    String serde = String.valueOf(Calls.<Object>orNull(Calls.call(storage, "serde")));
-    String format = String.valueOf(Calls.<Object>orNull(Calls.call(storage, "outputFormat")));
-    if ((serde + format).toLowerCase(Locale.ROOT).contains(PARQUET)) {
+  private static String ofStorage(CatalogStorageFormat storage) {
+    String serde = String.valueOf(Calls.<Object>orNull(storage.serde()));
+    if ((serde + Calls.<Object>orNull(storage.outputFormat())).toLowerCase(Locale.ROOT).contains(PARQUET)) {
       return null;
     }
     return "a table of Hive's " + serde.substring(serde.lastIndexOf('.') + 1);
@@ -159,8 +158,8 @@ record WriteTarget(CatalogTable table, String folder, Map<String, String> proper
       return nameOf(Calls.call(sink, "table"));
     }
     String name =
-        sink instanceof DataSourceRegister
-            ? ((DataSourceRegister) sink).shortName()
+        sink instanceof DataSourceRegister source
+            ? source.shortName()
             : simple.replaceAll("\\$$", "").replaceAll("(Table|Sink|Relation|Catalog|Write)+$", "");
     String compared = name.toLowerCase(Locale.ROOT);
     return compared.startsWith(PARQUET) || NO_SINKS.contains(compared) ? null : name;

@@ -18,7 +18,7 @@ import org.apache.spark.sql.types.StructType;
  */
 final class OrcReadCheck {
   private static final int MOST = 10_000;
-  private static final Map<String, FileKeys> JUDGED = Newest.shared(MOST);
+  private static final Map<String, FileKeys> JUDGED = Newest.synchronizedMap(MOST);
 
   private OrcReadCheck() {}
 

@@ -10,7 +10,7 @@ import org.apache.hadoop.fs.Path;
  */
 final class Targets {
   private static final int MOST = 65_536;
-  private static final Map<String, String> FINAL_PATHS = Newest.shared(MOST);
+  private static final Map<String, String> FINAL_PATHS = Newest.synchronizedMap(MOST);
 
   private Targets() {}
 

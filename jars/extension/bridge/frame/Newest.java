@@ -15,7 +15,7 @@ final class Newest<K, V> extends LinkedHashMap<K, V> {
   }
 
   /** Returns such a map that several threads can use. */
-  static <K, V> Map<K, V> shared(int most) {
+  static <K, V> Map<K, V> synchronizedMap(int most) {
     return Collections.synchronizedMap(new Newest<>(most));
   }
 

@@ -21,7 +21,7 @@ import org.apache.hadoop.conf.Configuration;
 record PinnedPolicy(String policy, String keyService, String principal, boolean isBound) {
   private static final int SHOWN = 120;
   private static final int MOST = 64;
-  private static final Map<String, String> KEY_SERVICES = Newest.shared(MOST);
+  private static final Map<String, String> KEY_SERVICES = Newest.synchronizedMap(MOST);
 
   static PinnedPolicy of(Configuration conf) {
     String policy = setting(conf, Names.POLICY);

@@ -39,7 +39,7 @@ final class RegisteredPolicies {
   private static final Set<String> OWN = ConcurrentHashMap.newKeySet(); // tokens of single writes and reads, like those of runs
   private static final Set<String> STOCK = ConcurrentHashMap.newKeySet(); // of sessions that may use Parquet's own factory
   private static final Map<String, String> PRINCIPALS = new ConcurrentHashMap<>(); // tokens by a principal's name and policy
-  private static final Map<String, String> TOLD = Newest.shared(MOST_TOLD); // answers of the driver
+  private static final Map<String, String> TOLD = Newest.synchronizedMap(MOST_TOLD); // answers of the driver
   private static RpcEnv served; // guarded by the class
 
   private RegisteredPolicies() {}

@@ -22,7 +22,7 @@ import org.apache.spark.sql.internal.SQLConf;
 record SessionPolicy(SparkSession session, String text, JsonNode document) {
   private static final int MOST = 64;
   /** Parsed policies by their texts, which several rules of each query ask for; they are never changed. */
-  private static final Map<String, JsonNode> DOCUMENTS = Newest.shared(MOST);
+  private static final Map<String, JsonNode> DOCUMENTS = Newest.synchronizedMap(MOST);
 
   /** Returns null for a session without a policy, whose plans are not changed. */
   static SessionPolicy of(SparkSession session) {
