@@ -187,11 +187,7 @@ final class KnownTables {
     }
   }
 
-  /**
-   * Returns the properties for a writer of a table by its name: its own, and what the tables require in whose folders it lies.
-   *
-   * @param table its entry in the catalog
-   */
+  /** Returns the properties for a writer of a table by its name: its own, and what the tables require in whose folders it lies. */
   Map<String, String> writerProperties(CatalogTable table) {
     return unite(TableEntry.writerProperties(table), TableEntry.name(table), TableEntry.folder(table));
   }

@@ -26,7 +26,6 @@ final class OrcReadCheck {
    * Refuses a file that may not be read.
    *
    * @param conf the configuration of the read, with its options
-   * @param path the file
    * @param named the name that Spark gives the file in this thread
    * @param schema the columns that files of this read have
    * @param requested the columns that are read
