@@ -9,31 +9,17 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from tests.conftest import FreshJvm, or_skip
+from tests.conftest import FreshJvm
 from tests.services.meddled_s3 import Environ, MeddledS3, Serve
-from tests.services.s3 import s3a_jars
-from tests.spark.fresh_scripts import result_of
+from tests.spark.fresh_scripts import run_on_s3
 from tests.spark.support import SECRET, assert_encrypted, make_policy
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
 
 JOB = """
-import json, sys
-from pathlib import Path
-from pyspark.sql import SparkSession
-import sparkcrypt, sparkcrypt.tags.avro, sparkcrypt.runs.table.footers
-root, jars, endpoint, secret, access_key, secret_key = Path(sys.argv[1]), *sys.argv[2:]
-conf = {
-    "spark.ui.enabled": "false", "spark.jars": jars, "spark.sql.warehouse.dir": str(root / "warehouse"),
-    "spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true",
-    "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-    "spark.hadoop.hadoop.security.credential.provider.path": f"localjceks://file{root}/keys.jceks",
-}
-builder = SparkSession.builder.master("local[2]")
-for name, value in conf.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
+import sparkcrypt.tags.avro, sparkcrypt.runs.table.footers
+secret, access_key, secret_key = arguments
+spark = start({"spark.hadoop.hadoop.security.credential.provider.path": f"localjceks://file{root}/keys.jceks"})
 gateway, hadoop = spark.sparkContext._gateway, spark.sparkContext._jsc.hadoopConfiguration()
 provider = spark._jvm.org.apache.hadoop.security.alias.CredentialProviderFactory.getProviders(hadoop).get(0)
 for name, value in (("access", access_key), ("secret", secret_key)):
@@ -95,15 +81,13 @@ def test_keys_that_only_spark_knows(
     s3_server: MeddledS3, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path
 ) -> None:
     """Where Python is refused on S3, the driver reads footers and Spark's engine the unit, and the report says why."""
-    jars = ",".join(map(str, or_skip(s3a_jars)))
     system = of_python(s3_server)
     policy = make_policy(tmp_path / "p")
     write_schema(tmp_path)
     own = {"AWS_ACCESS_KEY_ID": "machine", "AWS_SECRET_ACCESS_KEY": "machine", "AWS_EC2_METADATA_DISABLED": "true"}
-    env = {"SPARKCRYPT_JAR": str(private_jar), **own}
     with s3_server.meddling(refuse_the_machine):
-        done = fresh_jvm(JOB, tmp_path, jars, s3_server.endpoint, SECRET, "spark", "spark", env=env)
-    result = result_of(done)
+        words, jar = (SECRET, "spark", "spark"), str(private_jar)
+        result = run_on_s3(fresh_jvm, JOB, tmp_path, s3_server, *words, SPARKCRYPT_JAR=jar, **own)
     report = result["report"]
     assert (report["outcome"], report["rows"], report["verified"], result["equal"]) == ("done", 100, True, True)
     assert {unit["engine"] for unit in report["units"]} == {"spark"}, report

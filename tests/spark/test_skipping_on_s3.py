@@ -6,34 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FreshJvm, or_skip
+from tests.conftest import FreshJvm
 from tests.services.meddled_s3 import MeddledS3
-from tests.services.s3 import s3a_jars
-from tests.spark.fresh_scripts import result_of
+from tests.spark.fresh_scripts import run_on_s3
 from tests.spark.support import make_policy
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.slow]
 JOB = """
-import json, sys, time
-from pathlib import Path
-from pyspark.sql import SparkSession
-import sparkcrypt
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.table.table_index import drop_index, open_table_index
 from sparkcrypt.spark.tables.tagging import set_tags
-root, jars, endpoint = Path(sys.argv[1]), *sys.argv[2:]
-conf = {
-    "spark.ui.enabled": "false", "spark.jars": jars, "spark.sql.warehouse.dir": str(root / "warehouse"),
-    "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:{root / 'metastore'};create=true",
-    "spark.hadoop.fs.s3a.endpoint": endpoint, "spark.hadoop.fs.s3a.path.style.access": "true",
-    "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-    "spark.hadoop.fs.s3a.access.key": "test", "spark.hadoop.fs.s3a.secret.key": "test",
-}
-builder = SparkSession.builder.master("local[2]").enableHiveSupport()
-for name, value in conf.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
+spark = start(KEYS)
 policy = sparkcrypt.load_policy(root / "p" / "policy.yaml")
 sparkcrypt.configure(spark, policy)
 told = {}
@@ -86,10 +69,8 @@ def test_table_on_s3_has_a_local_store(
 
     A query finds the same rows at each step.
     """
-    jars = ",".join(map(str, or_skip(s3a_jars)))
     make_policy(tmp_path / "p", more="index: {location: indexes/}\n")
-    done = fresh_jvm(JOB, tmp_path, jars, s3_server.endpoint, env={"SPARKCRYPT_JAR": str(private_jar)})
-    told = result_of(done)
+    told = run_on_s3(fresh_jvm, JOB, tmp_path, s3_server, SPARKCRYPT_JAR=str(private_jar))
     assert told["created"] == [[4, 1], [[33], [33]]]
     assert told["appended"] == [[8, 5], [[33, 55], [33, 55]]]
     assert [told["stale"][kind] for kind in ("indexed", "changed", "new", "gone")] == [4, 0, 4, 0]
