@@ -344,8 +344,8 @@ def test_partitions_with_odd_values_are_found_and_swapped(lake: Lake, kind: str)
         )
     lake.spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
     values = ["'a b'", "'x/y=z'", '"o\'clock"', "'50%25'", "'Éβ'", "NULL", "'A B'"]
-    for number, value in enumerate(values):
-        lake.sql(f"INSERT INTO t SELECT {number}, '{SECRET}', {value}, {number % 2}")
+    rows = ", ".join(f"({number}, '{SECRET}', {value}, {number % 2})" for number, value in enumerate(values))
+    lake.sql(f"INSERT INTO t SELECT /*+ COALESCE(1) */ * FROM VALUES {rows}")
     set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
     before = rows_of(lake.spark.table("t"))
     report = encrypt_table(lake.spark, "t", policy)
