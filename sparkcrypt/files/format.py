@@ -18,10 +18,9 @@ from sparkcrypt.files.parquet.verify.file import Verification, verify_file, veri
 from sparkcrypt.files.source import Source, naming
 from sparkcrypt.keys.material import KeyMaterial, wrapping_of
 from sparkcrypt.names import FileFormat
-from sparkcrypt.parquet_schema import schema_from_parquet
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.plan.orc import match_orc_columns, refuse_orc_plan
-from sparkcrypt.schema import Path
+from sparkcrypt.schema import Path, schema_from_parquet
 
 AnySummary: TypeAlias = FileSummary | OrcSummary
 AnyVerification: TypeAlias = Verification | OrcVerification

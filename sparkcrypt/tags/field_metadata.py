@@ -17,7 +17,7 @@ from sparkcrypt.errors import PlanError
 from sparkcrypt.schema import ELEMENT, KEY, VALUE, Path, join_dotted, schema_from_spark, tags_from_metadata
 
 LINEAGE = "lineage"
-"""The name of the note in a field's metadata; jars/bridge/lineage/Lineage.java writes it."""
+"""The name of the note in a field's metadata; jars/extension/lineage/Lineage.java writes it."""
 
 Origins = tuple[tuple[str, str], ...]
 """Tagged columns: (table, or the folder that was read; dotted path of a leaf).

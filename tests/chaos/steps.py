@@ -101,7 +101,7 @@ def set_clock_and_lifetime(seconds_ahead: float, lifetime_seconds: float) -> Non
 
 def wait_shortly_for_writers() -> None:
     """Let this process compare old folders twice within a round, not wait long for killed writers, and pack early."""
-    from sparkcrypt.ledger.audit.packs import full_packs
+    from sparkcrypt.ledger.audit.audit import full_packs
     from sparkcrypt.runs.old_folders import old_folder
 
     setattr(import_module(full_packs.__module__), "MOST_ENTRIES", 2)  # noqa: B010  # a constant

@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 
 from sparkcrypt import configure
 from sparkcrypt.decide.access_log import Record, read_accesses
-from sparkcrypt.policy.access_log import AccessLogRule
-from sparkcrypt.policy.model import Policy
+from sparkcrypt.policy.model import AccessLogRule, Policy
 from tests.conftest import FreshJvm
 from tests.spark.fixtures import new_lake
 from tests.spark.fresh_scripts import START, run

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.decide.access_log import read_accesses
-from sparkcrypt.keys.call_log import KEY_LOG
+from sparkcrypt.keys.opened import KEY_LOG
 from sparkcrypt.names import TAGS_PREFIX
 from sparkcrypt.spark.setup.options import defaults_lines, launch_conf
 from tests.conftest import FreshJvm

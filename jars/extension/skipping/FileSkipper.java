@@ -177,7 +177,7 @@ final class FileSkipper {
     private static final String KEY_BY = KEY + "By:";
     private static final String SEVERAL = KEY_BY + "several";
     private static final String TEXT = "number of files skipped";
-    /** The same names as in sparkcrypt/skipping/format/naming.py. */
+    /** The same names as in sparkcrypt/skipping/format/description.py. */
     private static final List<String> KINDS = List.of("minmax", "valuelist", "bloomfilter");
 
     private final Map<String, SQLMetric> metrics = new LinkedHashMap<>();

@@ -10,11 +10,10 @@ import click
 
 from sparkcrypt.cli.frame.command import Command, Group
 from sparkcrypt.cli.frame.command_context import Workplace
-from sparkcrypt.cli.frame.known_runs import known_runs
-from sparkcrypt.cli.frame.options import Launch, json_option, policy_option, spark_options
+from sparkcrypt.cli.frame.known_runs import Authenticity, known_runs
+from sparkcrypt.cli.frame.options import Launch, json_option, optional_policy_option, policy_option, spark_options
 from sparkcrypt.cli.frame.output import align_table, show
-from sparkcrypt.decide.access.log import Record
-from sparkcrypt.decide.access.read import AccessReport, read_accesses
+from sparkcrypt.decide.access_log import AccessReport, Record, read_accesses
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService

@@ -30,8 +30,7 @@ from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
 from sparkcrypt.runs.passes.keys_by_catalog import RECORDS, list_logged, walk_objects
 from sparkcrypt.runs.passes.keys_in_use import TableUse, list_key_uses
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
-from sparkcrypt.runs.table.kinds import refuse_kinds
-from sparkcrypt.runs.table.target import catalog_target, id_of, pin_places_of
+from sparkcrypt.runs.table.target import CatalogTarget, catalog_target, id_of, pin_places_of, refuse_kinds
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.text import count_of
@@ -83,6 +82,7 @@ class Survey:
         self._selection, self._files, self._catalog = selection, HadoopFiles(spark), Catalog(spark)
         driver = DriverFooters(self._files, own_keys(policy.key_service))
         self._reader = TaskFooters(spark, policy.key_service, driver)
+        self._pins = partial(pin_places_of, spark)
         self._target: Callable[[Table], CatalogTarget] = partial(catalog_target, spark, policy=policy, avro=None)
         self._scans: dict[str, TableScan] = {}
         self._names: dict[str, str] = {}
@@ -150,7 +150,7 @@ class Survey:
         yield from find_newer_runs(self._store, self._scans.values())
         for scan in self._scans.values():
             target = scan.target
-            pins = partial(pin_places_of, self._spark, target)
+            pins = partial(self._pins, target)
             trust = TableTrust(self._store, target.table_id, self._policy, target.base, lambda _: (), list_pins=pins)
             lost = trust.find_lost_pins()
             if lost:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Literal, TypeAlias
 
-from sparkcrypt.decide.access.read import read_declassified
+from sparkcrypt.decide.access_log import read_declassified
 from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.parquet import FileSummary
@@ -32,7 +32,8 @@ from sparkcrypt.runs.table.target import CatalogTarget
 from sparkcrypt.runs.table.unit_survey import Amount
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
-from sparkcrypt.tags.field_metadata import ColumnLineage, is_below
+from sparkcrypt.tags.field_metadata import ColumnLineage, is_below, is_same_leaf
+from sparkcrypt.text import count_of
 
 _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.audit.compact import pack_audit
-from sparkcrypt.ledger.journal.archive import archive_records, clear_archived
-from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.later_entries import RunExpiring
-from sparkcrypt.ledger.journal.run_status import has_ended, has_expired, is_paused
-from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.unit import is_staged, list_folders, old_folder, staging_folder
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.audit.audit import pack_audit
+from sparkcrypt.ledger.journal.entries import RunExpiring
+from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
+from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused, status_of_units
+from sparkcrypt.ledger.unit import by_place, is_staged, list_folders, old_folder, staging_folder
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.former_homes import list_homes

@@ -21,7 +21,7 @@ from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.audit.evidence import evidence_of, files_of
-from sparkcrypt.ledger.journal.later_entries import UnitCarried, UnitCarrying
+from sparkcrypt.ledger.journal.entries import UnitCarried, UnitCarrying
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.ledger.unit import Folder, attempt_folder, list_folders, staging_folder
 from sparkcrypt.paths import comparable_path, is_same_place

@@ -20,19 +20,16 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.files.beside_data import is_writers_folder
+from sparkcrypt.files.listing import is_writers_folder
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.journal.attempts import Attempt, undone_attempts
+from sparkcrypt.ledger.journal.entries import RunExpired, UnitCarried, UnitCarrying
 from sparkcrypt.ledger.journal.journal import Journal, Record
-from sparkcrypt.ledger.journal.later_entries import RunExpired, UnitCarried, UnitCarrying
-from sparkcrypt.ledger.journal.run_status import has_expired
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, has_expired, status_of_units, undone_attempts
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import Folder, Unit, is_staged, list_folders, old_folder
-from sparkcrypt.ledger.unit_record import by_place, path_below
+from sparkcrypt.ledger.unit import Folder, Unit, by_place, is_staged, list_folders, old_folder, path_below
 from sparkcrypt.paths import comparable_path
-from sparkcrypt.runs.rewrite.move_old import move_back, move_old
+from sparkcrypt.runs.rewrite.swap import move_back, move_old
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places, refuse_used

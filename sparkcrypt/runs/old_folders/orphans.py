@@ -21,12 +21,9 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.trust import AuditIndex
 from sparkcrypt.ledger.journal.journal import Journal, list_run_ids, start_of_run
-from sparkcrypt.ledger.journal.run_status import has_ended, has_expired
-from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.outcome import UnitOutcome
-from sparkcrypt.ledger.state.actor import acting_user
+from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
 from sparkcrypt.ledger.state.directory import open_state_directory
-from sparkcrypt.ledger.state.lock import RunLock, acquire
+from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import (
@@ -43,8 +40,7 @@ from sparkcrypt.paths import comparable_path, is_within, split_path
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import ExpiryOptions
 from sparkcrypt.runs.old_folders.old_folder import OldFolder, expired_folders, writers_folder
-from sparkcrypt.runs.table.beside import describe_foreign
-from sparkcrypt.runs.table.disposal import Disposal
+from sparkcrypt.runs.table.disposal import Disposal, describe_foreign
 from sparkcrypt.runs.table.in_use import InUse, OtherTables
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.files.hadoop import FileStatus, HadoopFiles

@@ -35,7 +35,7 @@ from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, Decision, Proble
 from sparkcrypt.runs.rewrite.recover import Recovered
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
-from sparkcrypt.runs.table.beside import refuse_moving
+from sparkcrypt.runs.table.disposal import refuse_moving
 from sparkcrypt.runs.table.in_use import Places, refuse_used
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 

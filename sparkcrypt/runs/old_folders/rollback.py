@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.journal.entries import RunFinished
+from sparkcrypt.ledger.journal.entries import RunFinished, RunRolledBack, UnitRolledBack, UnitRollingBack
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.later_entries import RunRolledBack, UnitRolledBack, UnitRollingBack
-from sparkcrypt.ledger.journal.run_status import has_ended
-from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.journal.unit_status import has_ended, status_of_units
 from sparkcrypt.ledger.new_files import Whereabouts
-from sparkcrypt.ledger.unit import list_folders
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.index.carry_names import carry_index
 from sparkcrypt.runs.old_folders.late_commits import refuse_replaced
 from sparkcrypt.runs.old_folders.old_folder import OldFolder, list_reconciled_files, new_files, proven_files
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.journal.later_entries import UnitResolved
-from sparkcrypt.ledger.journal.run_status import has_ended, is_paused
-from sparkcrypt.ledger.journal.unit_status import status_of_units
-from sparkcrypt.ledger.unit import list_folders
-from sparkcrypt.ledger.unit_record import by_place
+from sparkcrypt.ledger.journal.entries import UnitResolved
+from sparkcrypt.ledger.journal.unit_status import has_ended, is_paused, status_of_units
+from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.compare_with_audit import resolve_listed, resolve_unread

@@ -12,25 +12,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, PlanError, RunConflictError, VerificationError
+from sparkcrypt.files.format import FORMATS
 from sparkcrypt.ledger.audit.pins import PinPlace, describe_unpinned, find_unpinned
+from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, new_run_id
 from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.names import PIN
-from sparkcrypt.runs.index.carry_names import carry_index, explain_stale
-from sparkcrypt.runs.old_folders.compare_with_journal import compare_run
-from sparkcrypt.runs.passes import unit_work
-from sparkcrypt.runs.passes.begin import Begun, SoFar, begin_run, choose_run_id, refuse_records_of_another
-from sparkcrypt.runs.passes.job import TableJob
-from sparkcrypt.runs.passes.result import RunResult, find_last_audit, result_of_failed_run
-from sparkcrypt.runs.passes.survey import report_dry_run, survey_units
-from sparkcrypt.runs.passes.unit_work import UnitWork
-from sparkcrypt.runs.rewrite.build_rewriter import rewriter_of
-from sparkcrypt.runs.rewrite.move_old import MOVED_NOTE, refuse_other_file_systems
-from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.priority import order_units
+from sparkcrypt.policy.model import Policy, normalized_table
+from sparkcrypt.runs.old_folders.former_homes import describe_move
+from sparkcrypt.runs.old_folders.late_commits import compare_run
+from sparkcrypt.runs.old_folders.past_run_checks import OldFiles
+from sparkcrypt.runs.old_folders.replacements import open_cut_off
+from sparkcrypt.runs.passes import units
+from sparkcrypt.runs.passes.result import RunResult, bytes_a_second, find_last_audit, result_of_failed_run
+from sparkcrypt.runs.passes.units import Surveyed, UnitWork, survey_units
+from sparkcrypt.runs.rewrite.context import RunContext
+from sparkcrypt.runs.rewrite.options import Engine, RunOptions
+from sparkcrypt.runs.rewrite.recover import Recovered, recover
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.schedule import Budget, FailedUnit, Progressed, order_units, work_through
 from sparkcrypt.runs.rewrite.swap import MOVED_NOTE, choose_swap, refuse_other_file_systems

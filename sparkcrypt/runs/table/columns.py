@@ -18,7 +18,7 @@ from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.schema import Path, join_dotted
-from sparkcrypt.tags.lineage_note import ColumnLineage, is_below
+from sparkcrypt.tags.field_metadata import ColumnLineage, is_below
 from sparkcrypt.text import count_of
 
 

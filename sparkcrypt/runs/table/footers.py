@@ -29,8 +29,7 @@ from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
-from sparkcrypt.spark.tasks.footers import read_footers_in_tasks
-from sparkcrypt.tags.field_metadata import ColumnLineage
+from sparkcrypt.spark.tasks.run import read_footers_in_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -42,7 +42,6 @@ from sparkcrypt.runs.table.footers import (
 )
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.tags.field_metadata import ColumnLineage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

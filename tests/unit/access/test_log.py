@@ -11,8 +11,17 @@ from typing import Any
 
 import pytest
 
-from sparkcrypt.decide.access_log import MOST_CHARACTERS, MOST_COLUMNS, AccessLog, make_record
-from sparkcrypt.errors import BridgeError, StorageError
+from sparkcrypt.decide.access_log import (
+    MOST_CHARACTERS,
+    MOST_COLUMNS,
+    AccessLog,
+    AccessReport,
+    make_record,
+    read_accesses,
+    read_declassified,
+    read_tables_read,
+)
+from sparkcrypt.errors import BridgeError, ConfigError, StorageError
 from tests.unit.access.events import DAY, event, record
 
 
@@ -359,7 +368,7 @@ def test_a_line_that_is_no_record_is_told_and_left_out(tmp_path: Path, what: str
 
 def test_places_of_unreadable_lines_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All are counted, and no more than some are named."""
-    monkeypatch.setattr(read_module, "MOST_NAMED", 3)
+    monkeypatch.setattr("sparkcrypt.decide.access_log.MOST_NAMED", 3)
     (tmp_path / f"day={DAY}").mkdir()
     (tmp_path / f"day={DAY}" / "a.jsonl").write_bytes(b"x\n" * 10)
     report = asked(tmp_path)

@@ -13,6 +13,9 @@ import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyAccessDeniedError, VerificationError
 from sparkcrypt.files.parquet import KeyRequest
+from sparkcrypt.skipping.indexes.build import Wanted, keys_of_store, plan_store, read_kinds
+from sparkcrypt.skipping.indexes.files import read_rows
+from sparkcrypt.skipping.indexes.indexed import Indexed, IndexStore, Source, folder_source
 from sparkcrypt.skipping.query.skip_files import OpenedStore, OpenedStores, PartedStore, Reader
 from sparkcrypt.skipping.query.skipper import Compare, Listed
 from sparkcrypt.skipping.trusted.trust import Expected

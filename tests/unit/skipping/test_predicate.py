@@ -32,6 +32,7 @@ from sparkcrypt.skipping.query.skipper import (
     Or,
     Predicate,
     Skipper,
+    StartsWith,
     Unsupported,
     read_predicate,
 )

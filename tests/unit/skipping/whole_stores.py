@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sparkcrypt.files.parquet.file.keys import RetrieveKey
+from sparkcrypt.files.parquet.file.modules import RetrieveKey
 from sparkcrypt.skipping.format.store import Store
 from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.trusted.folder import StoreFolder

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 
 from sparkcrypt.schema import ColumnIndex, schema_from_parquet, schema_from_spark
+from sparkcrypt.tags.avro import schema_from_avro
+from sparkcrypt.tags.field_metadata import ColumnLineage, PartLineage, is_same_leaf, lineage_of_schema
+from sparkcrypt.tags.model import TaggedColumn, unite_tags
 from tests.unit.schema.message_types import FORMS
 from tests.unit.schema.strategies import spark_schemas
 
