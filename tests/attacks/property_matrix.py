@@ -92,6 +92,7 @@ spark.sql.sources.commitProtocolClass               c   n    n     r   n     c
 spark.sql.streaming.commitProtocolClass             c   n    n     r   n     c
 spark.sql.variant.inferShreddingSchema              n   n    n     r   n     n
 spark.sql.warehouse.dir                             r   n    n     r   n     c
+sparkcrypt.pin                                      n   n    n     n   n     n
 sparkcrypt.reader                                   n   n    n     n   n     n
 sparkcrypt.rule                                     n   n    n     c   n     n
 sparkcrypt.table                                    n   n    n     c   n     n
