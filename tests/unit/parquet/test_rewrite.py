@@ -129,10 +129,10 @@ def test_aad_prefixes(tmp_path: Path, first: dict[str, Any], second: dict[str, A
         tmp_path / "a",
         tmp_path / "b",
         retrieve_key=Keys(),
-        aad_prefix=supplied,
+        aad_prefix=supplied or (seen.append if expected else None),
         encryption=new_encryption(AMOUNT, **second),
     )
-    assert seen == ([expected] if expected else [])
+    assert seen == ([expected] if expected and not supplied else [])
     footer = read_footer(tmp_path / "b")
     stored = second.get("aad_prefix") if second.get("store_aad_prefix", True) else None
     assert (footer.aad_prefix, footer.supply_aad_prefix) == (stored or None, not second.get("store_aad_prefix", True))
@@ -142,7 +142,7 @@ def test_aad_prefixes(tmp_path: Path, first: dict[str, Any], second: dict[str, A
 
 
 def test_a_refused_prefix_asks_for_no_key(tmp_path: Path) -> None:
-    """What ``verify_aad`` raises ends the rewrite before any key is asked for and anything is written."""
+    """What a function given as ``aad_prefix`` raises ends the rewrite before any key is asked for and anything is written."""
     write_plain(tmp_path / "plain", table(5))
     rewrite_file(tmp_path / "plain", tmp_path / "a", encryption=new_encryption(SSN, aad_prefix=PREFIX))
 
