@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Unit, list_unit
 from sparkcrypt.policy.load import policy_from_text
-from sparkcrypt.runs.table.footers import FooterCache
+from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.scan import scan_target
 from sparkcrypt.runs.table.unit_survey import survey_unit
 from sparkcrypt.spark.files.hadoop import HadoopFiles

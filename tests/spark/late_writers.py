@@ -9,7 +9,7 @@ from typing import Any
 from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.table.open_table import Silent
+from sparkcrypt.runs.table.progress import Silent
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.support import SECRET, Lake
 

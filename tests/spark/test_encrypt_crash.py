@@ -16,7 +16,7 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.lock import acquire
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
-from sparkcrypt.runs.table.open_table import Silent
+from sparkcrypt.runs.table.progress import Silent
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock, after_record, after_swap, between_renames, kill

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn, Tr
 from rich.progress import Progress as Bars
 
 from sparkcrypt.cli.frame.output import say
-from sparkcrypt.runs.table.open_table import Progress
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.text import count_of, replace_controls, size_of
 
 QUIET_SECONDS = 5.0

@@ -24,12 +24,11 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.key_retention import is_past_retention
-from sparkcrypt.policy.model import Policy, TagRule, normalized_table
+from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.columns import ColumnMatcher
 from sparkcrypt.runs.table.footers import FooterReader
 from sparkcrypt.runs.table.scan import FILES_AT_ONCE
 from sparkcrypt.runs.table.target import CatalogTarget
-from sparkcrypt.runs.table.unit_survey import Amount
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 from sparkcrypt.tags.field_metadata import ColumnLineage, is_below, is_same_leaf

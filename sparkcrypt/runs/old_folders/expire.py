@@ -41,8 +41,9 @@ from sparkcrypt.runs.old_folders.replacements import Standing, report_lost, stan
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places
-from sparkcrypt.runs.table.open_table import Progress
-from sparkcrypt.spark.files.hadoop import Contents, HadoopFiles, list_contents
+from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import Contents, list_contents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

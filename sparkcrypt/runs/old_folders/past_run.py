@@ -19,7 +19,8 @@ from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.recover import has_moved, settle_places
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, rewriter_of
 from sparkcrypt.runs.table.disposal import Disposal
-from sparkcrypt.runs.table.open_table import OpenTable, Progress, open_target
+from sparkcrypt.runs.table.open_table import OpenTable, open_target
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.spark.setup.session import configure
 from sparkcrypt.spark.tables.catalog import Catalog

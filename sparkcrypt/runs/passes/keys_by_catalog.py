@@ -35,7 +35,8 @@ from sparkcrypt.runs.passes.keys_in_use import (
     list_table_ids,
     read_key_use,
 )
-from sparkcrypt.runs.table.footers import DriverFooters, FooterCache, TaskFooters, own_keys
+from sparkcrypt.runs.table.cache import FooterCache
+from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.runs.table.scan import read_units
 from sparkcrypt.runs.table.target import find_other_kind, id_of, target_folder_id, units_of
 from sparkcrypt.runs.table.unit_survey import Amount

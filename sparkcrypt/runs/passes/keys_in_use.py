@@ -14,8 +14,8 @@ from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.mac import is_mac_key
 from sparkcrypt.ledger.state.store import StateStore, decode_record
-from sparkcrypt.runs.table.footers import FooterCache
-from sparkcrypt.runs.table.unit_survey import Amount
+from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.text import count_of
 
 

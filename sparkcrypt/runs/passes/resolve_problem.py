@@ -31,7 +31,8 @@ from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import refuse_moving
 from sparkcrypt.runs.table.footers import DriverFooters, own_keys
-from sparkcrypt.runs.table.open_table import Progress, open_target
+from sparkcrypt.runs.table.open_table import open_target
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.scan import scan_footers
 from sparkcrypt.runs.table.table_index import carry_index
 from sparkcrypt.runs.table.target import catalog_target

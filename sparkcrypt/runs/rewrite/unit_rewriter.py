@@ -34,7 +34,7 @@ from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
 from sparkcrypt.runs.rewrite.swap import Swap, choose_swap, move_old_files
 from sparkcrypt.runs.table.disposal import describe_foreign, refuse_foreign, refuse_writers
-from sparkcrypt.runs.table.open_table import UnitProgress
+from sparkcrypt.runs.table.progress import UnitProgress
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.untouchable import refuse_unreadable
 from sparkcrypt.spark.files.access_rights import copy_access, find_access_differences

@@ -24,7 +24,7 @@ from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac, open_sea
 from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.paths import comparable_path, is_within
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.table.open_table import Progress
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.skipping.indexes.files import DataFolder, ReadRow, RowReader, RowsWanted, Told, read_rows, tell_nobody
 from sparkcrypt.skipping.indexes.indexed import Indexed, IndexStore, folder_source
 from sparkcrypt.skipping.trusted.folder import NO_LOCATION, open_folder

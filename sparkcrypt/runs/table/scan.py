@@ -15,6 +15,7 @@ from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
 from sparkcrypt.names import FileFormat
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.columns import ColumnMatcher, Inherited, ScannedFile, find_inherited
 from sparkcrypt.runs.table.difference import (
     Drift,
@@ -32,14 +33,7 @@ from sparkcrypt.runs.table.difference import (
     select_drift,
     tell_none,
 )
-from sparkcrypt.runs.table.footers import (
-    DriverFooters,
-    FooterCache,
-    FooterReader,
-    RetrieveKey,
-    TaskFooters,
-    own_keys,
-)
+from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, RetrieveKey, TaskFooters, own_keys
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 

@@ -8,27 +8,15 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.unit import Unit, partition_of
 from sparkcrypt.plan import EncryptionPlan
+from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.columns import FileColumns, Inherited, ScannedFile
 from sparkcrypt.runs.table.difference import AWAY, OF_FOLDERS, UNKNOWN, Drift, drift_by_file, keeps_dark
 from sparkcrypt.runs.table.disposal import describe_foreign
 from sparkcrypt.runs.table.scan import ScannedUnit, list_summaries
 from sparkcrypt.schema import Path, join_dotted
-
-
-@dataclass(frozen=True, slots=True)
-class Amount(JsonObject, json_names={"total_bytes": "bytes"}):
-    """A number of files, and their total length in bytes."""
-
-    files: int = 0
-    total_bytes: int = 0
-
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(self.files + other.files, self.total_bytes + other.total_bytes)
-
 
 FileAction = Literal["encrypt", "decrypt", "re-key", "re-wrap", "purge", "leave out", "bring home", "quarantine"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkcrypt.runs.table.open_table import Silent
+from sparkcrypt.runs.table.progress import Silent
 
 
 class Heard(Silent):

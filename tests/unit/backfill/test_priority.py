@@ -8,8 +8,9 @@ from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy import Policy, policy_from_document
 from sparkcrypt.runs.rewrite.schedule import order_units, table_rank
+from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.difference import Drift
-from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
+from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.tags.model import TaggedColumn
 

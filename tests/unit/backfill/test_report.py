@@ -23,8 +23,9 @@ from sparkcrypt.runs.old_folders.problems import BACK, STRAY, Decision, Problem,
 from sparkcrypt.runs.passes.report import PassReport, TableError, TableFailures
 from sparkcrypt.runs.passes.result import RunResult
 from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.difference import Drift
-from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
+from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.schema import schema_from_spark
 from tests.unit.backfill.run_reports import report
 

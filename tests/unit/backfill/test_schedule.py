@@ -16,9 +16,8 @@ from sparkcrypt.ledger.unit import Unit, UnitOutcome
 from sparkcrypt.runs.passes.result import bytes_a_second, rate
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.schedule import Budget, work_through
-from sparkcrypt.runs.table.open_table import UnitProgress
-from sparkcrypt.runs.table.unit_survey import Amount, UnitSurvey
-from tests.unit.backfill.heard_progress import Heard, summed
+from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.unit_survey import UnitSurvey
 
 
 def survey(name: str, total_bytes: int = 10) -> UnitSurvey:

@@ -142,7 +142,7 @@ def test_aad_prefixes(tmp_path: Path, first: dict[str, Any], second: dict[str, A
 
 
 def test_a_refused_prefix_asks_for_no_key(tmp_path: Path) -> None:
-    """What a function given as ``aad_prefix`` raises ends the rewrite before any key is asked for and anything is written."""
+    """What a check of the prefix raises ends the rewrite before any key is asked for and anything is written."""
     write_plain(tmp_path / "plain", table(5))
     rewrite_file(tmp_path / "plain", tmp_path / "a", encryption=new_encryption(SSN, aad_prefix=PREFIX))
 
