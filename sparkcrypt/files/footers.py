@@ -27,7 +27,7 @@ from sparkcrypt.files.parquet.verify.file import open_every_key
 from sparkcrypt.files.source import Source, open_source
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.opened import open_data_keys
-from sparkcrypt.names import SPARK_SCHEMA, FileFormat
+from sparkcrypt.names import SPARK_SCHEMA
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.tags.field_metadata import ColumnLineage, lineage_of_schema
 
@@ -130,14 +130,20 @@ def pack(found: Mapping[str, Found]) -> str:
 def unpack(packed: str) -> dict[str, Found]:
     """Return the facts that `pack` packed: path -> facts, or an error of its original class."""
     values = json.loads(packed)
-    shapes = [_Shape.of(value) for value in values["shapes"]]
+    shapes = [_facts_of_shape(value) for value in values["shapes"]]
     wrappings = [Wrapping(*value) for value in values["wrappings"]]
-    found: dict[str, Found] = {
-        path: shapes[shape].facts(
-            path, _bytes(prefix), _bytes(unique), rows, groups, tuple(wrappings[place] for place in wrapped)
+    found: dict[str, Found] = {}
+    for path, shape, prefix, unique, rows, groups, wrapped in values["files"]:
+        summary = replace(
+            shapes[shape].summary,
+            path=path,
+            aad_prefix=_bytes(prefix),
+            aad_file_unique=_bytes(unique),
+            rows=rows,
+            row_groups=groups,
+            wrappings=tuple(wrappings[place] for place in wrapped),
         )
-        for path, shape, prefix, unique, rows, groups, wrapped in values["files"]
-    }
+        found[path] = FooterFacts(summary, shapes[shape].codecs, shapes[shape].lineage)
     return found | {path: error_named(kind)(message) for path, (kind, message) in values["errors"].items()}
 
 
@@ -182,57 +188,26 @@ def _read_placed(
     return read_facts(path, where, retrieve_key, every_key=every_key, shredded=shredded)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """The facts that files written by one job have in common."""
-
-    footer: Any
-    algorithm: Any
-    footer_key: str | None
-    supply_aad_prefix: bool
-    columns: dict[tuple[str, ...], ColumnSummary] | None
-    codecs: dict[str, int]
-    lineage: tuple[ColumnLineage, ...]
-    purged: dict[tuple[str, ...], str]
-    format: FileFormat
-    external_material: bool
-    fields: str | None
-
-    @classmethod
-    def of(cls, values: list[Any]) -> _Shape:
-        footer, algorithm, footer_key, supply, columns, codecs, lineage, purged, file_format, external, fields = values
-        made = None if columns is None else {tuple(path): ColumnSummary(known, key) for path, known, key in columns}
-        known = tuple(map(ColumnLineage.from_list, lineage))
-        nulls = {tuple(path): key for path, key in purged}
-        return cls(footer, algorithm, footer_key, supply, made, codecs, known, nulls, file_format, external, fields)
-
-    def facts(
-        self,
-        path: str,
-        prefix: bytes | None,
-        unique: bytes | None,
-        rows: int | None,
-        groups: int | None,
-        wrappings: tuple[Wrapping, ...],
-    ) -> FooterFacts:
-        summary = FileSummary(
-            path=path,
-            footer=self.footer,
-            algorithm=self.algorithm,
-            footer_key=self.footer_key,
-            aad_prefix=prefix,
-            supply_aad_prefix=self.supply_aad_prefix,
-            aad_file_unique=unique,
-            rows=rows,
-            row_groups=groups,
-            columns=self.columns,
-            wrappings=wrappings,
-            purged=self.purged,
-            format=self.format,
-            external_material=self.external_material,
-            fields=self.fields,
-        )
-        return FooterFacts(summary, self.codecs, self.lineage)
+def _facts_of_shape(values: list[Any]) -> FooterFacts:
+    """Return the facts that files written by one job have in common, as `_shape` gave them."""
+    footer, algorithm, footer_key, supply, columns, codecs, lineage, purged, file_format, external, fields = values
+    summary = FileSummary(
+        path="",
+        footer=footer,
+        algorithm=algorithm,
+        footer_key=footer_key,
+        aad_prefix=None,
+        supply_aad_prefix=supply,
+        aad_file_unique=None,
+        rows=None,
+        row_groups=None,
+        columns=None if columns is None else {tuple(path): ColumnSummary(known, key) for path, known, key in columns},
+        purged={tuple(path): key for path, key in purged},
+        format=file_format,
+        external_material=external,
+        fields=fields,
+    )
+    return FooterFacts(summary, codecs, tuple(map(ColumnLineage.from_list, lineage)))
 
 
 def _shape(facts: FooterFacts) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from sparkcrypt.files.orc.file.tail import Tail, is_orc, read_purged_note, read_tail
 from sparkcrypt.files.orc.summary import ColumnSummary as OrcColumn
@@ -26,8 +26,8 @@ AnySummary: TypeAlias = FileSummary | OrcSummary
 AnyVerification: TypeAlias = Verification | OrcVerification
 
 
-class Format(Protocol):
-    """A format of data files.
+class ParquetFormat:
+    """Parquet; `OrcFormat` has the same members.
 
     Attributes:
         name: the format.
@@ -38,18 +38,20 @@ class Format(Protocol):
         rewritten_by_rows: whether Spark's engine can write a file anew.
     """
 
-    name: FileFormat
-    title: str
-    authenticates: bool
-    names_footer_key: bool
-    carries_dark: bool
-    rewritten_by_rows: bool
+    name: FileFormat = "parquet"
+    title = "Parquet"
+    authenticates = True
+    names_footer_key = True
+    carries_dark = False
+    rewritten_by_rows = True
 
-    def inspect(self, source: Source, *, retrieve_key: RetrieveKey | None = None) -> AnySummary:
+    def inspect(self, source: Source, *, retrieve_key: RetrieveKey | None = None) -> FileSummary:
         """Summarise a file's footer; no key is needed, and ``retrieve_key`` reveals what an encrypted footer hides."""
+        return inspect_file(source, retrieve_key=retrieve_key)
 
     def read_identity(self, source: Source) -> bytes | None:
         """Return the identity that a file is bound to, which nothing has authenticated; None if it is bound to none."""
+        return inspect_file(source).aad_prefix
 
     def verify(
         self,
@@ -60,8 +62,16 @@ class Format(Protocol):
         equal_to: Mapping[str, str] | None = None,
         digest_key: bytes | None = None,
         known: KnownColumns = NOTHING_KNOWN,
-    ) -> AnyVerification:
+    ) -> Verification:
         """Verify a whole file; see `verify_file` and `verify_orc`."""
+        return verify_file(
+            source,
+            retrieve_key=retrieve_key,
+            aad_prefix=aad_prefix,
+            equal_to=equal_to,
+            digest_key=digest_key,
+            known=known,
+        )
 
     def open_keys(
         self,
@@ -80,6 +90,7 @@ class Format(Protocol):
             dark: columns under shredded keys -> those keys, which are not opened.
             unopened: further columns whose keys are not opened.
         """
+        return replace(verify_keys(source, retrieve_key=retrieve_key, dark={*dark, *unopened}), path=path)
 
     def match_columns(
         self, summary: FileSummary, plan: EncryptionPlan
@@ -89,13 +100,15 @@ class Format(Protocol):
         Raises:
             PlanError: a column of the file cannot be read into the table's.
         """
+        leaves = schema_from_parquet(json.loads(summary.fields or "[]"), plan.schema).leaves()
+        planned = {column.leaf.logical: column for column in plan.columns}
+        known = {leaf.parquet: planned[leaf.logical] for leaf in leaves if leaf.logical in planned}
+        columns = tuple(summary.columns or ())
+        unknown = tuple(path for path in columns if path not in known)
+        return {path: known[path] for path in columns if path in known}, unknown
 
     def refuse_plan(self, plan: EncryptionPlan) -> None:
-        """Refuse a plan that no file of the format can have.
-
-        Raises:
-            PlanError: it is such a plan.
-        """
+        """Refuse a plan that no file of the format can have, by a PlanError."""
 
     def list_left_out(self, *, redacts: bool, purges: bool) -> tuple[str, ...]:
         """Return the parts of a file's content that its rewrite may have changed.
@@ -104,80 +117,12 @@ class Format(Protocol):
             redacts: whether the rewrite leaves out what tells of encrypted columns.
             purges: whether it replaces columns by nulls.
         """
-
-
-class ParquetFormat:
-    """Parquet; see `Format`."""
-
-    name: FileFormat = "parquet"
-    title = "Parquet"
-    authenticates = True
-    names_footer_key = True
-    carries_dark = False
-    rewritten_by_rows = True
-
-    def inspect(self, source: Source, *, retrieve_key: RetrieveKey | None = None) -> FileSummary:
-        """Summarise a file's footer."""
-        return inspect_file(source, retrieve_key=retrieve_key)
-
-    def read_identity(self, source: Source) -> bytes | None:
-        """Return the AAD prefix that a file stores."""
-        return inspect_file(source).aad_prefix
-
-    def verify(
-        self,
-        source: Source,
-        *,
-        retrieve_key: RetrieveKey | None = None,
-        aad_prefix: AadPrefix | None = None,
-        equal_to: Mapping[str, str] | None = None,
-        digest_key: bytes | None = None,
-        known: KnownColumns = NOTHING_KNOWN,
-    ) -> Verification:
-        """Verify a whole file."""
-        return verify_file(
-            source,
-            retrieve_key=retrieve_key,
-            aad_prefix=aad_prefix,
-            equal_to=equal_to,
-            digest_key=digest_key,
-            known=known,
-        )
-
-    def open_keys(
-        self,
-        path: str,
-        source: Source,
-        retrieve_key: RetrieveKey,
-        dark: Mapping[Path, str],
-        unopened: Collection[Path] = (),
-    ) -> FileSummary:
-        """Authenticate the footer, and the metadata of each column under its own key."""
-        return replace(verify_keys(source, retrieve_key=retrieve_key, dark={*dark, *unopened}), path=path)
-
-    def match_columns(
-        self, summary: FileSummary, plan: EncryptionPlan
-    ) -> tuple[Mapping[Path, ColumnPlan], tuple[Path, ...]]:
-        """Match columns by structure, as Spark reads them."""
-        leaves = schema_from_parquet(json.loads(summary.fields or "[]"), plan.schema).leaves()
-        planned = {column.leaf.logical: column for column in plan.columns}
-        known = {leaf.parquet: planned[leaf.logical] for leaf in leaves if leaf.logical in planned}
-        columns = tuple(summary.columns or ())
-        return {path: known[path] for path in columns if path in known}, tuple(
-            path for path in columns if path not in known
-        )
-
-    def refuse_plan(self, plan: EncryptionPlan) -> None:
-        """Accept any plan."""
-
-    def list_left_out(self, *, redacts: bool, purges: bool) -> tuple[str, ...]:
-        """Return the parts of a plaintext footer that may tell of encrypted columns, and orders by purged ones."""
         redacted = ("key_value_metadata", "sorting_columns") if redacts else ()
         return (*redacted, *(("sorting_columns",) if purges else ()))
 
 
 class OrcFormat:
-    """ORC; see `Format`."""
+    """ORC; `ParquetFormat` says what its members are."""
 
     name: FileFormat = "orc"
     title = "ORC"
@@ -233,10 +178,11 @@ class OrcFormat:
         return ("user_metadata",) if redacts else ()
 
 
-FORMATS: Mapping[FileFormat, Format] = {"parquet": ParquetFormat(), "orc": OrcFormat()}
+AnyFormat: TypeAlias = ParquetFormat | OrcFormat
+FORMATS: Mapping[FileFormat, AnyFormat] = {"parquet": ParquetFormat(), "orc": OrcFormat()}
 
 
-def format_of(source: Source) -> Format:
+def format_of(source: Source) -> AnyFormat:
     """Return the format of a file by its first bytes; a file that is not ORC is taken for Parquet."""
     return FORMATS["orc" if is_orc(source) else "parquet"]
 

@@ -195,7 +195,7 @@ def order_from_dict(values: Mapping[str, Any]) -> Order:
 
 
 @dataclass(frozen=True, slots=True)
-class KeySettings:
+class KeySettings(JsonObject):
     """Where a worker gets its keys.
 
     Attributes:
@@ -212,21 +212,12 @@ class KeySettings:
 
     def to_json(self) -> str:
         """Return the settings as canonical JSON."""
-        keks = [_list_kek(kek) for kek in self.keks]
-        again = [[*_list_kek(kek.before), kek.wrapped_kek] for kek in self.rewrapped]
-        fields = [self.key_service, self.data_key_bits, keks, again]
-        return json.dumps(fields, ensure_ascii=True, separators=(",", ":"))
+        return json.dumps(self.to_dict(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> KeySettings:
         """Return the settings that `to_json` gave."""
-        key_service, bits, keks, again = json.loads(text)
-        rewrapped = tuple(RewrappedKek(WrappedKek(*kek), wrapped) for *kek, wrapped in again)
-        return cls(key_service, bits, tuple(WrappedKek(*kek) for kek in keks), rewrapped)
-
-
-def _list_kek(kek: WrappedKek) -> list[str]:
-    return [kek.master_key_id, kek.kek_id, kek.wrapped_kek]
+        return cls.from_dict(json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +249,4 @@ class FileOutcome(JsonObject):
     @classmethod
     def from_json(cls, text: str) -> FileOutcome:
         """Return the outcome that `to_json` gave."""
-        values = json.loads(text)
-        error = values.pop("error")
-        values["unauthenticated"], values["notes"] = tuple(values["unauthenticated"]), tuple(values["notes"])
-        values["unopened"] = tuple(map(tuple, values["unopened"]))
-        return cls(**values, error=None if error is None else (error[0], error[1]))
+        return cls.from_dict(json.loads(text))

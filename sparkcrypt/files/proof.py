@@ -96,7 +96,7 @@ class ContentProof:
         Args:
             target: the file that was made of the source.
             retrieve_key: opens its keys.
-            left_out: parts that its rewrite may have changed, from `Format.parts_left_out`.
+            left_out: parts that its rewrite may have changed, as `ParquetFormat.list_left_out`.
 
         Raises:
             VerificationError: it differs, or is not authentic.

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sparkcrypt.errors import ConfigError, FormatError, KeyServiceError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.expiring_cache import ExpiringCache
 from sparkcrypt.keys.material import KeyMaterial, parse_key_material
 from sparkcrypt.keys.service import KeyService, Unwrapper
@@ -120,7 +121,7 @@ class DataKeyOpener:
 
 
 @dataclass(frozen=True, slots=True)
-class WrappedKek:
+class WrappedKek(JsonObject):
     """A wrapped KEK, which may be stored and sent.
 
     Attributes:
@@ -135,7 +136,7 @@ class WrappedKek:
 
 
 @dataclass(frozen=True, slots=True)
-class RewrappedKek:
+class RewrappedKek(JsonObject):
     """A KEK that the key service has rewrapped.
 
     Attributes:

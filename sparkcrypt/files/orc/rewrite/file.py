@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from sparkcrypt.errors import WRITE_ORC_ANEW, ConfigError, FormatError, UnsupportedFileError
 from sparkcrypt.files.orc.file.encryption import (
@@ -93,22 +93,6 @@ class OrcRewriteResult:
             bytes_after=output.position,
             columns=columns,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, column paths dotted."""
-        return {
-            "source": self.source,
-            "target": self.target,
-            "format": "orc",
-            "rows": self.rows,
-            "stripes": self.stripes,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "columns": {join_dotted(path): encrypted for path, encrypted in self.columns.items()},
-            "source_authenticated": "none",
-            "notes": list(self.notes),
-            "left_out": list(self.left_out),
-        }
 
 
 TargetEncryption: TypeAlias = OrcEncryption | Callable[[OrcSummary], OrcEncryption | None] | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
 from sparkcrypt.files.output import Output, Target, open_target, target_name
@@ -67,22 +67,6 @@ class RewriteResult:
     source_authenticated: Literal["all", "partial", "none"]
     unauthenticated: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values, column paths dotted."""
-        return {
-            "source": self.source,
-            "target": self.target,
-            "footer": self.footer,
-            "rows": self.rows,
-            "row_groups": self.row_groups,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "columns": {join_dotted(path): encrypted for path, encrypted in self.columns.items()},
-            "source_authenticated": self.source_authenticated,
-            "unauthenticated": list(self.unauthenticated),
-            "notes": list(self.notes),
-        }
 
 
 Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
