@@ -51,7 +51,10 @@ class Place:
                 that fit, the longest counts.
         """
         place = cls(*split_path(text))
-        fitting = (pair for pair in aliases if _same_store(place, pair[0]) and place.is_within(pair[0]))
+        store = (place.scheme, place.authority)
+        fitting = (
+            pair for pair in aliases if store == (pair[0].scheme, pair[0].authority) and place.is_within(pair[0])
+        )
         named, real = max(fitting, key=lambda pair: len(pair[0].path), default=(place, place))
         return Place(real.scheme, real.authority, real.path + place.path[len(named.path) :])
 
@@ -188,10 +191,6 @@ def _normal_path(path: str) -> str:
         elif name not in ("", "."):
             kept.append(name)
     return ("/" if path.startswith("/") and kept else "") + "/".join(kept)
-
-
-def _same_store(place: Place, other: Place) -> bool:
-    return (place.scheme, place.authority) == (other.scheme, other.authority)
 
 
 def is_within(path: str, location: str) -> bool:

@@ -19,6 +19,12 @@ KIND, SHRED, INDEX, VERSION = "sparkcrypt backfill", "sparkcrypt shred", "sparkc
 """The kinds of reports, for passes and rotations, for shreddings, and for stores for data skipping; their version."""
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME_CHARACTERS = 60
+_SHOWN = 5
+_JOBS = {KIND: "backfill", SHRED: "shredding", INDEX: "store"}
+_REST = {
+    False: "what is named is as it was, the rest is done; the next try takes up what is left",
+    True: "the drift of others is told, and nothing was changed",
+}
 
 
 def new_report(folder: str, context: Mapping[str, Any]) -> str:
@@ -129,14 +135,6 @@ def _local_path(uri: str) -> Path:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
-
-
-_SHOWN = 5
-_JOBS = {KIND: "backfill", SHRED: "shredding", INDEX: "store"}
-_REST = {
-    False: "what is named is as it was, the rest is done; the next try takes up what is left",
-    True: "the drift of others is told, and nothing was changed",
-}
 
 
 def judge_report(report: Mapping[str, Any], uri: str, *, dry_run: bool, allow_incomplete: bool) -> dict[str, Any]:

@@ -39,9 +39,10 @@ from sparkcrypt.keys.provider import (
     choice,
     login,
     read_options,
+    shorten_reason,
     text,
 )
-from sparkcrypt.keys.rest import open_session, shorten_reason
+from sparkcrypt.keys.rest import open_session
 from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, read_wrapped
 from sparkcrypt.keys.wrapping import seal_key, unseal_key
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -51,6 +52,21 @@ TOKENS_VARIABLE = "HADOOP_TOKEN_FILE_LOCATION"
 KMS_KIND = b"kms-dt"
 _MAGIC = b"HDTS"
 _WRITABLE = 0
+_ADDRESS = "https://host:9600/kms"
+AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
+    "kerberos": ("method",),
+    "simple": ("method", "user"),
+    "token": ("method", "token_file"),
+}
+NAMES = NameRule("a-z0-9-", "_", 200, "Hadoop KMS")
+"""Java's key stores ignore case in names, so capital letters are escaped."""
+_DELEGATION = "X-Hadoop-Delegation-Token"
+_DENYING = {"AuthorizationException", "AccessControlException", "AuthenticationException", "InvalidToken"}
+_PASSING = {429, 502, 503, 504}
+_PREFIX = "hadoop:v1:"
+_HEAD = struct.Struct(">I16sB")
+_AES_BYTES = (16, 24, 32)
+_CIPHER = "AES/CTR/NoPadding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +158,6 @@ def _written_length(length: int) -> bytes:
     return bytes([256 - 112 - len(raw)]) + raw
 
 
-_ADDRESS = "https://host:9600/kms"
-AUTH_OPTIONS: dict[str, tuple[str, ...]] = {
-    "kerberos": ("method",),
-    "simple": ("method", "user"),
-    "token": ("method", "token_file"),
-}
-NAMES = NameRule("a-z0-9-", "_", 200, "Hadoop KMS")
-"""Java's key stores ignore case in names, so capital letters are escaped."""
-
-
 @dataclass(frozen=True, slots=True)
 class HadoopOptions(NetworkOptions):
     """The checked options."""
@@ -191,11 +197,6 @@ def read_credential(options: HadoopOptions, environ: Mapping[str, str] = os.envi
             )
         return HadoopCredential("token", read_kms_token(path, options.address))
     return HadoopCredential("kerberos", environ.get("KRB5CCNAME", ""))
-
-
-_DELEGATION = "X-Hadoop-Delegation-Token"
-_DENYING = {"AuthorizationException", "AccessControlException", "AuthenticationException", "InvalidToken"}
-_PASSING = {429, 502, 503, 504}
 
 
 class KmsHttp:
@@ -304,12 +305,6 @@ def _negotiation() -> Any:
     return HTTPKerberosAuth(mutual_authentication=DISABLED)
 
 
-_PREFIX = "hadoop:v1:"
-_HEAD = struct.Struct(">I16sB")
-_AES_BYTES = (16, 24, 32)
-_CIPHER = "AES/CTR/NoPadding"
-
-
 @dataclass(frozen=True, slots=True)
 class _Eek:
     """An encrypted key: the master key's version, the initialization vector, and the encrypted bytes."""
@@ -382,11 +377,7 @@ class HadoopKeyService(ProviderKeyService):
             ) from error
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Describe a key."""
         metadata = self._http.ask("GET", f"key/{self._name(key_id)}/_metadata", f"read key {key_id!r}")
         if not metadata:  # Hadoop KMS answers 200 and an empty object
             raise KeyNotFoundError(
@@ -409,11 +400,7 @@ class HadoopKeyService(ProviderKeyService):
                 raise
 
     def rotate(self, key_id: str) -> KeyDescription:
-        """Add a version, which wraps from now on; earlier versions still unwrap.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Add a version, which wraps from now on; earlier versions still unwrap."""
         self._http.ask("POST", f"key/{self._name(key_id)}", f"rotate key {key_id!r}", body={})
         return self.describe(key_id)
 

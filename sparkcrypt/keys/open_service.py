@@ -35,6 +35,19 @@ from sparkcrypt.policy.key_service import (
     split_former,
 )
 
+ENTRY_POINT_GROUP = "sparkcrypt.key_services"
+KeyServiceFactory: TypeAlias = Callable[[KeyServiceConfig], KeyService]
+_BUILT_IN = {
+    "local": ("sparkcrypt.keys.local.service", "LocalKeyService"),
+    "vault": ("sparkcrypt.keys.vault.service", "VaultKeyService"),
+    "aws": ("sparkcrypt.keys.cloud.aws", "AwsKeyService"),
+    "hadoop": ("sparkcrypt.keys.hadoop", "HadoopKeyService"),
+    "gcp": ("sparkcrypt.keys.cloud.gcp", "GcpKeyService"),
+    "azure": ("sparkcrypt.keys.cloud.azure", "AzureKeyService"),
+    "ephemeral": ("sparkcrypt.keys.local.ephemeral", "EphemeralKeyService"),
+}
+_EXTRAS = {kind: f"sparkcrypt[{kind}]" for kind in ("aws", "azure", "gcp")}
+
 
 class MovingKeyService(DelegatingKeyService):
     """A key service that wraps with the current service and unwraps with former ones too; safe for many threads.
@@ -141,7 +154,7 @@ class MovingKeyService(DelegatingKeyService):
         former = [
             (entry.config.type, service)
             for entry, service in self._former.items()
-            if entry.has(key_id) and _has_key(service, key_id)
+            if entry.has(key_id) and has_key(service, key_id)
         ]
         for kind, service in former:
             if not service.offers("delete_key"):
@@ -168,7 +181,8 @@ def needs_moving(service: KeyService, key_id: str, wrapped: str) -> bool:
     return isinstance(service, MovingKeyService) and service.is_former(key_id, wrapped)
 
 
-def _has_key(service: KeyService, key_id: str) -> bool:
+def has_key(service: KeyService, key_id: str) -> bool:
+    """Return whether a key service has a key."""
     try:
         service.describe(key_id)
     except KeyNotFoundError:
@@ -178,27 +192,12 @@ def _has_key(service: KeyService, key_id: str) -> bool:
 
 def _delete_from(kind: str, service: KeyService, key_id: str) -> KeyDeletion:
     deletion = service.delete_key(key_id)
-    if _has_key(service, key_id):
+    if has_key(service, key_id):
         raise KeyServiceError(
             f"the former key service of type {kind!r} still has key {key_id!r}, though it was told "
             "to delete it; look there, and give the command again"
         )
     return deletion
-
-
-ENTRY_POINT_GROUP = "sparkcrypt.key_services"
-KeyServiceFactory: TypeAlias = Callable[[KeyServiceConfig], KeyService]
-
-_BUILT_IN = {
-    "local": ("sparkcrypt.keys.local.service", "LocalKeyService"),
-    "vault": ("sparkcrypt.keys.vault.service", "VaultKeyService"),
-    "aws": ("sparkcrypt.keys.cloud.aws", "AwsKeyService"),
-    "hadoop": ("sparkcrypt.keys.hadoop", "HadoopKeyService"),
-    "gcp": ("sparkcrypt.keys.cloud.gcp", "GcpKeyService"),
-    "azure": ("sparkcrypt.keys.cloud.azure", "AzureKeyService"),
-    "ephemeral": ("sparkcrypt.keys.local.ephemeral", "EphemeralKeyService"),
-}
-_EXTRAS = {kind: f"sparkcrypt[{kind}]" for kind in ("aws", "azure", "gcp")}
 
 
 def open_key_service(config: KeyServiceConfig) -> KeyService:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 KEY_LOG = "SPARKCRYPT_KEY_LOG"
 """Environment variable: a file to which one JSON line per call is appended: op, key_id, pid, outcome."""
 T = TypeVar("T")
+_PROCESS_SECRET = os.urandom(32)
 
 
 class LoggingKeyService(DelegatingKeyService):
@@ -82,9 +83,6 @@ def _append(operation: str, key_id: str, outcome: str) -> None:
         raise ConfigError(
             f"{KEY_LOG} names {path!r}, which cannot be written ({error.strerror}); unset it or mend it"
         ) from error
-
-
-_PROCESS_SECRET = os.urandom(32)
 
 
 class WithKeyMetadata(Protocol):

@@ -23,6 +23,7 @@ T = TypeVar("T")
 Methods: TypeAlias = "Mapping[str, tuple[str, ...]]"
 """Login method -> the names of the options that it takes, ``method`` among them."""
 
+_REASON_CHARACTERS = 200
 HTTP_VARIABLE = "SPARKCRYPT_ALLOW_HTTP"
 """Environment variable that the jar sets for its helper from the launch conf ``spark.sparkcrypt.allow_http``."""
 
@@ -254,6 +255,11 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def shorten_reason(reason: object) -> str:
+    """Return what a service says of a refusal as one line that fits a message."""
+    return " ".join(str(reason).split())[:_REASON_CHARACTERS]
 
 
 class ProviderKeyService(KeyService):

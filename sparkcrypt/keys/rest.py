@@ -14,7 +14,6 @@ from sparkcrypt.keys.provider import NetworkOptions
 
 Body: TypeAlias = "Mapping[str, Any] | None"
 _CONNECTIONS = 32
-_REASON_CHARACTERS = 200
 
 
 class SignRequest(Protocol):
@@ -37,11 +36,6 @@ def open_session(ca_bundle: str | None) -> requests.Session:
     session.mount("https://", adapter)
     session.mount("http://", adapter)
     return session
-
-
-def shorten_reason(reason: object) -> str:
-    """Return what a service says of a refusal as one line that fits a message."""
-    return " ".join(str(reason).split())[:_REASON_CHARACTERS]
 
 
 class TokenRest:

@@ -23,6 +23,11 @@ MAX_PAUSE_SECONDS = 60.0
 RETRIES_AT_ONCE = 20.0
 RETRIES_PER_SECOND = 1.0
 _chance = secrets.SystemRandom()
+T = TypeVar("T")
+BACKOFF_SECONDS = 0.2
+BACKOFF_MAX_SECONDS = 5.0
+_READING_VERBS = frozenset({"wrap", "unwrap", "describe", "list_keys", "may"})
+_REPEATABLE_VERBS = _READING_VERBS | {"create"}
 
 
 class Breaker:
@@ -82,13 +87,6 @@ class RetryBudget:
                 return False
             self._left -= 1.0
             return True
-
-
-T = TypeVar("T")
-BACKOFF_SECONDS = 0.2
-BACKOFF_MAX_SECONDS = 5.0
-_READING_VERBS = frozenset({"wrap", "unwrap", "describe", "list_keys", "may"})
-_REPEATABLE_VERBS = _READING_VERBS | {"create"}
 
 
 @dataclass(frozen=True, slots=True)

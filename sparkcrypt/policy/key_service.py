@@ -22,6 +22,45 @@ from typing import Any
 from sparkcrypt.errors import ConfigError, show
 from sparkcrypt.policy.section import Problems, Section, is_text, seconds_of
 
+PRINCIPAL = "{principal}"
+"""Placeholder in an option of a key service for the name of the principal whose credential or keys it selects."""
+_PRINCIPAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
+MAX_RETRIES = 10
+ENDURANCE_OPTIONS = ("deadline_seconds", "serve_stale_for")
+"""Options of every key service over a network for when it does not answer (`endurance_of`)."""
+_OVER_NETWORK = ("ca_bundle", "timeout_seconds", "max_retries", *ENDURANCE_OPTIONS)
+_NO_PART_OF_PLACE = frozenset(
+    {*ENDURANCE_OPTIONS, "timeout_seconds", "max_retries", "auth", "ca_bundle", "profile", "role_arn", "former"}
+)
+KEY_SERVICE_OPTIONS: dict[str, tuple[str, ...]] = {
+    "local": ("type", "path"),
+    "vault": ("type", "address", "addresses", "mount_point", "namespace", "auth", *_OVER_NETWORK),
+    "aws": (
+        *("type", "region", "regions", "endpoint", "profile", "role_arn", "alias_prefix", "encryption_context"),
+        *_OVER_NETWORK,
+    ),
+    "hadoop": ("type", "address", "addresses", "auth", "name_prefix", "key_bits", *_OVER_NETWORK),
+    "gcp": ("type", "key_ring", "endpoint", "endpoints", "auth", "protection_level", *_OVER_NETWORK),
+    "azure": ("type", "address", "auth", "key_type", *_OVER_NETWORK),
+}
+"""Options of the built-in key services; a service that is an installed entry point checks its own."""
+REPLICA_OPTIONS = {
+    "vault": ("address", "addresses"),
+    "aws": ("region", "regions"),
+    "hadoop": ("address", "addresses"),
+    "gcp": ("endpoint", "endpoints"),
+}
+"""Options for one address of a built-in key service, or for several, of which the first that answers is used."""
+FORMER, KEYS = "former", "keys"
+_ALLOWED = "a list of former key services, each with its type, its options and its keys"
+EPHEMERAL = "ephemeral"
+"""The key service of probes: its secret is generated for one row and protects nothing else."""
+_SECRET_NAME = re.compile(
+    r"(^|[_-])(token|password|passwd|passphrase|secret|secret[_-]id|secret[_-]?(access[_-])?key|api[_-]?key|private[_-]key"
+    r"|credentials?)$",
+    re.IGNORECASE,
+)
+
 
 def canonical_json(value: object) -> str:
     """Return the canonical JSON of a value: sorted keys, no spaces, ASCII, no ``$``.
@@ -30,11 +69,6 @@ def canonical_json(value: object) -> str:
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return text.replace("$", "\\u0024")
-
-
-PRINCIPAL = "{principal}"
-"""Placeholder in an option of a key service for the name of the principal whose credential or keys it selects."""
-_PRINCIPAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 
 
 def _replace_texts(value: Any, principal: str) -> Any:
@@ -130,34 +164,6 @@ def credential_variables(config: KeyServiceConfig) -> tuple[str, ...]:
     return ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN") if config.type == "aws" else ()
 
 
-MAX_RETRIES = 10
-ENDURANCE_OPTIONS = ("deadline_seconds", "serve_stale_for")
-"""Options of every key service over a network for when it does not answer (`endurance_of`)."""
-_OVER_NETWORK = ("ca_bundle", "timeout_seconds", "max_retries", *ENDURANCE_OPTIONS)
-_NO_PART_OF_PLACE = frozenset(
-    {*ENDURANCE_OPTIONS, "timeout_seconds", "max_retries", "auth", "ca_bundle", "profile", "role_arn", "former"}
-)
-KEY_SERVICE_OPTIONS: dict[str, tuple[str, ...]] = {
-    "local": ("type", "path"),
-    "vault": ("type", "address", "addresses", "mount_point", "namespace", "auth", *_OVER_NETWORK),
-    "aws": (
-        *("type", "region", "regions", "endpoint", "profile", "role_arn", "alias_prefix", "encryption_context"),
-        *_OVER_NETWORK,
-    ),
-    "hadoop": ("type", "address", "addresses", "auth", "name_prefix", "key_bits", *_OVER_NETWORK),
-    "gcp": ("type", "key_ring", "endpoint", "endpoints", "auth", "protection_level", *_OVER_NETWORK),
-    "azure": ("type", "address", "auth", "key_type", *_OVER_NETWORK),
-}
-"""Options of the built-in key services; a service that is an installed entry point checks its own."""
-REPLICA_OPTIONS = {
-    "vault": ("address", "addresses"),
-    "aws": ("region", "regions"),
-    "hadoop": ("address", "addresses"),
-    "gcp": ("endpoint", "endpoints"),
-}
-"""Options for one address of a built-in key service, or for several, of which the first that answers is used."""
-
-
 @dataclass(frozen=True, slots=True)
 class Endurance:
     """Limits for the calls of one key service.
@@ -219,10 +225,6 @@ def replicas_of(config: KeyServiceConfig) -> tuple[KeyServiceConfig, ...]:
             f"in the order in which they are asked, with no {text} beside it"
         )
     return tuple(KeyServiceConfig.from_dict({"type": config.type, **options, text: place}) for place in places)
-
-
-FORMER, KEYS = "former", "keys"
-_ALLOWED = "a list of former key services, each with its type, its options and its keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,15 +310,6 @@ def _former_service(entry: object) -> FormerService:
 
 def _is_key_list(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(map(is_text, value))
-
-
-EPHEMERAL = "ephemeral"
-"""The key service of probes: its secret is generated for one row and protects nothing else."""
-_SECRET_NAME = re.compile(
-    r"(^|[_-])(token|password|passwd|passphrase|secret|secret[_-]id|secret[_-]?(access[_-])?key|api[_-]?key|private[_-]key"
-    r"|credentials?)$",
-    re.IGNORECASE,
-)
 
 
 def key_service_of(section: Section, problems: Problems) -> KeyServiceConfig:

@@ -22,6 +22,7 @@ from sparkcrypt.policy.template import KeyTemplate
 
 T = TypeVar("T")
 _STATE = "state/"
+_NO_GRACE = "0s moves old files out of reach right after each swap"
 FooterMode = Literal["encrypted", "plaintext"]
 Untagged = Literal["plaintext", "footer_key", "deny"]
 OnDenied = Literal["error", "mask"]
@@ -67,10 +68,6 @@ OLD_FILES_GRACE_SECONDS = 24 * 3600
 def _read_path(section: Section, name: str) -> str | None:
     text = section.text(name, None)
     return section.resolve(text) if text else None
-
-
-def _read_grace(section: Section, name: str) -> int | None:
-    return section.duration(name, REQUIRED, zero="0s moves old files out of reach right after each swap")
 
 
 def _read_names(section: Section, name: str) -> tuple[str, ...]:
@@ -252,7 +249,10 @@ class Policy:
     audit_key: str | None = setting("audit.key", lambda section, name: section.text(name) or None, default=None)
     audit_key_history: tuple[str, ...] = setting("audit.history", Section.texts, default=())
     old_files_grace_seconds: int | None = setting(
-        "old_files.grace", _read_grace, lambda seconds: f"{seconds}s", default=None
+        "old_files.grace",
+        lambda section, name: section.duration(name, REQUIRED, zero=_NO_GRACE),
+        lambda seconds: f"{seconds}s",
+        default=None,
     )
     ask_for_access: str | None = setting("ask_for_access", lambda section, name: section.text(name, None), default=None)
     safe_aggregates: tuple[str, ...] | None = setting(

@@ -47,6 +47,18 @@ from sparkcrypt.skipping.indexes.indexed import Comparison, Freshness, Indexed
 from sparkcrypt.text import count_of, size_of
 
 _FOOTERS = {"encrypted": "encrypted", "plaintext_signed": "in clear, signed", "plaintext": "not encrypted"}
+_FIELDS = ("version", "table", "objects", "repeated", "labels", "partitions", "indexes")
+APP = "sparkcrypt index"
+REPORT_KIND, REPORT_VERSION = "sparkcrypt index", 1
+_CONTENTS = {MINMAX: "bounds", VALUES: "values", BLOOM: "Bloom filter"}
+"""Kind of index -> what it has of a file."""
+_SHOWN = 20
+_COMPARED = {
+    "altered": "with another footer than was indexed",
+    "changed": "of another length than was indexed",
+    "new": "not indexed yet",
+    "gone": "indexed, and gone since",
+}
 
 
 @click.command("show", cls=Command)
@@ -126,9 +138,6 @@ def _document_of_store(folder: str, parts: Sequence[StorePart], store: Store | N
     }
 
 
-_FIELDS = ("version", "table", "objects", "repeated", "labels", "partitions", "indexes")
-
-
 def _index(entries: IndexEntries, parts: Sequence[StorePart]) -> dict[str, Any]:
     held = entries.index
     return {
@@ -200,19 +209,6 @@ def _describe_freshness(found: Freshness | None) -> str:
     if not found.is_fresh:
         counts += f", {found.changed:,} changed, {found.new:,} new, {found.gone:,} gone; `index refresh` follows them"
     return f"generation {found.generation}, written {found.written_at}; {counts}"
-
-
-APP = "sparkcrypt index"
-REPORT_KIND, REPORT_VERSION = "sparkcrypt index", 1
-_CONTENTS = {MINMAX: "bounds", VALUES: "values", BLOOM: "Bloom filter"}
-"""Kind of index -> what it has of a file."""
-_SHOWN = 20
-_COMPARED = {
-    "altered": "with another footer than was indexed",
-    "changed": "of another length than was indexed",
-    "new": "not indexed yet",
-    "gone": "indexed, and gone since",
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,7 +88,9 @@ def run_main(
     except (click.Abort, KeyboardInterrupt) as error:
         return _fail("Interrupted", str(error.__cause__ or error) or "interrupted", EXIT_INTERRUPTED, as_json)
     except click.UsageError as error:
-        _show_usage(error)
+        if error.ctx is not None:
+            say(error.ctx.get_usage())
+            say(f"'{error.ctx.command_path} --help' tells more.")
         return _fail("UsageError", error.format_message(), EXIT_USAGE, as_json)
     except Exception as error:  # noqa: BLE001  # the outermost handler, which reports every error
         return _fail(*describe_error(error), as_json)
@@ -130,9 +132,3 @@ def _fail(kind: str, message: str, code: int, as_json: bool) -> int:
     if as_json:
         click.echo(encode_json({"error": {"type": kind, "message": message}}))
     return code
-
-
-def _show_usage(error: click.UsageError) -> None:
-    if error.ctx is not None:
-        say(error.ctx.get_usage())
-        say(f"'{error.ctx.command_path} --help' tells more.")

@@ -31,6 +31,8 @@ from sparkcrypt.text import count_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Document = dict[str, Any]
+
 
 class Workplace:
     """The session and files of one command; a session that it started stops at the end of the ``with`` block."""
@@ -177,9 +179,6 @@ def check_writable(uri: str | None, option: str = "--report") -> None:
         raise ConfigError(
             f"{option} {uri}: the folder {folder} is not there or may not be written to; name a folder that is"
         )
-
-
-Document = dict[str, Any]
 
 
 @contextmanager

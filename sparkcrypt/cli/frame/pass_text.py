@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _OF_PLANS = (NOT_IN_PLACE, NEEDS_CONSENT, WITHOUT_EFFECT, IN_CLEAR, KEY_NOT_KNOWN, WRITTEN_IN_CLEAR)
 """How warnings begin that the table of a plan does not show already."""
+_HEAD = ("table", "outcome", "files", "rewritten", "bytes", "left", "run")
 
 
 def pass_text(done: PassReport) -> str:
@@ -36,9 +37,6 @@ def pass_text(done: PassReport) -> str:
         lines += ["", align_table(rows, head=head)]
     lines += _problems(done)
     return "\n".join(lines)
-
-
-_HEAD = ("table", "outcome", "files", "rewritten", "bytes", "left", "run")
 
 
 def _describe_pass(done: PassReport, totals: Mapping[str, int]) -> str:
@@ -106,11 +104,6 @@ def _problems(done: PassReport) -> list[str]:
     return ["", *cut_lines(found)] if found else []
 
 
-def _select_warnings(warnings: Iterable[str], *, dry_run: bool) -> Iterator[str]:
-    """Yield the warnings; for a dry run only those that its table does not show already."""
-    return (warning for warning in warnings if not dry_run or warning.startswith(_OF_PLANS))
-
-
 def _texts(done: PassReport) -> Iterator[str]:
     for entry in done.failed:
         yield f"failed: {entry.table}: {entry.error}: {entry.message}"
@@ -123,26 +116,20 @@ def _texts(done: PassReport) -> Iterator[str]:
             yield f"quarantined: {report.table}: {unit['unit']}: {unit['error']}: {unit['message']}"
     for report in done.tables:
         yield from (f"{report.table}: {line}" for line in describe_missing_keys(report.missing_keys))
-        for warning in _select_warnings(report.warnings, dry_run=done.dry_run):
-            yield f"warning: {report.table}: {warning}"
+        shown = _OF_PLANS if done.dry_run else ""  # the table of a dry run shows the other warnings
+        yield from (f"warning: {report.table}: {text}" for text in report.warnings if text.startswith(shown))
     yield from _describe_held(done.tables)
     yield from (f"warning: {warning}" for warning in done.warnings)
     yield from _describe_awaiting(done.tables)
-    yield from _describe_rest(done)
+    if done.unchanged:
+        yield f"unchanged since the last pass: {', '.join(done.unchanged)}"
+    yield from (f"skipped: {table}: {reason}" for table, reason in done.passed_over.items())
 
 
 def _describe_untagged(reports: Iterable[Report]) -> Iterator[str]:
     names = [report.table for report in reports if report.untagged]
     if names:
         yield f"untagged, so nothing in them is encrypted: {', '.join(names)}; see `sparkcrypt tags set`"
-
-
-def _describe_rest(done: PassReport) -> Iterator[str]:
-    """Yield the tables that have not changed, and those that were skipped."""
-    if done.unchanged:
-        yield f"unchanged since the last pass: {', '.join(done.unchanged)}"
-    for table, reason in done.passed_over.items():
-        yield f"skipped: {table}: {reason}"
 
 
 def _describe_held(reports: Iterable[Report]) -> Iterator[str]:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from sparkcrypt.runs.passes.passes import ManyExpired
 
 _APP = "sparkcrypt backfill"
+_ORPHANS_HEAD = ("folder", "kind", "files", "bytes", "what")
+_HEAD = ("run", "table", "state", "units", "started")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +99,6 @@ def open_problems(store: StateStore, table_id: str, authenticity: Authenticity) 
     mac = authenticity.mac(table_id)
     found = Problems(store, table_id, None if mac is None else lambda: mac).open()
     return found, mac is not None or not found
-
-
-def problem_lines(problems: list[Problem], *, authenticated: bool) -> list[str]:
-    """Return a line of text for each open problem."""
-    note = "" if authenticated else " (not authenticated: the key service did not answer)"
-    return [f"open problem{note}: {problem.message}" for problem in problems]
-
-
-_ORPHANS_HEAD = ("folder", "kind", "files", "bytes", "what")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,9 +262,6 @@ def _describe_all_expired(found: ManyExpired) -> str:
     return "\n".join(lines) or "no run is known of any of them"
 
 
-_HEAD = ("run", "table", "state", "units", "started")
-
-
 @click.command("list", cls=Command)
 @policy_option
 @table_option
@@ -337,9 +327,9 @@ def status(context: click.Context, policy: str, table: str, as_json: bool) -> No
         problems, authenticated = open_problems(state_store, latest.table_id, authenticity)
         overdue = tell_overdue(loaded, [(state_store, latest.table_id)])
         unsettled = [] if is_held(state_store, latest.table_id) else _find_unsettled(runs)
-    text = "\n".join(
-        [_describe_run(latest, authenticity.lines()), *problem_lines(problems, authenticated=authenticated)]
-    )
+    note = "" if authenticated else " (not authenticated: the key service did not answer)"
+    lines = [f"open problem{note}: {problem.message}" for problem in problems]
+    text = "\n".join([_describe_run(latest, authenticity.lines()), *lines])
     if latest.state == "unfinished":
         text += "\nit is running, or was interrupted: then the command that began it continues it"
     if latest.state == "paused":

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sparkcrypt.runs.keys.shredding_plan import ShredPlan
 
 _NO_HEAD = "none"
+_DARK_HEAD = ("goes dark: table", "partitions", "columns", "files", "bytes", "rows")
 
 
 @click.group(cls=Group)
@@ -197,9 +198,6 @@ def _ask(found: ShredPlan) -> None:
     typed = sys.stdin.readline().strip()
     if typed != wanted:
         raise click.UsageError(f"{typed!r} was typed, and not {what}; nothing was deleted")
-
-
-_DARK_HEAD = ("goes dark: table", "partitions", "columns", "files", "bytes", "rows")
 
 
 def shred_plan_text(plan: ShredPlan) -> str:

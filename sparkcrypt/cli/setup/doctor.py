@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 _PRIVATE_FOLDER, _PRIVATE_FILE = 0o700, 0o600
 _JAVA_SECONDS = 30
+_ADVICE = (
+    "Event logs and logs of drivers have values of tagged columns (docs/security.md, What is not protected): let only "
+    "people who may read these columns read spark.eventLog.dir, as with checkpoints."
+)
 
 
 def check_key_service(policy: Policy) -> str:
@@ -448,12 +452,6 @@ def _examine_table(examination: Examination, workplace: Workplace, policy: Polic
         check_rule,
         "`sparkcrypt tags apply POLICY`, or a run, puts it there",
     )
-
-
-_ADVICE = (
-    "Event logs and logs of drivers have values of tagged columns (docs/security.md, What is not protected): let only "
-    "people who may read these columns read spark.eventLog.dir, as with checkpoints."
-)
 
 
 @click.command(cls=Command)

@@ -35,7 +35,7 @@ from sparkcrypt.errors import (
 )
 from sparkcrypt.keys.local.keystore import decrypt_backup, encrypt_backup
 from sparkcrypt.keys.local.service import LocalKeyService
-from sparkcrypt.keys.open_service import open_key_service
+from sparkcrypt.keys.open_service import has_key, open_key_service
 from sparkcrypt.keys.service import KeyDescription, KeyService
 from sparkcrypt.ledger.audit.key_audit import Hold, KeyFacts, Retirement, key_audit, read_key_facts
 from sparkcrypt.ledger.state.mac import MasterKeys
@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from sparkcrypt.runs.keys.retire import Retired
 
 _HEAD = ("key", "versions", "age", "files", "bytes", "old version", "tables", "kept", "next rotation", "held")
+_RESTORE = (
+    "Restore it (docs/runbooks.md, 'A key is lost'); if nobody has it any more, --lost-key-accepted makes another"
+)
+_reason = click.option("--reason", required=True, metavar="TEXT", help="The reason, for the audit of keys.")
 
 
 @click.command("status", cls=Command)
@@ -213,12 +217,6 @@ def _notes(found: list[KeyStatus]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-_RESTORE = (
-    "Restore it (docs/runbooks.md, 'A key is lost'); if nobody has it any more, --lost-key-accepted makes another"
-)
-_reason = click.option("--reason", required=True, metavar="TEXT", help="The reason, for the audit of keys.")
-
-
 @click.group(cls=Group)
 def keys() -> None:
     """Make and look at the master keys of a policy's key service.
@@ -248,7 +246,7 @@ def create(key_ids: tuple[str, ...], accepts_loss: bool, policy: str, as_json: b
       sparkcrypt keys create footer pii finance --policy policy.yaml
     """
     service = _service(policy)
-    existed = [_exists(service, key_id) for key_id in key_ids]
+    existed = [has_key(service, key_id) for key_id in key_ids]
     absent = [key_id for key_id, before in zip(key_ids, existed, strict=True) if not before]
     if absent:
         _refuse_known(service, absent, policy, launch, accepts_loss=accepts_loss)
@@ -468,17 +466,9 @@ def _read_facts(workplace: Workplace, policy: Policy) -> KeyFacts:
 def _may_exist(former: FormerService, key_id: str) -> bool:
     """Return whether a former key service has a key; True if these credentials may not look."""
     try:
-        return _exists(open_key_service(former.config), key_id)
+        return has_key(open_key_service(former.config), key_id)
     except KeyAccessDeniedError:
         return True
-
-
-def _exists(service: KeyService, key_id: str) -> bool:
-    try:
-        service.describe(key_id)
-    except KeyNotFoundError:
-        return False
-    return True
 
 
 def _table(found: tuple[KeyDescription, ...]) -> str:

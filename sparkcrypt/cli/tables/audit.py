@@ -26,6 +26,8 @@ from sparkcrypt.text import count_of
 
 _HEAD = ("first", "last", "principal", "user", "what", "columns", "key", "keys", "application", "execution", "route")
 _DIGEST_CHARACTERS = 12
+_APP = "sparkcrypt audit"
+_table = click.option("--table", required=True, metavar="DB.TABLE", help="A table, or the folder of a run with --path.")
 
 
 def _day(context: click.Context, option: click.Parameter, value: str) -> date:
@@ -93,10 +95,6 @@ def _row_of_access(access: Record) -> tuple[object, ...]:
         *(f"{access['outcome']} ({why})" if why else access["outcome"], columns, access["key"], access["count"]),
         *(access["application"], access["execution"], access["route"], digest and str(digest)[:_DIGEST_CHARACTERS]),
     )
-
-
-_APP = "sparkcrypt audit"
-_table = click.option("--table", required=True, metavar="DB.TABLE", help="A table, or the folder of a run with --path.")
 
 
 def _head(context: click.Context, option: click.Parameter, value: str | None) -> AuditHead | None:

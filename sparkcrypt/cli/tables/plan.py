@@ -38,7 +38,6 @@ from sparkcrypt.text import count_of, size_of
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.passes.plan import TargetPlan
-    from sparkcrypt.runs.rewrite.run_report import Report
     from sparkcrypt.runs.table.difference import Drift
 
 
@@ -154,13 +153,10 @@ def _plan_of_schema(policy: Policy, avro: Schema | None, options: PlanOptions) -
         schema = schema_from_spark(text, leave_out=partition_columns)
         tagged = unite_tags(schemas=[schema_from_spark(text)], avro=[avro], overlay=overlay)
     else:
-        schema, tagged = _leave_out_columns(avro, partition_columns), unite_tags(avro=[avro], overlay=overlay)
+        left_out = {name.lower() for name in partition_columns}
+        schema = Schema(tuple(node for node in (avro.fields if avro else ()) if node.name.lower() not in left_out))
+        tagged = unite_tags(avro=[avro], overlay=overlay)
     return build_plan(schema, tagged, policy, table=table, partition_columns=partition_columns)
-
-
-def _leave_out_columns(schema: Schema | None, names: tuple[str, ...]) -> Schema:
-    left_out = {name.lower() for name in names}
-    return Schema(tuple(node for node in (schema.fields if schema else ()) if node.name.lower() not in left_out))
 
 
 def _read(file: str) -> str:
@@ -177,7 +173,10 @@ def plan_text(target_plan: TargetPlan) -> str:
     """Return the plan's table, a line of counts, a line for each file that differs, and a line on what a run does."""
     lines = [target_plan.plan.table_text(), "", *_drift(target_plan)]
     if target_plan.report.units_left:
-        lines.append(_to_do(target_plan.report))
+        report = target_plan.report
+        units = f"{count_of(report.files_left, 'file')} in {count_of(report.units_left, 'unit')}"
+        amount = f"{units}, {size_of(report.bytes_left)}"
+        lines.append(f"to do: {amount}: {actions_text(report)}{estimate_text([report])}")
     lines += describe_missing_keys(target_plan.report.missing_keys)
     lines += map(str, target_plan.inherited)
     lines += [f"not in the table's properties: {text}" for text in target_plan.not_in_place]
@@ -210,13 +209,6 @@ def _empty_files(paths: Sequence[str]) -> list[str]:
     more = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
     text = f"{count_of(len(paths), 'file')} of 0 bytes, which hold no row and are left out: "
     return [f"{text}{', '.join(paths[:SHOWN])}{more}"] if paths else []
-
-
-def _to_do(report: Report) -> str:
-    amount = (
-        f"{count_of(report.files_left, 'file')} in {count_of(report.units_left, 'unit')}, {size_of(report.bytes_left)}"
-    )
-    return f"to do: {amount}: {actions_text(report)}{estimate_text([report])}"
 
 
 def _differences(found: Sequence[Drift]) -> str:

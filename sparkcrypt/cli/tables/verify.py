@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 _UNTAGGED = "not verified: untagged: no column has a tag that encrypts, so nothing of it is encrypted"
 _NONE: Mapping[Path, str] = MappingProxyType({})
+_AFTER_WRITERS = (
+    "the next `sparkcrypt backfill` records units that writers have replaced; what stays is an open problem "
+    "(`sparkcrypt backfill status`), or of a kind that only a run over the unit ends"
+)
 
 
 def verify_files(
@@ -163,12 +167,6 @@ def _describe_content(result: dict[str, Any]) -> str:
         found = "; ".join(result[what.replace(" ", "_")])
         text += f"; {what}: {found}" if found else ""
     return text
-
-
-_AFTER_WRITERS = (
-    "the next `sparkcrypt backfill` records units that writers have replaced; what stays is an open problem "
-    "(`sparkcrypt backfill status`), or of a kind that only a run over the unit ends"
-)
 
 
 @dataclass(frozen=True, kw_only=True)

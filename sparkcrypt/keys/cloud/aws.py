@@ -41,6 +41,7 @@ from sparkcrypt.keys.provider import (
     address,
     option,
     read_options,
+    shorten_reason,
     text,
 )
 from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, read_wrapped
@@ -54,6 +55,43 @@ _OWN_NAME = re.compile(
     rf"(?:alias/[A-Za-z0-9/_-]+|(?(region)key/){_UUID}|(?(region)key/)(?P<multi>mrk-[0-9a-f-]{{32,36}}))",
     re.ASCII,
 )
+_DENIED = {
+    "AccessDenied",
+    "AccessDeniedException",
+    "DisabledException",
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException",
+    "NotAuthorized",
+    "OptInRequired",
+    "RequestExpired",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
+_PASSING = {
+    "DependencyTimeoutException",
+    "KMSInternalException",
+    "KeyUnavailableException",
+    "LimitExceededException",
+    "RequestLimitExceeded",
+    "ServiceUnavailable",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
+_SERVER_FAULT = 500
+_PREFIX = "aws:v1:"
+_KEY_ID = "sparkcrypt:key_id"
+_CONNECTIONS = 32
+_WAITING_DAYS = 30
+_GONE = {"PendingDeletion", "PendingReplicaDeletion"}
+_UNTOLD = {"AccessDenied", "AccessDeniedException", "KMSInvalidStateException", "UnsupportedOperationException"}
+"""Refusals to list rotations: no right to, no key material yet, or a kind of key that has none."""
 
 
 def _read_context(source: OptionSource, name: str) -> tuple[tuple[str, str], ...]:
@@ -120,39 +158,6 @@ class KeyNames:
         return NameRule("A-Za-z0-9-", "_", _LONGEST_ALIAS - len("alias/") - len(self.prefix), "AWS KMS")
 
 
-_DENIED = {
-    "AccessDenied",
-    "AccessDeniedException",
-    "DisabledException",
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "IncompleteSignature",
-    "InvalidClientTokenId",
-    "InvalidSignatureException",
-    "MissingAuthenticationToken",
-    "MissingAuthenticationTokenException",
-    "NotAuthorized",
-    "OptInRequired",
-    "RequestExpired",
-    "RequestTimeTooSkewed",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-}
-_PASSING = {
-    "DependencyTimeoutException",
-    "KMSInternalException",
-    "KeyUnavailableException",
-    "LimitExceededException",
-    "RequestLimitExceeded",
-    "ServiceUnavailable",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequestsException",
-}
-_REASON_CHARACTERS = 200
-_SERVER_FAULT = 500
-
-
 def translate_error(error: BotoCoreError | ClientError | OSError, what: str, name: str) -> SparkcryptError:
     """Return the error of this package for one of boto3's, or for a file of credentials that boto3 could not read.
 
@@ -189,7 +194,7 @@ def error_code(error: BaseException | None) -> str:
 
 def _translate_refusal(error: ClientError, what: str, name: str) -> KeyServiceError:
     code = error_code(error)
-    reason = " ".join(str(error.response.get("Error", {}).get("Message") or "").split())[:_REASON_CHARACTERS]
+    reason = shorten_reason(error.response.get("Error", {}).get("Message") or "")
     if code == "NotFoundException" or (code == "KMSInvalidStateException" and "pending deletion" in reason):
         return KeyNotFoundError(
             f"{what}: it is not there under the name {name!r}, or is to be deleted ({reason}); check region "
@@ -219,15 +224,6 @@ def _advice(code: str, reason: str) -> str:
     if code == "DisabledException":
         return "; the key is disabled: enable it in AWS"
     return "; allow kms:Encrypt, kms:Decrypt and kms:DescribeKey on it to this credential, by policy or grant"
-
-
-_PREFIX = "aws:v1:"
-_KEY_ID = "sparkcrypt:key_id"
-_CONNECTIONS = 32
-_WAITING_DAYS = 30
-_GONE = {"PendingDeletion", "PendingReplicaDeletion"}
-_UNTOLD = {"AccessDenied", "AccessDeniedException", "KMSInvalidStateException", "UnsupportedOperationException"}
-"""Refusals to list rotations: no right to, no key material yet, or a kind of key that has none."""
 
 
 class AwsKeyService(ProviderKeyService):
@@ -286,11 +282,7 @@ class AwsKeyService(ProviderKeyService):
         return bytes(answer["Plaintext"])
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key; one that waits for its deletion counts as missing.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Describe a key; one that waits for its deletion counts as missing."""
         data = self._metadata(key_id)
         if data.get("KeyState") in _GONE:
             raise KeyNotFoundError(
@@ -319,11 +311,7 @@ class AwsKeyService(ProviderKeyService):
         return self._names().is_own(key_id)
 
     def rotate(self, key_id: str) -> KeyDescription:
-        """Have AWS create new key material, which wraps from now on.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Have AWS create new key material, which wraps from now on."""
         self._call(key_id, "rotate", lambda kms, name: kms.rotate_key_on_demand(KeyId=self._find_own_id(kms, name)))
         return self.describe(key_id)
 

@@ -9,7 +9,6 @@ Source: https://learn.microsoft.com/rest/api/keyvault/keys, version 7.4.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import os
@@ -48,8 +47,9 @@ from sparkcrypt.keys.provider import (
     choice,
     login,
     read_options,
+    shorten_reason,
 )
-from sparkcrypt.keys.rest import Body, TokenRest, shorten_reason
+from sparkcrypt.keys.rest import Body, TokenRest
 from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDeletion, KeyDescription, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.text import utc_text
@@ -73,6 +73,22 @@ _DOMAINS = (
     *("vault.azure.net", "managedhsm.azure.net", "vault.azure.cn", "managedhsm.azure.cn"),
     *("vault.usgovcloudapi.net", "managedhsm.usgovcloudapi.net"),
 )
+_FILES = ("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
+_PASSING = re.compile(r"HTTP Error: (?:408|429|5[0-9][0-9])\b|temporarily_unavailable|server_error|AADSTS90033:")
+"""Texts of msal, below azure-identity, for transient failures (RFC 6749, 4.1.2.1); it does not expose the answer."""
+_NEEDS = {
+    "environment": "set AZURE_TENANT_ID, AZURE_CLIENT_ID, and AZURE_CLIENT_SECRET or AZURE_CLIENT_CERTIFICATE_PATH in "
+    "the environment of this process, or name another auth.method",
+    "workload": "AZURE_TENANT_ID, AZURE_CLIENT_ID (or auth.client_id) and AZURE_FEDERATED_TOKEN_FILE must be set, as "
+    "workload identity sets them in pods",
+    "managed": "this machine, pod or cluster must have a managed identity; with several, name one by auth.client_id",
+}
+_API = {"api-version": "7.4"}
+_RECOVERABLE = "ObjectIsDeletedButRecoverable"
+_PREFIX = "azure:v1:"
+_WRAPPED = re.compile(rf"{_PREFIX}({RSA_WRAP}|{AES_WRAP}):([0-9a-f]{{32}}):([A-Za-z0-9+/]+={{0,2}})", re.ASCII)
+_VERSION = re.compile("[0-9a-f]{32}", re.ASCII)
+_DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +134,6 @@ def find_key_id(name: str) -> str | None:
     """Return the key id that a key of the vault stands for by its name, or None if it stands for none."""
     found = _NAMES.decode(name)
     return found if found is not None and not is_own(found) else None
-
-
-_FILES = ("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
-_PASSING = re.compile(r"HTTP Error: (?:408|429|5[0-9][0-9])\b|temporarily_unavailable|server_error|AADSTS90033:")
-"""Texts of msal, below azure-identity, for transient failures (RFC 6749, 4.1.2.1); it does not expose the answer."""
-_NEEDS = {
-    "environment": "set AZURE_TENANT_ID, AZURE_CLIENT_ID, and AZURE_CLIENT_SECRET or AZURE_CLIENT_CERTIFICATE_PATH in "
-    "the environment of this process, or name another auth.method",
-    "workload": "AZURE_TENANT_ID, AZURE_CLIENT_ID (or auth.client_id) and AZURE_FEDERATED_TOKEN_FILE must be set, as "
-    "workload identity sets them in pods",
-    "managed": "this machine, pod or cluster must have a managed identity; with several, name one by auth.client_id",
-}
 
 
 class AzureCredentials:
@@ -221,10 +225,6 @@ def _translate_lack(error: Exception, options: AzureOptions) -> SparkcryptError:
     )
 
 
-_API = {"api-version": "7.4"}
-_RECOVERABLE = "ObjectIsDeletedButRecoverable"
-
-
 def _translate_refusal(http: int, answer: dict[str, Any], where: str) -> KeyServiceError:
     error = answer.get("error")
     fields = error if isinstance(error, dict) else {}
@@ -251,12 +251,6 @@ def _translate_refusal(http: int, answer: dict[str, Any], where: str) -> KeyServ
     if http == 409:
         return KeyServiceUnavailableError(f"{where}: it cannot serve now ({detail or code}: {reason})")
     return KeyServiceError(f"{where}: {code}: {reason}")
-
-
-_PREFIX = "azure:v1:"
-_WRAPPED = re.compile(rf"{_PREFIX}({RSA_WRAP}|{AES_WRAP}):([0-9a-f]{{32}}):([A-Za-z0-9+/]+={{0,2}})", re.ASCII)
-_VERSION = re.compile("[0-9a-f]{32}", re.ASCII)
-_DIGEST_BYTES = 32
 
 
 class AzureKeyService(ProviderKeyService):
@@ -367,11 +361,7 @@ class AzureKeyService(ProviderKeyService):
         return is_own(key_id)
 
     def rotate(self, key_id: str) -> KeyDescription:
-        """Add a version, which wraps from now on; earlier versions still unwrap.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Add a version, which wraps from now on; earlier versions still unwrap."""
         self._ask("POST", f"keys/{name_key(key_id)}/rotate", f"rotate key {key_id!r}", {})
         return self.describe(key_id)
 
@@ -442,7 +432,9 @@ class AzureKeyService(ProviderKeyService):
             answer = self._rest.ask("GET", str(following), what)
 
     def _take(self, answer: Mapping[str, Any], key_id: str) -> bytes:
-        data = _from_url64(answer.get("value"))
+        text, data = str(answer.get("value", "")), b""
+        with suppress(ValueError):
+            data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         if not data:
             raise KeyServiceError(f"key {key_id!r}: the answer of {self._where} holds no value; check address")
         return data
@@ -461,15 +453,6 @@ def _version_of(answer: Mapping[str, Any], name: str) -> str | None:
 
 def _to_url64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def _from_url64(text: object) -> bytes:
-    if not isinstance(text, str):
-        return b""
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        return b""
 
 
 def _creation_time(described: Mapping[str, Any]) -> int:

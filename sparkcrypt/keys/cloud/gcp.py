@@ -41,9 +41,10 @@ from sparkcrypt.keys.provider import (
     choice,
     login,
     read_options,
+    shorten_reason,
     text,
 )
-from sparkcrypt.keys.rest import Body, TokenRest, open_session, shorten_reason
+from sparkcrypt.keys.rest import Body, TokenRest, open_session
 from sparkcrypt.keys.service import ABSENT_ADVICE, KeyDescription, read_wrapped
 from sparkcrypt.policy.key_service import KeyServiceConfig
 
@@ -56,6 +57,26 @@ _RING = r"projects/[A-Za-z0-9][A-Za-z0-9.:_-]{0,127}/locations/[a-z0-9-]{1,63}/k
 _OWN_NAME = re.compile(rf"{_RING}/cryptoKeys/[A-Za-z0-9_-]{{1,63}}", re.ASCII)
 _VERSION = re.compile(rf"{_RING}/cryptoKeys/[A-Za-z0-9_-]{{1,63}}/cryptoKeyVersions/[0-9]+", re.ASCII)
 _NAMES = NameRule("A-Za-z0-9-", "_", 63, "Google Cloud KMS")
+FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+_SCOPE = "https://www.googleapis.com/auth/cloudkms"
+_KINDS = ("service_account", "authorized_user", "external_account", "impersonated_service_account")
+_METADATA_HOSTS = ("169.254.169.254", "metadata.google.internal", "fd00:ec2::254")
+_PASSING = {
+    "ABORTED",
+    "CANCELLED",
+    "DEADLINE_EXCEEDED",
+    "INTERNAL",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+    "UNKNOWN",
+}
+_STATE = re.compile(r"current state is: ([A-Z_]+)")
+_GONE = {"DESTROYED", "DESTROY_SCHEDULED"}
+_WAITING = {"PENDING_GENERATION", "PENDING_IMPORT", "PENDING_EXTERNAL_DESTRUCTION"}
+_PREFIX = "gcp:v1:"
+_PURPOSE = "ENCRYPT_DECRYPT"
+_PAGE = "1000"
+_POLYNOMIAL = 0x82F63B78  # reflected; RFC 3720, appendix B.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +144,6 @@ class KeyNames:
         """Return the key id that a key of the ring stands for by its resource name, or None if it stands for none."""
         found = _NAMES.decode(name.rpartition("/")[2])
         return found if found is not None and not self.is_own(found) else None
-
-
-FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
-_SCOPE = "https://www.googleapis.com/auth/cloudkms"
-_KINDS = ("service_account", "authorized_user", "external_account", "impersonated_service_account")
-_METADATA_HOSTS = ("169.254.169.254", "metadata.google.internal", "fd00:ec2::254")
 
 
 @dataclass(slots=True)
@@ -297,20 +312,6 @@ def _translate(error: GoogleAuthError, options: GcpOptions) -> SparkcryptError:
     )
 
 
-_PASSING = {
-    "ABORTED",
-    "CANCELLED",
-    "DEADLINE_EXCEEDED",
-    "INTERNAL",
-    "RESOURCE_EXHAUSTED",
-    "UNAVAILABLE",
-    "UNKNOWN",
-}
-_STATE = re.compile(r"current state is: ([A-Z_]+)")
-_GONE = {"DESTROYED", "DESTROY_SCHEDULED"}
-_WAITING = {"PENDING_GENERATION", "PENDING_IMPORT", "PENDING_EXTERNAL_DESTRUCTION"}
-
-
 def _translate_refusal(http: int, answer: dict[str, Any], where: str) -> KeyServiceError:
     error = answer.get("error")
     fields = error if isinstance(error, dict) else {}
@@ -357,12 +358,6 @@ def _translate_argument(status: str, reason: str, where: str) -> KeyServiceError
     return KeyServiceError(f"{where}: {status}: {reason}")
 
 
-_PREFIX = "gcp:v1:"
-_PURPOSE = "ENCRYPT_DECRYPT"
-_PAGE = "1000"
-_POLYNOMIAL = 0x82F63B78  # reflected; RFC 3720, appendix B.4
-
-
 class GcpKeyService(ProviderKeyService):
     """A key service that wraps by ``encrypt``, with the key id as additional authenticated data; safe for many threads.
 
@@ -403,7 +398,9 @@ class GcpKeyService(ProviderKeyService):
             answer.get("verifiedAdditionalAuthenticatedDataCrc32c") is not True
         ):
             raise self._damage_error(key_id, "it did not check what it was sent")
-        if not _is_version_of(str(answer.get("name", "")), name):
+        version = str(answer.get("name", "")).rpartition("/cryptoKeyVersions/")[0]
+        # The answer may name a project by id where the request had its number.
+        if version.partition("/locations/")[2] != name.partition("/locations/")[2]:
             raise KeyServiceError(
                 f"key {key_id!r}: Google Cloud KMS wrapped with {answer.get('name')!r} where {name!r} was asked for"
             )
@@ -426,11 +423,7 @@ class GcpKeyService(ProviderKeyService):
         return self._take_whole(answer, "plaintext", key_id)
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key by its primary version; if that is destroyed, or will be, the key counts as missing.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Describe a key by its primary version; if that is destroyed, or will be, the key counts as missing."""
         answer = self._ask("GET", self._names.of(key_id), f"read key {key_id!r}")
         if answer.get("purpose") != _PURPOSE:
             raise KeyServiceError(
@@ -463,11 +456,7 @@ class GcpKeyService(ProviderKeyService):
         return self._names.is_own(key_id)
 
     def rotate(self, key_id: str) -> KeyDescription:
-        """Add a version and make it the primary one, which wraps from now on; earlier versions still unwrap.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Add a version and make it the primary one, which wraps from now on; earlier versions still unwrap."""
         name, what = self._names.of(key_id), f"rotate key {key_id!r}"
         made = self._ask("POST", f"{name}/cryptoKeyVersions", what, {})
         body = {"cryptoKeyVersionId": str(made.get("name", "")).rpartition("/")[2]}
@@ -526,11 +515,6 @@ def _field(name: str, data: bytes) -> dict[str, str]:
 
 def _aad(key_id: str) -> bytes:
     return b"sparkcrypt gcp wrap\0" + check_key_id(key_id)
-
-
-def _is_version_of(version: str, name: str) -> bool:
-    """Return whether a version is of a key; the answer may name a project by id where the request had its number."""
-    return version.rpartition("/cryptoKeyVersions/")[0].partition("/locations/")[2] == name.partition("/locations/")[2]
 
 
 def _state(described: Mapping[str, Any]) -> str:

@@ -35,6 +35,8 @@ _LOCK = ".lock"
 _NAME_MAX = 255
 _READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+FORMAT = "sparkcrypt master keys"
+VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +256,6 @@ def _version(document: dict[str, Any]) -> KeyVersion:
     if len(key) != MASTER_KEY_BYTES or not isinstance(document["version"], int):
         raise ValueError("not a version of a master key")
     return KeyVersion(document["version"], str(document["created"]), key)
-
-
-FORMAT = "sparkcrypt master keys"
-VERSION = 1
 
 
 def encrypt_backup(keys: Sequence[MasterKey], recipients: Sequence[str]) -> bytes:

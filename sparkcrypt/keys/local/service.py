@@ -92,11 +92,7 @@ class LocalKeyService(KeyService):
             ) from error
 
     def describe(self, key_id: str) -> KeyDescription:
-        """Describe a key.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Describe a key."""
         return _describe_key(self._directory.read(key_id))
 
     def create(self, key_id: str) -> KeyDescription:
@@ -111,11 +107,7 @@ class LocalKeyService(KeyService):
                 return _describe_key(made)
 
     def rotate(self, key_id: str) -> KeyDescription:
-        """Add a version, which wraps from now on; earlier versions still unwrap.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Add a version, which wraps from now on; earlier versions still unwrap."""
         with self._existing():
             key = self._directory.read(key_id)
             rotated = replace(key, versions=(*key.versions, _new_version(key.newest.version + 1)))
@@ -142,11 +134,7 @@ class LocalKeyService(KeyService):
             return _describe_key(key)
 
     def bring_back(self, key_id: str) -> KeyDescription:
-        """Let the versions that are set aside unwrap again.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Let the versions that are set aside unwrap again."""
         with self._existing():
             key = self._directory.read(key_id)
             if key.retired_below:
@@ -174,11 +162,7 @@ class LocalKeyService(KeyService):
             return _describe_key(key)
 
     def delete_key(self, key_id: str) -> KeyDeletion:
-        """Remove a key's file with every version: what it wrapped can never be unwrapped again.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
-        """
+        """Remove a key's file with every version: what it wrapped can never be unwrapped again."""
         with self._existing():
             self._directory.remove(key_id)
         return KeyDeletion(
@@ -197,9 +181,6 @@ class LocalKeyService(KeyService):
 
         Args:
             key_ids: the keys to return; all if it is empty.
-
-        Raises:
-            KeyNotFoundError: there is no such key.
         """
         if not key_ids:
             return self._directory.read_all()

@@ -38,6 +38,7 @@ from sparkcrypt.keys.provider import (
     number,
     option,
     read_login,
+    shorten_reason,
     text,
 )
 from sparkcrypt.keys.service import ABSENT_ADVICE
@@ -53,6 +54,14 @@ MAX_NAME_CHARACTERS = 1024
 _LITERAL = re.compile(r"[A-Za-z0-9]|(?<=[A-Za-z0-9])[.-](?=[A-Za-z0-9])", re.ASCII)
 _VISIBLE = re.compile(r"[!-~]+")
 _NAME = re.compile(rb"_([0-9a-f]{2})|([A-Za-z0-9.-])")
+RETRIED_STATUSES = (429, 500, 502, 503, 504)
+BACKOFF_SECONDS = 0.2
+BACKOFF_MAX_SECONDS = 5.0
+CONNECTIONS = 32
+_chance = secrets.SystemRandom()
+_TOO_OLD = "disallowed by policy (too old)"
+"""Of a text that a version below ``min_decryption_version`` wrapped (keysutil's ErrTooOld)."""
+_NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +224,6 @@ def _read(path: str, option: str) -> str:
     return text
 
 
-RETRIED_STATUSES = (429, 500, 502, 503, 504)
-BACKOFF_SECONDS = 0.2
-BACKOFF_MAX_SECONDS = 5.0
-CONNECTIONS = 32
-_chance = secrets.SystemRandom()
-
-
 def vault_http(ca_bundle: str | None, max_retries: int) -> requests.Session:
     """Return an HTTP session that retries with jitter on connection errors, 429 and 5xx, and on nothing else.
 
@@ -266,11 +268,6 @@ def _retries(count: int) -> Retry:
         # A Retry-After header of the server could otherwise block a writer for hours.
         respect_retry_after_header=False,
     )
-
-
-_REASON_CHARACTERS = 200
-_TOO_OLD = "disallowed by policy (too old)"
-"""Of a text that a version below ``min_decryption_version`` wrapped (keysutil's ErrTooOld)."""
 
 
 def translate_refusal(
@@ -341,7 +338,7 @@ def quote_refusal(error: Exception, secrets: Iterable[str]) -> str:
     words = " ".join(", ".join(map(str, getattr(error, "errors", None) or ())).split())
     for secret in filter(None, secrets):
         words = words.replace(secret, "[redacted]")
-    return words[:_REASON_CHARACTERS] or "no reason given"
+    return shorten_reason(words) or "no reason given"
 
 
 def _tls_refusal(error: requests.exceptions.SSLError) -> str:
@@ -422,9 +419,6 @@ class HvacLogin:
             return float(data["ttl"]) if data["renewable"] else 0.0
         except (VaultError, KeyError, TypeError):
             return 0.0
-
-
-_NEVER = float("inf")
 
 
 class VaultSession:

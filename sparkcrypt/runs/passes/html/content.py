@@ -20,6 +20,44 @@ NAME_CHARACTERS = 300
 MESSAGE_CHARACTERS = 2_000
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Characters that are invisible or change the direction of text: a name with one must not look like another name."""
+AGAIN = "then run the same command again: it goes on where it stopped."
+NEXT_STEPS = {
+    "ConfigError": f"Correct the policy, option or setting that the message names; {AGAIN}",
+    "PlanError": f"Correct the tags or the policy until `sparkcrypt plan` makes a plan of the table; {AGAIN}",
+    "PredicateError": "Correct --where as the message says, and run again.",
+    "KeyServiceError": f"Look at the key service; {AGAIN}",
+    "KeyNotFoundError": f"Restore the key from a backup, or correct its name in the policy; {AGAIN}",
+    "KeyRetiredError": f"Bring the versions back (`sparkcrypt keys retire KEY_ID --undo`), and rotate; {AGAIN}",
+    "KeyServiceUnavailableError": f"Wait until the key service answers again; {AGAIN}",
+    "KeyAccessDeniedError": f"Let the job's credentials use this key; {AGAIN}",
+    "BridgeError": f"Let `sparkcrypt doctor` check the jar, its helper and its interpreter; {AGAIN}",
+    "FormatError": f"Restore the file from another copy, or write its rows again; {AGAIN}",
+    "UnsupportedFileError": "Run again with `--engine spark`, which decodes what cannot be rewritten page by page.",
+    "StorageError": f"See that the storage answers and lets the job in; the file itself may be right; {AGAIN}",
+    "VerificationError": f"Find out who wrote what the message names before anything else; {AGAIN}",
+    "SourceChangedError": "Somebody wrote to it meanwhile, and what they wrote stays. Run the same command again.",
+    "RunConflictError": "Wait for the other run, or finish it first (`sparkcrypt backfill status` shows it).",
+}
+OPEN_PROBLEM = "Decide which rows are right, then close it with `sparkcrypt backfill resolve`."
+REFUSED = "Nothing was changed. Remove the reason and run again, or leave the table as it is."
+UNKNOWN = f"Do what the message asks for; {AGAIN}"
+Values = Mapping[str, Any]
+MOST_ROWS = 200
+MOST_NAMES = 50
+TONES = {
+    "done": "good",
+    "nothing to do": "good",
+    "untagged": "wait",
+    "dry run": "note",
+    "stopped at budget": "wait",
+    "incomplete": "bad",
+    "failed": "bad",
+}
+ICONS = {"done": "check", "nothing to do": "check", "dry run": "eye", "stopped at budget": "pause", "failed": "cross"}
+_OVERDUE = " Old files in clear are still there beyond their grace: run `sparkcrypt backfill expire`."
+FEW_TABLES = 6
+MOST_TAGS = 30
+MOST_DETAILS = 40
 
 
 def percent(part: float, whole: float) -> str:
@@ -90,29 +128,6 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 
-AGAIN = "then run the same command again: it goes on where it stopped."
-NEXT_STEPS = {
-    "ConfigError": f"Correct the policy, option or setting that the message names; {AGAIN}",
-    "PlanError": f"Correct the tags or the policy until `sparkcrypt plan` makes a plan of the table; {AGAIN}",
-    "PredicateError": "Correct --where as the message says, and run again.",
-    "KeyServiceError": f"Look at the key service; {AGAIN}",
-    "KeyNotFoundError": f"Restore the key from a backup, or correct its name in the policy; {AGAIN}",
-    "KeyRetiredError": f"Bring the versions back (`sparkcrypt keys retire KEY_ID --undo`), and rotate; {AGAIN}",
-    "KeyServiceUnavailableError": f"Wait until the key service answers again; {AGAIN}",
-    "KeyAccessDeniedError": f"Let the job's credentials use this key; {AGAIN}",
-    "BridgeError": f"Let `sparkcrypt doctor` check the jar, its helper and its interpreter; {AGAIN}",
-    "FormatError": f"Restore the file from another copy, or write its rows again; {AGAIN}",
-    "UnsupportedFileError": "Run again with `--engine spark`, which decodes what cannot be rewritten page by page.",
-    "StorageError": f"See that the storage answers and lets the job in; the file itself may be right; {AGAIN}",
-    "VerificationError": f"Find out who wrote what the message names before anything else; {AGAIN}",
-    "SourceChangedError": "Somebody wrote to it meanwhile, and what they wrote stays. Run the same command again.",
-    "RunConflictError": "Wait for the other run, or finish it first (`sparkcrypt backfill status` shows it).",
-}
-OPEN_PROBLEM = "Decide which rows are right, then close it with `sparkcrypt backfill resolve`."
-REFUSED = "Nothing was changed. Remove the reason and run again, or leave the table as it is."
-UNKNOWN = f"Do what the message asks for; {AGAIN}"
-
-
 def next_step(error: object) -> str:
     """Return the operator's next step after an error of a class."""
     return OPEN_PROBLEM if error == "OpenProblem" else NEXT_STEPS.get(str(error), UNKNOWN)
@@ -140,21 +155,6 @@ def commands(table: Mapping[str, Any]) -> tuple[Shown, ...]:
 def is_folder(name: str) -> bool:
     """Return whether a run's target is a bare folder, by its name."""
     return "/" in name
-
-
-Values = Mapping[str, Any]
-MOST_ROWS = 200
-MOST_NAMES = 50
-TONES = {
-    "done": "good",
-    "nothing to do": "good",
-    "untagged": "wait",
-    "dry run": "note",
-    "stopped at budget": "wait",
-    "incomplete": "bad",
-    "failed": "bad",
-}
-ICONS = {"done": "check", "nothing to do": "check", "dry run": "eye", "stopped at budget": "pause", "failed": "cross"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +248,6 @@ def _sentence(report: Values, outcome: str) -> str:
     if outcome == "incomplete":
         return f"{what} rewritten.{_describe_problems(report) or ' What is below must be looked at.'}"
     return f"{what} rewritten, {remainder} left. The same command goes on where this pass stopped."
-
-
-_OVERDUE = " Old files in clear are still there beyond their grace: run `sparkcrypt backfill expire`."
 
 
 def count_untagged(report: Values) -> int:
@@ -368,11 +365,6 @@ def _problem_of(kind: str, table: object, unit: object, found: Values) -> Shown:
         message=message(found.get("message", "")),
         next_step=next_step(name),
     )
-
-
-FEW_TABLES = 6
-MOST_TAGS = 30
-MOST_DETAILS = 40
 
 
 def coverage(tables: Sequence[Values]) -> tuple[Shown, ...]:

@@ -35,7 +35,7 @@ def report_html(report: Mapping[str, Any]) -> str:
         style_digest=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         picture=pictures,
         **_sections(report),
-        **_identifiers(report),
+        **{name: content.make_visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")},
     )
 
 
@@ -64,10 +64,6 @@ def _sections(report: Mapping[str, Any]) -> dict[str, Any]:
         "unchanged": content.cut(report.get("unchanged") or []),
         "passed_over": content.cut(content.reasons_of(report, "passed_over")),
     }
-
-
-def _identifiers(report: Mapping[str, Any]) -> dict[str, str]:
-    return {name: content.make_visible(report.get(name) or "") for name in ("pass_id", "policy_digest", "version")}
 
 
 def load_template(name: str) -> Template:
