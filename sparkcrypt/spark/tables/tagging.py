@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import PlanError
+from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.ids import decode_key_id, encode_key_id
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.sealed_history import SealedHistories, Unwrap, seal_history
@@ -376,7 +377,7 @@ Tags = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class RuleChange:
+class RuleChange(JsonObject, json_names={"taken": "taken_back", "mark": None}):
     """The changes that make a table's properties match its rule.
 
     ``tags`` and ``taken`` are dotted column path -> all tags that the column has after the change.
@@ -394,16 +395,6 @@ class RuleChange:
     def is_needed(self) -> bool:
         """Whether the table's properties need any change."""
         return self.identity or self.require_encryption is not None or bool(self.tags or self.taken)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return {
-            "table": self.table,
-            "identity": self.identity,
-            "require_encryption": self.require_encryption,
-            "tags": {column: list(names) for column, names in self.tags.items()},
-            "taken_back": {column: list(names) for column, names in self.taken.items()},
-        }
 
     def lines(self) -> Iterator[str]:
         """Yield a line for each change."""
