@@ -108,18 +108,20 @@ class Operations:
         return {"key": base64.b64encode(keeper.unwrap(_key_id_of(request), request["wrapped"])).decode()}
 
     def _open_key(self, request: Request) -> Answer:
-        from sparkcrypt.decide.denied import refused_key
-        from sparkcrypt.decide.file import check_local_key
         from sparkcrypt.keys.material import parse_key_material
 
         material = parse_key_material(base64.b64decode(request["key_metadata"]))
         if request.get("expected_key_id") is not None:  # a local key of an ORC file
+            from sparkcrypt.decide.file import check_local_key
+
             check_local_key(request["key_metadata"], request["expected_key_id"], request["path"])
         config = _key_service_of(request)
         opener = self._open(config).opener
         try:
             key = opener.open(material, lifetime_seconds=_lifetime_of(request))
         except (KeyAccessDeniedError, KeyNotFoundError, KeyRetiredError) as error:
+            from sparkcrypt.decide.denied import refused_key
+
             raise refused_key(request, material.master_key_id, error) from error
         return {"key": base64.b64encode(key).decode()}
 
