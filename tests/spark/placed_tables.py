@@ -136,15 +136,13 @@ class _Files:
 
     def keys(self) -> list[dict[str, str | None]]:
         """Return the encrypted columns of each file, with their keys."""
-        retrieve = retriever(self._policy)
+        is_orc, retrieve = self._placed.format == "orc", retriever(self._policy)
+        found: list[Any] = [
+            inspect_orc(file) if is_orc else inspect_file(file, retrieve_key=retrieve) for file in self._contents()
+        ]
         return [
-            {join_dotted(path): column.key_id for path, column in columns.items() if column.encrypted}
-            for columns in (
-                inspect_orc(content).columns
-                if self._placed.format == "orc"
-                else inspect_file(content, retrieve_key=retrieve).columns or {}
-                for content in self._contents()
-            )
+            {join_dotted(path): column.key_id for path, column in (summary.columns or {}).items() if column.encrypted}
+            for summary in found
         ]
 
     def texts_in_use(self) -> list[bool]:
