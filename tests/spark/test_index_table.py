@@ -18,10 +18,9 @@ from sparkcrypt.cli.frame.command_context import Workplace
 from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, FormatError, PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.index.table_index import drop_index, open_table_index
-from sparkcrypt.runs.old_folders.orphan_search import Orphan
-from sparkcrypt.runs.old_folders.orphans import find_orphans
+from sparkcrypt.runs.old_folders.orphans import Orphan, find_orphans
 from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.table_index import drop_index, open_table_index
 from sparkcrypt.skipping.indexes.build import Wanted, keys_of_store, read_kinds
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.tables.catalog import Catalog

@@ -28,7 +28,7 @@ from sparkcrypt.runs.rewrite.context import append_audit
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
-from sparkcrypt.runs.table.open_table import Progress, Silent
+from sparkcrypt.runs.table.progress import Progress, Silent
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.tagging import set_tags

@@ -21,7 +21,7 @@ from sparkcrypt.runs.passes.passes import PassOptions, backfill, expire_many
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.rewrite.options import Engine, RunOptions
 from sparkcrypt.runs.table import target
-from sparkcrypt.runs.table.open_table import Progress, Silent
+from sparkcrypt.runs.table.progress import Progress, Silent
 from sparkcrypt.spark.tables import planning
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags

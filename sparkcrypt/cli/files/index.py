@@ -32,9 +32,11 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.files.open_places import WEB_HDFS
 from sparkcrypt.files.parquet import FileSummary, summarise
 from sparkcrypt.paths import is_local, local_path, split_path
-from sparkcrypt.runs.index.open_index import open_folder_index
+from sparkcrypt.runs.table.folder_index import open_folder_index
 from sparkcrypt.runs.table.progress import Progress
-from sparkcrypt.skipping.format.naming import BLOOM, MINMAX, VALUES
+from sparkcrypt.skipping.format.description import BLOOM, MINMAX, VALUES
+from sparkcrypt.skipping.format.store import IndexEntries, Store, StorePart, merge_parts, read_part
+from sparkcrypt.skipping.format.values import Budget
 from sparkcrypt.skipping.indexes.build import IndexResult, Wanted, read_kinds
 from sparkcrypt.skipping.indexes.entries import (
     FILTER_SHARE,

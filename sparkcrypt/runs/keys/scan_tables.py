@@ -24,6 +24,7 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.key_retention import is_past_retention
+from sparkcrypt.policy.model import Policy, TagRule, normalized_table
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.columns import ColumnMatcher
 from sparkcrypt.runs.table.footers import FooterReader

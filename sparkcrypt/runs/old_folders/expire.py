@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.audit import pack_audit
+from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import RunExpiring
 from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused, status_of_units
@@ -36,14 +37,13 @@ from sparkcrypt.runs.old_folders.old_folder import (
     writers_folder_in,
 )
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
-from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, UNDONE
+from sparkcrypt.runs.old_folders.problems import UNDONE
 from sparkcrypt.runs.old_folders.replacements import Standing, report_lost, standing_of
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places
 from sparkcrypt.runs.table.progress import Progress
-from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.listing import Contents, list_contents
+from sparkcrypt.spark.files.hadoop import Contents, HadoopFiles, list_contents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

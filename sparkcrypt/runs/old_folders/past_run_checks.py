@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.audit.manifest import CUT_OFF, REPLAYED
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
@@ -22,7 +23,7 @@ from sparkcrypt.runs.old_folders.former_homes import (
 from sparkcrypt.runs.old_folders.late_commits import Compared, compare_run, problems_of
 from sparkcrypt.runs.old_folders.old_folder import Awaiting, count_awaiting_expiry, move_out_of_reach
 from sparkcrypt.runs.old_folders.past_run import PastRuns
-from sparkcrypt.runs.old_folders.problems import BACK, CUT_OFF, OF_LIST, REPLAYED, Problem, problems_of_target
+from sparkcrypt.runs.old_folders.problems import BACK, OF_LIST, Problem, problems_of_target
 from sparkcrypt.runs.old_folders.replacements import report_lost
 from sparkcrypt.runs.rewrite.recover import settle_places
 from sparkcrypt.runs.rewrite.run_report import Report

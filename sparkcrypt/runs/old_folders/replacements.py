@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sparkcrypt.errors import StorageError, VerificationError
+from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import RunFinished, UnitFailed, UnitResolved
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of, has_ended, status_of_units
@@ -31,7 +32,7 @@ from sparkcrypt.runs.old_folders.old_folder import (
     proven_files,
 )
 from sparkcrypt.runs.old_folders.past_run import PastRuns
-from sparkcrypt.runs.old_folders.problems import CUT_OFF, GONE, Decision, Problem
+from sparkcrypt.runs.old_folders.problems import Decision, Problem
 from sparkcrypt.runs.rewrite.recover import Recovered
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter

@@ -25,6 +25,7 @@ from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import refuse_moving
 from sparkcrypt.runs.table.in_use import refuse_used
 from sparkcrypt.runs.table.progress import Progress
+from sparkcrypt.runs.table.table_index import carry_index
 from sparkcrypt.spark.tables.catalog import Catalog
 
 if TYPE_CHECKING:

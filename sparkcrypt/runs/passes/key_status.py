@@ -20,7 +20,8 @@ from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.key_service import split_former
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.passes.keys_in_use import KeyUse, TableUse, list_key_uses, read_key_use
+from sparkcrypt.runs.passes.keys_in_use import KeyUse, TableUse, find_uses_of_keys, list_key_uses, read_key_use
+from sparkcrypt.runs.rewrite.run_report import KEY_NOT_KNOWN, Report
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.text import UTC_TIME, utc_text
 

@@ -35,11 +35,11 @@ from sparkcrypt.runs.passes.keys_in_use import (
     list_table_ids,
     read_key_use,
 )
+from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.runs.table.scan import read_units
 from sparkcrypt.runs.table.target import find_other_kind, id_of, target_folder_id, units_of
-from sparkcrypt.runs.table.unit_survey import Amount
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog, Table
 from sparkcrypt.text import count_of

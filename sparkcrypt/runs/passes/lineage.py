@@ -10,7 +10,7 @@ from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.passes.chosen_tables import Choice, choose_tables
+from sparkcrypt.runs.passes.choose_tables import Choice, choose_tables
 from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.difference import OF_FOLDERS
 from sparkcrypt.runs.table.scan import scan_target

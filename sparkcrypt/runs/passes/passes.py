@@ -40,7 +40,7 @@ from sparkcrypt.runs.table.difference import OF_FOLDERS
 from sparkcrypt.runs.table.in_use import OtherTables
 from sparkcrypt.runs.table.open_table import OpenTable, open_target
 from sparkcrypt.runs.table.progress import Progress, Silent
-from sparkcrypt.runs.table.target import CatalogTarget, Target, catalog_target
+from sparkcrypt.runs.table.target import CatalogTarget, Target, catalog_target, target_folder_id
 from sparkcrypt.runs.table.unit_survey import count_calls
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session import configure

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
+from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import UnitResolved
 from sparkcrypt.ledger.journal.unit_status import has_ended, is_paused, status_of_units
 from sparkcrypt.ledger.unit import by_place, list_folders
@@ -22,7 +23,7 @@ from sparkcrypt.runs.old_folders.late_commits import (
 )
 from sparkcrypt.runs.old_folders.old_folder import OldFolder, take_out
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
-from sparkcrypt.runs.old_folders.problems import BACK, BY_SQL, CUT_OFF, GONE, KEPT, OF_LIST, STRAY, Decision, Problem
+from sparkcrypt.runs.old_folders.problems import BACK, BY_SQL, KEPT, OF_LIST, STRAY, Decision, Problem
 from sparkcrypt.runs.old_folders.replacements import resolve_cut_off
 from sparkcrypt.runs.old_folders.rollback import refuse_later, roll_back_unit
 from sparkcrypt.runs.passes.run import open_job, run_table

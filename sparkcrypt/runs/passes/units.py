@@ -21,9 +21,10 @@ from sparkcrypt.runs.rewrite.run_report import WRITTEN_IN_CLEAR
 from sparkcrypt.runs.rewrite.schedule import ENDS_THE_RUN
 from sparkcrypt.runs.rewrite.swap import refuse_taken_home
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, recheck
+from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.difference import Drift, drift_in_short, drift_of_summary
 from sparkcrypt.runs.table.disposal import find_foreign, find_summaries_above, name_foreign
-from sparkcrypt.runs.table.footers import FooterCache, FooterReader
+from sparkcrypt.runs.table.footers import FooterReader
 from sparkcrypt.runs.table.in_use import Places, refuse_used
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit, Scanner, add_way_home

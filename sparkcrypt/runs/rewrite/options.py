@@ -10,7 +10,7 @@ from sparkcrypt.errors import ConfigError
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.run_report import Report
-from sparkcrypt.runs.table.open_table import Progress
+from sparkcrypt.runs.table.progress import Progress
 
 Engine = Literal["native", "spark"]
 ENGINES: tuple[Engine, ...] = ("native", "spark")

@@ -15,7 +15,6 @@ from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.files.footers import FooterFacts, Found, read_facts
 from sparkcrypt.files.parquet import FileSummary, KeyRequest
 from sparkcrypt.keys.opened import open_data_keys
-from sparkcrypt.ledger.unit import SourceFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
 from sparkcrypt.spark.tasks.run import read_footers_in_tasks

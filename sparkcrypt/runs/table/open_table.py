@@ -12,7 +12,7 @@ from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.in_use import InUse, OtherTables
 from sparkcrypt.runs.table.progress import Progress, Silent
-from sparkcrypt.runs.table.target import Target, locations_of
+from sparkcrypt.runs.table.target import Target, locations_of, pin_places_of
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
 if TYPE_CHECKING:

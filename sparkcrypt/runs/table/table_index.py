@@ -35,7 +35,7 @@ from sparkcrypt.plan import ColumnPlan, EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.folder_index import find_store, report_reading
 from sparkcrypt.runs.table.in_use import locations_of_tables
-from sparkcrypt.runs.table.open_table import Progress
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.target import Target, refuse_kinds
 from sparkcrypt.skipping.format.description import object_name
 from sparkcrypt.skipping.format.store import Store

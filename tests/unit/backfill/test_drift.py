@@ -21,6 +21,7 @@ from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.runs.rewrite.spark_engine import choose_codec
+from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.columns import ColumnMatcher, FileColumns, find_inherited, match_columns, sum_up_inherited
 from sparkcrypt.runs.table.difference import (
     Drift,
@@ -32,7 +33,6 @@ from sparkcrypt.runs.table.difference import (
     refuse_dark,
     tell_none,
 )
-from sparkcrypt.runs.table.footers import FooterCache
 from sparkcrypt.runs.table.scan import scan_footers
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import action_of, survey_unit

@@ -17,7 +17,9 @@ from sparkcrypt.runs.passes.result import bytes_a_second, rate
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.schedule import Budget, work_through
 from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.progress import UnitProgress
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from tests.unit.backfill.heard_progress import Heard, summed
 
 
 def survey(name: str, total_bytes: int = 10) -> UnitSurvey:

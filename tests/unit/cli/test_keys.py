@@ -30,8 +30,8 @@ from sparkcrypt.policy.load import load_policy
 from sparkcrypt.runs.passes.key_status import KeyStatus, find_overdue, tell_overdue
 from sparkcrypt.runs.passes.keys_in_use import read_key_use
 from sparkcrypt.runs.rewrite.keks import TableKeks
-from sparkcrypt.runs.table.footers import FooterCache
-from sparkcrypt.runs.table.unit_survey import Amount
+from sparkcrypt.runs.table.amount import Amount
+from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.spark.files.hadoop import SourceFile
 
 from .conftest import run
