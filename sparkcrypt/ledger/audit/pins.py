@@ -7,10 +7,11 @@ property, set right before:
 
     sparkcrypt.pin = 1:<run id>:<number>:<digest>:<unit>:<mac>
 
-It names the journal's record before the swap, by number and SHA-256, has a digest of the unit's name, and the MAC of
-the table's audit.  The records may be ahead of it.  A pin whose record the state directory lacks, or that is not
-authentic, stops what deletes or puts back old files: whoever may ALTER the table can cause no more than that.  One that
-is missing is noted.  Bare folders have no such place.
+It names the journal's record before the swap, by number and SHA-256, has a digest of the table's id and the unit's
+name, and the MAC of the table's audit.  The records may be ahead of it.  A pin whose record the state directory lacks,
+or that is not authentic, stops what deletes or puts back old files: whoever may ALTER the table can cause no more than
+that.  One that is missing is noted, and so is the pin of another unit or table, as a renamed partition has it, or a
+table that was made LIKE another.  Bare folders have no such place.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ def make_pin(mac: TableMac, table_id: str, unit: str, record: Record) -> str:
         unit: the unit's partition path; empty for a table without partitions.
         record: the record before the swap.
     """
-    members = _members(table_id, record.run_id, record.number, record.digest, _digest(unit))
-    return f"1:{record.run_id}:{record.number}:{record.digest}:{_digest(unit)}:{mac(_PURPOSE + encode_record(members))}"
+    owner = _digest(table_id, unit)
+    members = _members(table_id, record.run_id, record.number, record.digest, owner)
+    return f"1:{record.run_id}:{record.number}:{record.digest}:{owner}:{mac(_PURPOSE + encode_record(members))}"
 
 
 def find_lost(
@@ -91,16 +93,16 @@ def find_lost(
     """
     digests: dict[str, Mapping[int, str]] = {}
     lost = []
-    for place in places:
+    for place in list_own(places, table_id):
         found = _TEXT.fullmatch(place.text)
-        if not place.text or digest_of_pin(place.text) in known:
+        if digest_of_pin(place.text) in known:
             continue
         if found is None or not _is_authentic(table_id, mac, found):
             why = f"its pin {place.text[:80]!r} is not authentic: it was edited, or made under another MAC key"
             lost.append(LostPin(place.name, place.text, why))
             continue
         run_id, number, digest = found["run"], int(found["number"]), found["digest"]
-        if digest in known or found["unit"] != _digest(place.unit):  # a renamed partition keeps the pin of its old name
+        if digest in known:
             continue
         if run_id not in digests:
             digests[run_id] = _read_digests(store, table_id, run_id, mac)
@@ -110,14 +112,21 @@ def find_lost(
     return lost
 
 
-def find_unpinned(places: Iterable[PinPlace]) -> list[str]:
-    """Return the units that a run has swapped, by their folders, and that have no pin of their own."""
+def list_own(places: Iterable[PinPlace], table_id: str) -> list[PinPlace]:
+    """Return the places with a pin, except those whose pin is of another unit or table."""
     return [
-        place.name
+        place
         for place in places
-        if is_staged(place.location)
-        and not ((found := _TEXT.fullmatch(place.text)) and found["unit"] == _digest(place.unit))
+        if place.text
+        and ((found := _TEXT.fullmatch(place.text)) is None or found["unit"] == _digest(table_id, place.unit))
     ]
+
+
+def find_unpinned(places: Iterable[PinPlace], table_id: str) -> list[str]:
+    """Return the units that a run has swapped, by their folders, and that have no pin of their own."""
+    swapped = [place for place in places if is_staged(place.location)]
+    own = {place.name for place in list_own(swapped, table_id)}
+    return [place.name for place in swapped if place.name not in own]
 
 
 def describe_lost(lost: Sequence[LostPin]) -> str:
@@ -157,8 +166,8 @@ def _members(table_id: str, run_id: str, number: int, digest: str, unit: str) ->
     return {"version": _VERSION, "table_id": table_id, **known}
 
 
-def _digest(unit: str) -> str:
-    return hashlib.sha256(unit.encode()).hexdigest()[:16]
+def _digest(table_id: str, unit: str) -> str:
+    return hashlib.sha256(f"{table_id}\n{unit}".encode()).hexdigest()[:16]
 
 
 def _read_digests(store: StateStore, table_id: str, run_id: str, mac: TableMac) -> dict[int, str]:

@@ -38,6 +38,7 @@ from sparkcrypt.ledger.audit.pins import (
     describe_unpinned,
     find_lost,
     find_unpinned,
+    list_own,
 )
 from sparkcrypt.ledger.journal.journal import Journal, Record
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended
@@ -433,7 +434,7 @@ class TableTrust:
         Raises:
             VerificationError: the audit is not authentic.
         """
-        places = [place for place in self.list_pins() if place.text]
+        places = list_own(self.list_pins(), self.table_id)
         if not places:
             return []
         if not self.store.list(f"audit/{self.table_id}/mac-key"):  # else opening it would make one
@@ -453,7 +454,7 @@ class TableTrust:
 
     def unpinned_units(self) -> tuple[str, ...]:
         """Return a note for the report if units that a run has swapped have no pin."""
-        return describe_unpinned(find_unpinned(self.list_pins()))
+        return describe_unpinned(find_unpinned(self.list_pins(), self.table_id))
 
     def refuse_unaudited(self, journal: Journal, name: str, status: UnitStatus) -> None:
         """Refuse a unit for whose swap, or rollback, the audit has no entry that agrees with the journal.

@@ -380,7 +380,7 @@ def _list_unpinned(job: TableJob, surveys: Sequence[UnitSurvey]) -> list[str]:
     places = (
         PinPlace(unit.name, unit.partition_path, unit.location, text) for unit, text in zip(settled, texts, strict=True)
     )
-    return find_unpinned(places)
+    return find_unpinned(places, job.table.target.table_id)
 
 
 def _explain_rerun(job: TableJob, run: CurrentRun, report: Report) -> str | None:

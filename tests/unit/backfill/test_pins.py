@@ -122,23 +122,26 @@ def test_a_forged_pin_stops_deletes_and_no_more(
     assert trust_of(store, tmp_path, [replace(place, text=forged(place.text))]).find_unfinished() == RUN
 
 
-def test_a_pin_of_another_table_is_forged(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
-    """One table's pin authenticates for it alone, even under the same MAC key."""
+def test_a_pin_of_another_table_is_none(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
+    """A table made LIKE another has its pin: it stops nothing of its own, and confirms nothing, though it names it."""
     journal, place, mac = pinned
-    other = make_pin(mac, "another", "p=0", journal.records[-1])
-    assert "is not authentic" in refused(store, tmp_path, replace(place, text=other))
+    other = replace(place, text=make_pin(mac, "another", "p=0", journal.records[-1]))
+    assert not refused(store, tmp_path, other)
+    assert find_unpinned([other], TABLE) == ["p=0"]
+    forged = f"{place.text.rpartition(':')[0]}:{other.text.rpartition(':')[2]}"
+    assert "is not authentic" in refused(store, tmp_path, replace(place, text=forged))
 
 
 def test_a_missing_pin_is_noted(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
     """So is the pin of another unit, as a renamed partition has it; who removes it silences no refusal of others."""
     _, place, _ = pinned
-    none, moved = replace(place, text=""), replace(place, name="p=9", unit="p=9")
+    none, moved = replace(place, name="p=0 again", text=""), replace(place, name="p=9", unit="p=9")
     untouched = PinPlace("p=5", "p=5", f"{BASE}/p=5", "")
     assert not refused(store, tmp_path, none, moved, untouched)
-    assert find_unpinned([place, none, moved, untouched]) == ["p=0", "p=9"]
+    assert find_unpinned([place, none, moved, untouched], TABLE) == ["p=0 again", "p=9"]
     (note,) = describe_unpinned(["p=0", "p=9"])
     assert note.startswith("p=0 and 1 more units have no pin") and describe_unpinned([]) == ()
-    assert trust_of(store, tmp_path, [none]).unpinned_units()[0].startswith("p=0 has no pin")
+    assert trust_of(store, tmp_path, [none]).unpinned_units()[0].startswith("p=0 again has no pin")
 
 
 def test_given_up_records_stop_nothing_any_more(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
