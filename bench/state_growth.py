@@ -54,7 +54,7 @@ def _measured(store: LocalStateStore, root: Path, table: str, state: str) -> dic
         f"{state}: files|files": float(len(sizes)),
         f"{state}: bytes|MB": sum(sizes) / 1e6,
         f"{state}: unfinished runs, every journal asked|s": _seconds(
-            lambda: Journal.find_unfinished(store, table, _MAC)
+            lambda: [Journal.has_ended(store, table, run_id, _MAC) for run_id in Journal.runs(store, table)]
         ),
     }
     settle(store, table, names, _MAC)
@@ -90,9 +90,9 @@ def _night(store: LocalStateStore, table: str, night: int) -> None:
     changes = [_change(path, new) for path in paths]
     digests = {"of": "length and footer", "by": "HMAC-SHA256", "secret": {"key_id": "audit", "wrapped": "x" * 80}}
     journal.append("unit_listed", unit=unit, staged=new, **listed)
-    journal.append("unit_staged", unit=unit, staged=new, files=files)
+    journal.append("unit_staged", unit=unit, staged=new, made=files)
     journal.append("unit_verified", unit=unit, staged=new, rows=20, evidence={"digests": digests, "changes": changes})
-    journal.append("unit_swapping", unit=unit, staged=new, **listed)
+    journal.append("unit_swapping", unit=unit, staged=new)
     outcome = {"unit": unit, "files": FILES, "rows": 20, "old_location": old, "new_location": new, "verified": True}
     last = journal.records[-1]
     head = AuditWriter(store, table, _MAC).append(

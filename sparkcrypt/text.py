@@ -28,8 +28,11 @@ def utc_text(moment: datetime) -> str:
 
 
 def count_of(number: float, noun: str) -> str:
-    """Return ``1 file``, ``3,456 files``."""
-    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+    """Return ``1 file``, ``3,456 files``, ``2 entries``."""
+    if number == 1:
+        return f"{number:,.0f} {noun}"
+    several = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeou" else f"{noun}s"
+    return f"{number:,.0f} {several}"
 
 
 def replace_controls(text: str) -> str:

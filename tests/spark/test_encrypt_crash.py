@@ -10,7 +10,6 @@ import pytest
 
 from sparkcrypt import encrypt_table, load_policy, verify_table
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, RunConflictError, VerificationError
-from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.lock import acquire
@@ -19,6 +18,7 @@ from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
 from sparkcrypt.runs.table.progress import Silent
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.tagging import set_tags
+from tests.journals import find_unfinished
 from tests.spark.killing import Clock, after_record, after_swap, between_renames, kill
 from tests.spark.support import Lake, assert_plaintext, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
@@ -53,10 +53,7 @@ def test_killed_run_is_continued(lake: Lake, clock: Clock, step: str) -> None:
     assert report.outcome == "done"
     assert rows_of(lake.spark.table("t")) == before
     assert verify_table(lake.spark, "t", policy).ok
-    assert (
-        Journal.find_unfinished(open_state_directory(lake.spark, policy.run_state, outside="/nowhere"), _id(lake))
-        is None
-    )
+    assert find_unfinished(open_state_directory(lake.spark, policy.run_state, outside="/nowhere"), _id(lake)) is None
     left = [
         path for path in (lake.root / "db" / ".sparkcrypt" / "t").rglob("*.parquet") if report.run_id not in str(path)
     ]

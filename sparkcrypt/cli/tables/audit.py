@@ -159,7 +159,7 @@ def verify(table: str, policy: str, head: AuditHead | None, as_json: bool) -> No
         found = [_verify_audit(store, table_id, service, masters, head) for table_id in _ids(store, table)]
     document = _document(table, [entry for entry in found if entry is not None], masters)
     weak = [f"warning: {text}" for text in document["warnings"]]
-    entries = count_of(document["entries"], "entry").replace("entrys", "entries")
+    entries = count_of(document["entries"], "entry")
     ends = [f"head {entry['number']}:{entry['digest']}" for entry in document["heads"]]
     show(document, "\n".join([f"{table}: {entries}, all authentic", *ends, *weak]), as_json=as_json)
 

@@ -507,21 +507,6 @@ class Journal:
         raise VerificationError(f"{folder}: the journal's first record is not whole or not there; {DAMAGED}")
 
     @staticmethod
-    def find_unfinished(store: StateStore, table_id: str, mac: TableMac | None = None) -> str | None:
-        """Return the id of the latest run that has no ``run_finished`` record; None if all have one.
-
-        A run whose records are damaged, or not authentic if ``mac`` is given, is skipped: it cannot be continued, and
-        must not prevent other runs from being continued.
-        """
-        for run_id in reversed(Journal.runs(store, table_id, archived=False)):
-            try:
-                if not Journal.has_ended(store, table_id, run_id, mac):
-                    return run_id
-            except VerificationError:
-                continue
-        return None
-
-    @staticmethod
     def has_ended(store: StateStore, table_id: str, run_id: str, mac: TableMac | None = None) -> bool:
         """Return whether a run has a ``run_finished`` record, reading back from its newest record.
 

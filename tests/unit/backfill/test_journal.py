@@ -19,6 +19,7 @@ from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.runs.rewrite.options import RunOptions
+from tests.journals import find_unfinished
 from tests.unit.backfill.conftest import RUN, TABLE, Together, run_record, swap_unit
 from tests.unit.backfill.memory_store import MemoryStore
 
@@ -317,17 +318,17 @@ def test_a_torn_record_that_is_not_the_last_is_damage(
 
 def test_the_latest_run_without_an_end_is_the_unfinished_one(store: LocalStateStore) -> None:
     """Finished runs, expired ones, other tables' and runs whose first record is torn are none."""
-    assert Journal.find_unfinished(store, TABLE) is None
+    assert find_unfinished(store, TABLE) is None
     for run_id in ("20260101T000000Z-000000", "20260102T000000Z-000000", "20260103T000000Z-000000"):
         Journal.start(store, run_record(run_id))
     store.create(f"runs/{TABLE}/20260104T000000Z-000000/000001.json", b'{"check')
-    assert Journal.find_unfinished(store, "other") is None
+    assert find_unfinished(store, "other") is None
     for run_id in ("20260103T000000Z-000000", "20260102T000000Z-000000", "20260101T000000Z-000000"):
-        assert Journal.find_unfinished(store, TABLE) == run_id
+        assert find_unfinished(store, TABLE) == run_id
         journal = Journal.open(store, TABLE, run_id)
         journal.append("run_finished", outcome="done")
         journal.append("run_expired", folders=[])
-    assert Journal.find_unfinished(store, TABLE) is None
+    assert find_unfinished(store, TABLE) is None
     assert len(Journal.runs(store, TABLE)) == 3
 
 
@@ -335,7 +336,7 @@ def test_a_run_whose_end_is_torn_is_unfinished(store: LocalStateStore, journal: 
     """What is not wholly written did not happen."""
     journal.append("run_finished", outcome="done")
     damaged(store, tmp_path, f"{FOLDER}000007.json", (store.read(f"{FOLDER}000007.json") or b"")[:40])
-    assert Journal.find_unfinished(store, TABLE) == RUN
+    assert find_unfinished(store, TABLE) == RUN
 
 
 def test_units_stand_where_their_last_record_says(journal: Journal) -> None:
@@ -456,7 +457,7 @@ def test_a_planted_run_is_refused() -> None:
     assert len(reopened(store).records) == 1
     with pytest.raises(VerificationError, match="000001"):
         opened(store)
-    assert Journal.find_unfinished(store, TABLE, MAC) is None
+    assert find_unfinished(store, TABLE, MAC) is None
 
 
 def test_a_record_without_a_mac_is_refused_under_one(store: LocalStateStore, journal: Journal) -> None:
@@ -502,7 +503,7 @@ def test_a_damaged_run_hides_no_unfinished_one() -> None:
     store = authentic()
     later = f"runs/{TABLE}/20270101T000000Z-000000/000001.json"
     store.create(later, b"{}\n")
-    assert Journal.find_unfinished(store, TABLE, MAC) == RUN
+    assert find_unfinished(store, TABLE, MAC) == RUN
     assert Journal.runs(store, TABLE)[-1] == later.split("/")[2]
 
 

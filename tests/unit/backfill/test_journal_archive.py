@@ -36,10 +36,8 @@ from sparkcrypt.ledger.journal.entries import (
 from sparkcrypt.ledger.journal.journal import KINDS, Journal, archive_records, clear_archived
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
 from sparkcrypt.ledger.state.mac import TableMac
-from sparkcrypt.ledger.unit import Folder, Unit, UnitOutcome
-from sparkcrypt.runs.old_folders.old_folder import new_files
-from sparkcrypt.spark.files.hadoop import SourceFile
-from sparkcrypt.spark.tables.catalog import Partition
+from sparkcrypt.runs.old_folders.reconcile import new_files
+from tests.journals import find_unfinished
 from tests.unit.backfill.audits import entry
 from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
 from tests.unit.backfill.memory_store import MemoryStore
@@ -84,7 +82,7 @@ def test_one_record_is_left_and_says_what_the_journal_said() -> None:
     ]
     assert "files" not in status_of_units(after.records)["p=1"].fields
     assert status_of_units(after.records)["p=1"].fields["outcome"] == {"unit": "p=1"}
-    assert Journal.find_unfinished(store, TABLE, MAC) is None
+    assert find_unfinished(store, TABLE, MAC) is None
     with pytest.raises(RunConflictError, match="have expired"):
         after.append("run_resumed")
 
@@ -135,7 +133,7 @@ def test_a_process_that_ends_in_between_leaves_both(deleted: int) -> None:
     except Killed:
         assert deleted < 8
     assert Journal.open(store, TABLE, RUN, MAC).archived
-    assert Journal.find_unfinished(store, TABLE, MAC) is None
+    assert find_unfinished(store, TABLE, MAC) is None
     store.left = 100
     clear_archived(store, TABLE, RUN, MAC.check)
     assert not store.list("runs/") and store.read(NAME)
@@ -164,7 +162,7 @@ def test_a_planted_archive_neither_ends_a_run_nor_deletes_its_journal() -> None:
     assert len(store.records) == count
     opened = Journal.open(store, TABLE, RUN, MAC)
     assert not opened.archived and len(opened.records) == 6
-    assert Journal.find_unfinished(store, TABLE, MAC) == RUN
+    assert find_unfinished(store, TABLE, MAC) == RUN
     with pytest.raises(VerificationError, match="does not authenticate"):
         store.records = {NAME: other.records[NAME]}
         Journal.open(store, TABLE, RUN, MAC)
