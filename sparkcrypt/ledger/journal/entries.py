@@ -89,7 +89,7 @@ class UnitStaged(Entry):
     kind: ClassVar[str] = "unit_staged"
     name: str
     staged: str
-    files: tuple[Folder, ...]
+    made: tuple[Folder, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +144,12 @@ class UnitVerified(Entry):
 
 
 @dataclass(frozen=True, slots=True)
-class UnitSwapping(UnitListed):
+class UnitSwapping(Entry):
     """The swap is about to happen."""
 
     kind: ClassVar[str] = "unit_swapping"
+    name: str
+    staged: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,5 +290,5 @@ def attempts_of(records: Iterable[Record]) -> dict[str, list[Attempt]]:
             attempt = found[unit][-1]
             attempt.records.append(record)
             if record.kind == "unit_staged":
-                attempt.made = UnitStaged.from_dict(record.fields).files
+                attempt.made = UnitStaged.from_dict(record.fields).made
     return found

@@ -217,7 +217,7 @@ class UnitRewriter:
         run, unit = self.run, new.unit
         run.table.progress.step(unit.name, "swapping")
         self._recheck(unit, unit.location, moves=self.swap.same_folder)
-        new = run.pin(new, run.journal.write(UnitSwapping(unit, new.staged)))
+        new = run.pin(new, run.journal.write(UnitSwapping(unit.name, new.staged)))
         table = run.table.target.table
         statistics = self._statistics_of(table) if table else None
         run.lock.check()
