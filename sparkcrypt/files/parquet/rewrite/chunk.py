@@ -8,7 +8,8 @@ from sparkcrypt.files.output import Output
 from sparkcrypt.files.parquet.file.layout import Layout
 from sparkcrypt.files.parquet.file.modules import ModuleType
 from sparkcrypt.files.parquet.pages.chunk import ChunkPages
-from sparkcrypt.files.parquet.rewrite.chunk_writer import ChunkSeal, ChunkWriter, PagePlace
+from sparkcrypt.files.parquet.rewrite.chunk_writer import ChunkWriter, PagePlace
+from sparkcrypt.files.parquet.rewrite.encryption import ChunkSeal
 from sparkcrypt.files.parquet.rewrite.footer_writer import set_encodings
 from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk
 from sparkcrypt.files.parquet.thrift.compact import List, Struct, decode_struct, encode_struct

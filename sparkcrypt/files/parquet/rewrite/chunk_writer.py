@@ -8,29 +8,11 @@ from dataclasses import dataclass
 
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.files.output import Output
-from sparkcrypt.files.parquet.file.modules import FRAME_BYTES, MAX_ORDINAL, ModuleCipher, ModuleType, module_aad
+from sparkcrypt.files.parquet.file.modules import FRAME_BYTES, MAX_ORDINAL, ModuleType
+from sparkcrypt.files.parquet.rewrite.encryption import ChunkSeal
 from sparkcrypt.files.parquet.rewrite.page_stream import Page, PageHead
 from sparkcrypt.files.parquet.thrift.metadata import PageType
-from sparkcrypt.names import AES_GCM_V1, Algorithm
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkSeal:
-    """The cipher and AAD parts that encrypt the modules of one column chunk of the target."""
-
-    cipher: ModuleCipher
-    file_aad: bytes
-    algorithm: Algorithm
-    row_group: int
-    column: int
-
-    def aad(self, module: ModuleType, *page: int) -> bytes:
-        """Return the AAD of a module of this chunk."""
-        return module_aad(self.file_aad, module, self.row_group, self.column, *page)
-
-    def seal(self, plaintext: bytes, module: ModuleType) -> bytes:
-        """Return the framed GCM module of an index, a Bloom filter or metadata."""
-        return self.cipher.encrypt(plaintext, self.aad(module))
+from sparkcrypt.names import AES_GCM_V1
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.files.parquet.file.modules import FILE_UNIQUE_BYTES, ModuleCipher
+from sparkcrypt.files.parquet.file.modules import FILE_UNIQUE_BYTES, ModuleCipher, ModuleType, module_aad
 from sparkcrypt.files.parquet.file.schema import Path
 from sparkcrypt.names import AES_GCM_V1, ALGORITHMS, Algorithm
 from sparkcrypt.schema import join_dotted
@@ -113,17 +113,29 @@ class FileEncryption:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnCipher:
-    """The cipher of a column of the target; ``own`` is None under the footer's key."""
+class ChunkSeal:
+    """The cipher and AAD parts that encrypt the modules of one column chunk; ``own`` is None under the footer's key."""
 
     cipher: ModuleCipher
-    own: DataKey | None
+    file_aad: bytes
+    algorithm: Algorithm
+    row_group: int
+    column: int
+    own: DataKey | None = None
+
+    def aad(self, module: ModuleType, *page: int) -> bytes:
+        """Return the AAD of a module of this chunk."""
+        return module_aad(self.file_aad, module, self.row_group, self.column, *page)
+
+    def seal(self, plaintext: bytes, module: ModuleType) -> bytes:
+        """Return the framed GCM module of an index, a Bloom filter or metadata."""
+        return self.cipher.encrypt(plaintext, self.aad(module))
 
 
 class FileCipherSuite:
     """The ciphers of one target: one for each data key, so that all its uses are counted together."""
 
-    __slots__ = ("columns", "encryption", "file_aad", "file_unique", "footer")
+    __slots__ = ("_chosen", "columns", "encryption", "file_aad", "file_unique", "footer")
 
     def __init__(self, encryption: FileEncryption, paths: Sequence[Path]) -> None:
         """Take the encryption's keys for a file whose leaf columns are ``paths``.
@@ -150,11 +162,16 @@ class FileCipherSuite:
             return known
 
         self.footer = cipher(encryption.footer)
-        self.columns: tuple[ColumnCipher | None, ...] = tuple(
-            None
-            if chosen is PLAINTEXT
-            else ColumnCipher(cipher(chosen), chosen)
-            if isinstance(chosen, DataKey)
-            else ColumnCipher(self.footer, None)
-            for chosen in (encryption.columns.get(path, encryption.default) for path in paths)
+        self._chosen = tuple(encryption.columns.get(path, encryption.default) for path in paths)
+        self.columns: tuple[ModuleCipher | None, ...] = tuple(
+            cipher(chosen) if isinstance(chosen, DataKey) else None if chosen is PLAINTEXT else self.footer
+            for chosen in self._chosen
         )
+
+    def seal(self, row_group: int, column: int) -> ChunkSeal | None:
+        """Return what encrypts a column chunk of the target; None if the column is in plaintext."""
+        used, chosen = self.columns[column], self._chosen[column]
+        own = chosen if isinstance(chosen, DataKey) else None
+        if used is None:
+            return None
+        return ChunkSeal(used, self.file_aad, self.encryption.algorithm, row_group, column, own)

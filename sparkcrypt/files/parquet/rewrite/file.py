@@ -16,8 +16,7 @@ from sparkcrypt.files.parquet.file.schema import PATHS_SIZE, Path, leaf_levels, 
 from sparkcrypt.files.parquet.pages.chunk import claim_regions
 from sparkcrypt.files.parquet.pages.leniency import check_row_group_size, row_count
 from sparkcrypt.files.parquet.rewrite.chunk import Notes, TargetChunk, write_bloom_filter, write_index, write_pages
-from sparkcrypt.files.parquet.rewrite.chunk_writer import ChunkSeal
-from sparkcrypt.files.parquet.rewrite.encryption import FileCipherSuite, FileEncryption
+from sparkcrypt.files.parquet.rewrite.encryption import ChunkSeal, FileCipherSuite, FileEncryption
 from sparkcrypt.files.parquet.rewrite.footer_writer import (
     FooterSeal,
     cut_order,
@@ -192,8 +191,9 @@ class _Rewrite:
         layout = _layout(sources, self.footer.offset, self.purge)
         self._check_sizes(sources)
         output.write(magic(self.suite))
+        seal: Callable[[int, int], ChunkSeal | None] = (lambda *_: None) if self.suite is None else self.suite.seal
         groups = [
-            [write_pages(chunk, output, self._seal(number, column), self.notes) for column, chunk in enumerate(chunks)]
+            [write_pages(chunk, output, seal(number, column), self.notes) for column, chunk in enumerate(chunks)]
             for number, chunks in enumerate(sources)
         ]
         for module in (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX):
@@ -229,13 +229,6 @@ class _Rewrite:
             for index, (group, chunks) in enumerate(zip(self.metadata.row_groups, sources, strict=True)):
                 size = sum(chunk.metadata.total_compressed_size for chunk in chunks)
                 check_row_group_size(group, size, f"row group {index}")
-
-    def _seal(self, row_group: int, column: int) -> ChunkSeal | None:
-        suite = self.suite
-        chosen = None if suite is None else suite.columns[column]
-        if suite is None or chosen is None:
-            return None
-        return ChunkSeal(chosen.cipher, suite.file_aad, suite.encryption.algorithm, row_group, column)
 
     def _footer(self, groups: list[list[TargetChunk]]) -> Struct:
         metadata = Struct(self.metadata.struct)

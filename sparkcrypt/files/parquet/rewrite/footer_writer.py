@@ -12,8 +12,7 @@ from sparkcrypt.files.output import Output
 from sparkcrypt.files.parquet.file.footer import ENCRYPTED_MAGIC, PLAINTEXT_MAGIC
 from sparkcrypt.files.parquet.file.modules import ModuleCipher, ModuleType, module_aad
 from sparkcrypt.files.parquet.file.schema import Path
-from sparkcrypt.files.parquet.rewrite.chunk_writer import ChunkSeal
-from sparkcrypt.files.parquet.rewrite.encryption import FileCipherSuite, FooterMode
+from sparkcrypt.files.parquet.rewrite.encryption import ChunkSeal, FileCipherSuite, FooterMode
 from sparkcrypt.files.parquet.rewrite.redact import SCHEMAS, redact_arrow_schema, redact_schema
 from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, STRUCT, List, Struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import (
@@ -123,9 +122,7 @@ def protect(chunk: Struct, metadata: Struct, path: Path, seal: ChunkSeal | None,
     chunk[ColumnChunk.meta_data.key] = metadata
     if seal is None or suite is None:
         return
-    column = suite.columns[seal.column]
-    assert column is not None  # noqa: S101 - a seal is made of a column's cipher
-    own = column.own
+    own = seal.own
     chunk[ColumnChunk.crypto_metadata.key] = crypto_metadata(path, None if own is None else own.key_metadata)
     in_clear = suite.encryption.footer_mode == "plaintext"
     if own is None and not in_clear:
