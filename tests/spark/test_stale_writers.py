@@ -467,7 +467,7 @@ def test_report_of_a_fenced_run_tells_what_was_done(lake: Lake, clock: Clock) ->
     (run,) = report.tables
     assert (run.outcome, [unit["unit"] for unit in run.units]) == ("failed", ["p=0"])
     store = open_state_store(policy.run_state)
-    assert run.run_id == Journal.find_unfinished(store, Catalog(lake.spark).table("t").uuid or "")
+    assert run.run_id == find_unfinished(store, Catalog(lake.spark).table("t").uuid or "")
     assert json.loads(json.dumps(report.to_dict()))["tables"][0]["run_id"] == run.run_id
 
 

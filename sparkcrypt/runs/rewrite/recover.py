@@ -186,7 +186,7 @@ def adopt(rewriter: UnitRewriter, attempt: Attempt) -> UnitOutcome:
     proof = attempt.proof or _prove(rewriter, unit, attempt, there, here)
     if attempt.proof and not attempt.swapping:
         # Records the source files again, by which late commits are found: the records so far end with the staged files.
-        rewriter.run.journal.write(UnitSwapping(unit, attempt.staged))
+        rewriter.run.journal.write(UnitSwapping(unit.name, attempt.staged))
     after = list_folders(rewriter.run.table.files, here)
     outcome = UnitOutcome(
         name=unit.name,
@@ -249,7 +249,7 @@ def _prove(rewriter: UnitRewriter, unit: Unit, attempt: Attempt, old: str, new: 
     run.journal.write(UnitListed(unit, attempt.staged))
     run.journal.write(UnitStaged(unit.name, attempt.staged, proof.unit.folders))
     run.journal.write(UnitVerified(unit.name, attempt.staged, proven))
-    run.journal.write(UnitSwapping(unit, attempt.staged))
+    run.journal.write(UnitSwapping(unit.name, attempt.staged))
     return proven
 
 
