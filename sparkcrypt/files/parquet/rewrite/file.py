@@ -192,10 +192,11 @@ class _Rewrite:
         self._check_sizes(sources)
         output.write(magic(self.suite))
         seal: Callable[[int, int], ChunkSeal | None] = (lambda *_: None) if self.suite is None else self.suite.seal
-        groups = [
-            [write_pages(chunk, output, seal(number, column), self.notes) for column, chunk in enumerate(chunks)]
-            for number, chunks in enumerate(sources)
-        ]
+        groups: list[list[TargetChunk]] = []
+        for number, chunks in enumerate(sources):
+            groups.append(
+                [write_pages(chunk, output, seal(number, column), self.notes) for column, chunk in enumerate(chunks)]
+            )
         for module in (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX):
             for chunks in groups:
                 for chunk in chunks:
