@@ -193,9 +193,9 @@ class _Rewrite:
         output.write(magic(self.suite))
         seal: Callable[[int, int], ChunkSeal | None] = (lambda *_: None) if self.suite is None else self.suite.seal
         groups: list[list[TargetChunk]] = []
-        for number, chunks in enumerate(sources):
+        for number, group in enumerate(sources):
             groups.append(
-                [write_pages(chunk, output, seal(number, column), self.notes) for column, chunk in enumerate(chunks)]
+                [write_pages(chunk, output, seal(number, column), self.notes) for column, chunk in enumerate(group)]
             )
         for module in (ModuleType.COLUMN_INDEX, ModuleType.OFFSET_INDEX):
             for chunks in groups:
