@@ -207,18 +207,18 @@ def duration_setting(key: str) -> Any:
     return setting(key, Section.duration, lambda seconds: f"{seconds}s", default=None)
 
 
-def read_settings(kind: type[T], section: Section, **given: Any) -> T:
+def read_settings(kind: type[T], section: Section, **others: Any) -> T:
     """Return a dataclass whose fields were made by `setting`, and close the section.
 
     Args:
         kind: the dataclass.
         section: has the values; a field with a default may be absent.
-        **given: the values of other fields.
+        **others: the values of other fields.
     """
-    values, parts = dict(given), dict[str, Section | None]()
+    values, parts = dict(others), dict[str, Section | None]()
     for known in fields(kind):  # type: ignore[arg-type]  # a dataclass, as each caller's is
         read = known.metadata.get("read")
-        if read is None or known.name in given:
+        if read is None or known.name in others:
             continue
         above, _, name = known.metadata["key"].rpartition(".")
         if above and above not in parts:
