@@ -12,7 +12,8 @@ from enum import Enum
 
 from sparkcrypt.ledger.unit import Folder, Unit, by_place, list_folders
 from sparkcrypt.paths import comparable_path
-from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import SourceFile
 
 
 class Whereabouts(Enum):

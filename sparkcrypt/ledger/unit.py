@@ -16,8 +16,8 @@ from sparkcrypt.files.listing import STAGING_FOLDER, Beside, refuse_formats
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path, partition_values, trailing_partition
-from sparkcrypt.spark.files.hadoop import SourceFile, list_contents
-from sparkcrypt.spark.tables.catalog import Partition
+from sparkcrypt.spark.files.listing import SourceFile, list_contents
+from sparkcrypt.spark.tables.table import Partition
 
 if TYPE_CHECKING:
     from sparkcrypt.spark.files.hadoop import HadoopFiles

@@ -17,7 +17,7 @@ from sparkcrypt.keys.datakeys import DataKeyMaker
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.run import encrypt_table
 from sparkcrypt.runs.table.verify import verify_table
-from sparkcrypt.spark.files.hadoop import data_files as listed_files
+from sparkcrypt.spark.files.listing import data_files as listed_files
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, data_files, key_service, retriever, rows_of
 

@@ -25,7 +25,7 @@ from sparkcrypt.runs.passes import units as run_survey
 from sparkcrypt.runs.table.footers import DriverFooters
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.unit_survey import UnitSurvey, survey_unit
-from sparkcrypt.spark.files.hadoop import SourceFile
+from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.tags.model import tag_property

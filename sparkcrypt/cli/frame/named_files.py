@@ -130,7 +130,8 @@ def _list_below(folder: Path, above: str) -> Iterator[Entry]:
 
 
 def _list_remote(workplace: Workplace, path: str) -> Iterator[NamedFile]:
-    from sparkcrypt.spark.files.hadoop import HadoopFiles, list_contents
+    from sparkcrypt.spark.files.hadoop import HadoopFiles
+    from sparkcrypt.spark.files.listing import list_contents
 
     files = HadoopFiles(workplace.spark)
     if not files.exists(path):

@@ -30,7 +30,8 @@ from sparkcrypt.names import FileFormat
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.policy.key_service import canonical_json
 from sparkcrypt.schema import Path, join_dotted
-from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.tasks.digest import RowsDigest
 
 

@@ -38,7 +38,8 @@ from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac, open_sea
 from sparkcrypt.ledger.state.store import MOST_BYTES, StateStore
 from sparkcrypt.ledger.unit import Unit, by_place
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import SourceFile
 
 REPLACED = "replaced"
 """``what`` of the entry that a unit's files were replaced by a writer, or dropped; it lists those that are there."""

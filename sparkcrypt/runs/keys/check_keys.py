@@ -23,7 +23,8 @@ from sparkcrypt.runs.passes.report import TableFailures
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.runs.table.scan import FILES_AT_ONCE
 from sparkcrypt.runs.table.target import CatalogTarget, catalog_target
-from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import SourceFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,7 +32,8 @@ from sparkcrypt.runs.passes.keys_in_use import TableUse, list_key_uses
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.runs.table.target import CatalogTarget, catalog_target, id_of, pin_places_of, refuse_kinds
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:

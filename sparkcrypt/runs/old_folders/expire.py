@@ -43,7 +43,8 @@ from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places
 from sparkcrypt.runs.table.progress import Progress
-from sparkcrypt.spark.files.hadoop import Contents, HadoopFiles, list_contents
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import Contents, list_contents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,8 +30,9 @@ from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import STRAY, Decision, Problem
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.open_table import OpenTable
-from sparkcrypt.spark.files.hadoop import HadoopFiles, data_files
-from sparkcrypt.spark.tables.catalog import Table
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import data_files
+from sparkcrypt.spark.tables.table import Table
 
 
 @dataclass(frozen=True, slots=True)

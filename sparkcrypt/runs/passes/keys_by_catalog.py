@@ -41,8 +41,8 @@ from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.runs.table.scan import read_units
 from sparkcrypt.runs.table.target import find_other_kind, id_of, target_folder_id, units_of
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tables.catalog import Catalog, Table
-from sparkcrypt.text import count_of
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

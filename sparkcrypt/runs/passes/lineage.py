@@ -16,7 +16,8 @@ from sparkcrypt.runs.table.difference import OF_FOLDERS
 from sparkcrypt.runs.table.scan import scan_target
 from sparkcrypt.runs.table.target import catalog_target
 from sparkcrypt.schema import join_dotted
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.tags.field_metadata import ColumnLineage
 
 if TYPE_CHECKING:

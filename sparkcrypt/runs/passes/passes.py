@@ -44,8 +44,9 @@ from sparkcrypt.runs.table.target import CatalogTarget, Target, catalog_target, 
 from sparkcrypt.runs.table.unit_survey import count_calls
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.setup.session import configure
-from sparkcrypt.spark.tables.catalog import Catalog, Table, quote_name
+from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.remembered_names import expire_names
+from sparkcrypt.spark.tables.table import Table, quote_name
 from sparkcrypt.spark.tables.tagging import rule_lines
 
 if TYPE_CHECKING:

@@ -185,7 +185,6 @@ def adopt(rewriter: UnitRewriter, attempt: Attempt) -> UnitOutcome:
     rewriter.run.table.progress.step(unit.name, "verifying")
     proof = attempt.proof or _prove(rewriter, unit, attempt, there, here)
     if attempt.proof and not attempt.swapping:
-        # Records the source files again, by which late commits are found: the records so far end with the staged files.
         rewriter.run.journal.write(UnitSwapping(unit.name, attempt.staged))
     after = list_folders(rewriter.run.table.files, here)
     outcome = UnitOutcome(

@@ -24,9 +24,11 @@ from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.target import Target
-from sparkcrypt.spark.files.hadoop import HadoopFiles, list_contents
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import list_contents
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

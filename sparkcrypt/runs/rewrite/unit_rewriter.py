@@ -41,7 +41,8 @@ from sparkcrypt.spark.files.access_rights import copy_access, find_access_differ
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.failures import is_disk_full
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.text import size_of
 
 

@@ -46,12 +46,14 @@ from sparkcrypt.skipping.indexes.indexed import Indexed, IndexStore, Source, fin
 from sparkcrypt.skipping.trusted.folder import NO_LOCATION
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
 from sparkcrypt.skipping.trusted.write import standing_generation
-from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 from sparkcrypt.spark.setup.session import configure
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import refuse_shared_identity
 from sparkcrypt.spark.tables.planning import plan_of
+from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tasks.index_rows import rows_in_tasks
 from sparkcrypt.spark.tasks.run import hadoop_settings
 

@@ -18,9 +18,10 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import Schema
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tables.catalog import Catalog, Table, choose_partitions, data_schema
+from sparkcrypt.spark.tables.catalog import Catalog, choose_partitions, data_schema
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.planning import plan_of, plan_path
+from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tables.tagging import put_rule, rule_change
 from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_avro
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.paths import hadoop_local_path
-from sparkcrypt.spark.files.hadoop import Access, HadoopFiles, data_files
+from sparkcrypt.spark.files.hadoop import Access, HadoopFiles
+from sparkcrypt.spark.files.listing import data_files
 
 
 def access_to_give(files: HadoopFiles, source: str, target: str) -> dict[str, Access]:

@@ -11,7 +11,8 @@ from sparkcrypt.errors import FormatError, PlanError
 from sparkcrypt.files.format import format_of
 from sparkcrypt.names import TABLE_MARK, TABLE_UUID
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,8 @@ from sparkcrypt.names import REQUIRE_ENCRYPTION, TAGS_PREFIX
 from sparkcrypt.plan import EncryptionPlan, build_plan, compare_tags
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.schema import ColumnIndex, Schema, join_dotted, schema_from_spark
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.spark.tables.tagging import refuse_formats_without_keys, tags_of_table, unwrap_by
 from sparkcrypt.tags.model import history_of_properties, unite_tags
 

@@ -26,7 +26,8 @@ from sparkcrypt.names import NAME_PREFIX, REQUIRE_ENCRYPTION
 from sparkcrypt.schema import Path, fold, property_name, schema_from_spark, split_dotted
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, java_session, jvm, option, read_java_error, to_dict
 from sparkcrypt.spark.jvm.jar import bring_jar
-from sparkcrypt.spark.tables.catalog import Catalog, Table, ask_metastore, quote_name, quote_text
+from sparkcrypt.spark.tables.catalog import Catalog, ask_metastore
+from sparkcrypt.spark.tables.table import Table, quote_name, quote_text
 from sparkcrypt.tags.model import tags_of_properties, tags_of_schema
 
 _LOG = logging.getLogger(__name__)

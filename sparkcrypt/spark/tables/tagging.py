@@ -24,9 +24,10 @@ from sparkcrypt.schema import Path, Schema, fold, join_dotted, schema_from_spark
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.gateway import to_dict
 from sparkcrypt.spark.jvm.jar import bring_jar
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.remembered_names import remember_name
+from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.tags.avro import schema_from_avro
 from sparkcrypt.tags.model import (
     TaggedColumn,

@@ -37,7 +37,7 @@ from sparkcrypt.runs.table.scan import scan_footers
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.runs.table.unit_survey import action_of, survey_unit
 from sparkcrypt.runs.table.untouchable import refuse_unknown_columns, refuse_unreadable
-from sparkcrypt.spark.files.hadoop import SourceFile
+from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.tags.field_metadata import ColumnLineage
 from tests.unit.backfill.plans import planned
 from tests.unit.backfill.scanned_files import scanned_file

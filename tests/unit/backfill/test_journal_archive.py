@@ -191,8 +191,8 @@ WRITTEN: list[tuple[Entry, dict[str, Any]]] = [
     (RunExpired(("/old",)), {"folders": ["/old"]}),
     (RunExpired(("/old",), ("p=1",)), {"folders": ["/old"], "units_left": ["p=1"]}),
     (UnitListed(UNIT, "/s"), {"unit": "p=1", "staged": "/s", **DESCRIBED}),
-    (UnitSwapping(UNIT, "/s"), {"unit": "p=1", "staged": "/s", **DESCRIBED}),
-    (UnitStaged("p=1", "/s", FOLDERS), {"unit": "p=1", "staged": "/s", "files": FILES}),
+    (UnitSwapping("p=1", "/s"), {"unit": "p=1", "staged": "/s"}),
+    (UnitStaged("p=1", "/s", FOLDERS), {"unit": "p=1", "staged": "/s", "made": FILES}),
     (
         UnitVerified("p=1", "/s", Proven(5, EVIDENCE, ABOUT)),
         {"unit": "p=1", "staged": "/s", "rows": 5, "evidence": EVIDENCE, "about": ABOUT},
