@@ -79,7 +79,7 @@ def test_tables_and_state_on_s3(s3_server: MeddledS3, fresh_jvm: FreshJvm, priva
     texts = map(",".join, cells)
     result = run_on_s3(fresh_jvm, ON_S3, tmp_path, s3_server, folder, *texts, SPARKCRYPT_JAR=str(private_jar))
     for cell, told in zip(cells, result["told"], strict=True):
-        PlacedTable(*cell, folder).assert_lived(told)
+        assert told == PlacedTable(*cell, folder).expect()
     kinds = {name.partition("/")[0] for name in result["records"]}
     assert kinds >= {"audit", "keks", "locks", "runs"} and "probes" not in kinds
     assert result["store"] == "ObjectStateStore" and all(result["audited"])
@@ -91,7 +91,7 @@ def live(lake: Lake, table: PlacedTable, policy: Policy) -> None:
     with lake.stranger() as stranger:
         table.fill(stranger)
     try:
-        table.assert_lived(table.live_through(lake.spark, policy))
+        assert table.live_through(lake.spark, policy) == table.expect()
     finally:
         lake.sql(f"DROP DATABASE {table.database} CASCADE")
 
