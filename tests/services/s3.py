@@ -1,17 +1,22 @@
-"""The jars with which Spark reaches S3 as ``s3a://``; tests/services/meddled_s3.py is the server.
+"""S3 for tests: moto's server on 127.0.0.1, and the jars with which Spark reaches it as ``s3a://``.
 
 Hadoop depends on the whole AWS SDK in one jar of 600 MB; the modules that s3a loads are 12 MB.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services import ServiceUnavailableError
 from tests.services.hdfs import VERSION
 from tests.services.installed import spark_home
 from tests.services.maven import Jar, fetched_folder
+from tests.services.processes import LOCAL, ServiceProcess, answers, free_port, start_process, wait_until
 
+START_SECONDS = 60.0
 SDK = "2.35.4"
 """The version in the project file of Hadoop's release."""
 _SDK_JARS = {
@@ -72,6 +77,31 @@ S3A_JARS = (
     ),
     *(Jar("software.amazon.awssdk", name, SDK, sha256) for name, sha256 in _SDK_JARS.items()),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class S3:
+    """A running server, which accepts any credentials and is empty at first."""
+
+    endpoint: str
+    process: ServiceProcess
+
+    def stop(self) -> None:
+        """End the process and lose its contents."""
+        self.process.stop()
+
+
+def start_s3(work_dir: Path) -> S3:
+    """Start a server; return when it accepts requests.
+
+    Raises:
+        ServiceFailedError: it did not become ready.
+    """
+    port = free_port()
+    command: list[str | Path] = [sys.executable, "-m", "moto.server", "-H", LOCAL, "-p", str(port)]
+    process = start_process("s3", command, work_dir, dict(os.environ))
+    wait_until(lambda: answers(f"http://{LOCAL}:{port}/"), process, START_SECONDS)
+    return S3(f"http://{LOCAL}:{port}", process)
 
 
 def s3a_jars() -> tuple[Path, ...]:

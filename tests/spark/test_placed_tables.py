@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 
 import pytest
@@ -10,35 +9,12 @@ import pytest
 from sparkcrypt import load_policy
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.setup.session import configure
-from tests.conftest import FreshJvm
 from tests.services.hdfs import Hdfs
-from tests.services.meddled_s3 import MeddledS3
-from tests.spark.fresh_scripts import run_on_s3
 from tests.spark.placed_tables import FORMATS, SWAPS, PlacedTable
 from tests.spark.support import Lake, make_policy
 
 pytestmark = [pytest.mark.spark]
 CELLS = [(format_name, swap) for format_name in ("parquet", "orc") for swap in SWAPS]
-ON_S3 = """
-from sparkcrypt.ledger.audit.audit import audit_entries
-from sparkcrypt.ledger.state.directory import open_state_directory
-from sparkcrypt.spark.tables.catalog import Catalog
-from tests.spark.placed_tables import PlacedTable
-folder, *cells = arguments
-spark = start({**KEYS, "spark.hadoop.fs.s3a.bucket.lake.endpoint": endpoint})
-tables = [PlacedTable(*cell.split(","), folder) for cell in cells]
-for table in tables:
-    table.fill(spark)
-# A bucket's own settings win; with those of all buckets nobody would be reached from here on.
-spark.sparkContext._jsc.hadoopConfiguration().set("fs.s3a.endpoint", "http://127.0.0.1:9")
-policy = sparkcrypt.load_policy(root / "p" / "policy.yaml")
-sparkcrypt.configure(spark, policy)
-told = [table.live_through(spark, policy) for table in tables]
-store = open_state_directory(spark, policy.run_state, outside=folder)
-audited = [len(list(audit_entries(store, Catalog(spark).table(table.name).uuid))) for table in tables]
-result = {"told": told, "records": store.list(""), "store": type(store).__name__, "audited": audited}
-print("RESULT", json.dumps(result))
-"""
 
 
 @pytest.mark.parametrize(
@@ -65,25 +41,6 @@ def test_table_and_state_on_hdfs(lake: Lake, hdfs: Hdfs, format_name: str, swap:
     configure(lake.spark, policy)
     live(lake, PlacedTable(format_name, swap, root), policy)
     assert not list((lake.root / "p").glob("state*"))
-
-
-@pytest.mark.services
-@pytest.mark.slow
-@pytest.mark.timeout(660)
-def test_tables_and_state_on_s3(s3_server: MeddledS3, fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
-    """The same by Spark's own s3a, in a JVM that has it; no folder is renamed there, since that copies each file."""
-    make_policy(tmp_path / "p", more=FORMATS)
-    folder = f"s3a://lake/{uuid.uuid4().hex}"
-    with_state(tmp_path / "p", f"{folder}-state")
-    cells = [cell for cell in CELLS if "renamed" not in cell[1]]
-    texts = map(",".join, cells)
-    result = run_on_s3(fresh_jvm, ON_S3, tmp_path, s3_server, folder, *texts, SPARKCRYPT_JAR=str(private_jar))
-    for cell, told in zip(cells, result["told"], strict=True):
-        assert told == PlacedTable(*cell, folder).expect()
-    kinds = {name.partition("/")[0] for name in result["records"]}
-    assert kinds >= {"audit", "keks", "locks", "runs"} and "probes" not in kinds
-    assert result["store"] == "ObjectStateStore" and all(result["audited"])
-    assert not list((tmp_path / "p").glob("state*"))
 
 
 def live(lake: Lake, table: PlacedTable, policy: Policy) -> None:

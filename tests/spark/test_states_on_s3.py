@@ -10,12 +10,18 @@ import pytest
 
 from sparkcrypt import configure, encrypt_table, verify_table
 from sparkcrypt.errors import ConfigError, RunConflictError
+from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.state.directory import open_state_directory
+from sparkcrypt.ledger.state.object_store import ObjectStateStore
 from sparkcrypt.policy.model import Policy
+from sparkcrypt.runs.old_folders.expire import expire_run
+from sparkcrypt.runs.old_folders.rollback import rollback_run
+from sparkcrypt.runs.passes.passes import backfill
+from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.services.meddled_s3 import Environ, MeddledS3, Serve
 from tests.spark.killing import Clock, after_record, after_swap, kill
-from tests.spark.support import Lake, assert_plaintext, rows_of
+from tests.spark.support import Lake, assert_plaintext, data_files, rows_of
 from tests.spark.tables import PARTITIONED, fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -52,6 +58,41 @@ def on_s3(lake: Lake, uri: str) -> Policy:
     policy = replace(on_disk(lake), run_state=uri)
     configure(lake.spark, policy)
     return policy
+
+
+def test_a_run_a_pass_and_expire(s3_lake: Lake, uri: str) -> None:
+    """All that runs keep is on S3, is found again, and nothing of it lies on the disk."""
+    lake, policy = s3_lake, on_s3(s3_lake, uri)
+    before = rows_of(lake.spark.table("t"))
+    report = encrypt_table(lake.spark, "t", policy)
+    assert (report.outcome, report.verified) == ("done", True)
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+    store, uuid = open_state_directory(lake.spark, uri, outside="/nowhere"), Catalog(lake.spark).table("t").uuid or ""
+    assert isinstance(store, ObjectStateStore)
+    assert store.list(f"runs/{uuid}/{report.run_id}/") and store.list("audit/") and store.list("probes/") == ()
+    assert len(list(audit_entries(store, uuid))) == len(report.units)
+    again = backfill(lake.spark, policy, tables=["t"])
+    assert again.outcome == "nothing to do"
+    lake.sql("INSERT INTO t VALUES (1001, 'late@example.com', 'late', 7)")
+    set_tags(lake.spark, "t", {"note": ["fin"]}, policy)
+    assert backfill(lake.spark, policy, tables=["t"]).outcome == "done"
+    expire_run(lake.spark, "t", policy)
+    assert not data_files(lake.path("t")) or verify_table(lake.spark, "t", policy).ok
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+    assert not list(lake.root.glob("policy-*/state"))
+
+
+def test_rollback(s3_lake: Lake, uri: str) -> None:
+    """A run is found again by its journal, and its old files are in use again."""
+    lake, policy = s3_lake, on_s3(s3_lake, uri)
+    before = rows_of(lake.spark.table("t"))
+    report = encrypt_table(lake.spark, "t", policy)
+    rollback_run(lake.spark, "t", policy, report.run_id)
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == before
+    assert encrypt_table(lake.spark, "t", policy).outcome == "done"
 
 
 @pytest.mark.parametrize("step", ["after the swap", "unit_staged", "unit_verified", "unit_swapping"])
