@@ -22,7 +22,8 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.rewrite.options import ENGINES, Engine
 from sparkcrypt.runs.table import footers
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters
-from sparkcrypt.spark.files.hadoop import HadoopFiles, SourceFile
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import Lake, data_files, encrypted_columns, retriever
 from tests.spark.support import footers as footers_of

@@ -23,7 +23,8 @@ from sparkcrypt.runs.passes.plan import plan_target
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.table.target import catalog_target
-from sparkcrypt.spark.files.hadoop import HadoopFiles, list_contents
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import list_contents
 from sparkcrypt.spark.jvm.jar import bring_jar
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 from sparkcrypt import encrypt_table, verify_table
+from sparkcrypt.errors import ConfigError, RunConflictError, SparkcryptError
+from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.new_files import NewFiles
+from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
@@ -18,7 +22,8 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.journals import find_unfinished
-from tests.spark.killing import Clock, after_swap, kill
+from tests.spark.killing import Clock, after_record, after_swap, kill
+from tests.spark.late_writers import At
 from tests.spark.support import Lake, data_files, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, make_table, tagged
 

@@ -14,7 +14,8 @@ from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.spark.tables.catalog import NULL_VALUE, Catalog, choose_partitions
+from sparkcrypt.spark.tables.catalog import Catalog, choose_partitions
+from sparkcrypt.spark.tables.table import NULL_VALUE
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files, rows_of
 from tests.spark.tables import PARTITIONED

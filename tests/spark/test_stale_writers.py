@@ -32,6 +32,7 @@ from sparkcrypt.runs.table.progress import Progress, Silent
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.tagging import set_tags
+from tests.journals import find_unfinished
 from tests.spark.killing import Clock, after_record, kill
 from tests.spark.late_writers import OnAdvance, audits, ids, leave
 from tests.spark.support import SECRET, Lake, rows_of

@@ -28,7 +28,6 @@ from sparkcrypt.runs.passes.keys_by_catalog import find_keys_in_use
 from sparkcrypt.runs.passes.keys_in_use import Coverage
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.report import PassReport, RotatedKey
-from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.spark.tables.table import quote_name
 
 if TYPE_CHECKING:

@@ -33,7 +33,8 @@ from sparkcrypt.runs.table.target import CatalogTarget
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import SourceFile
-from sparkcrypt.tags.field_metadata import ColumnLineage, is_below
+from sparkcrypt.tags.field_metadata import ColumnLineage, is_below, is_same_leaf
+from sparkcrypt.text import count_of
 
 _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 

@@ -44,7 +44,8 @@ from sparkcrypt.runs.table.disposal import Disposal, describe_foreign
 from sparkcrypt.runs.table.in_use import InUse, OtherTables
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
 from sparkcrypt.spark.files.hadoop import FileStatus, HadoopFiles
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,10 @@ from sparkcrypt.runs.rewrite.run_report import WITHOUT_EFFECT
 from sparkcrypt.runs.table.in_use import describe_sharing, folders_of_tables
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.target import refuse_kinds
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.planning import find_tags_without_effect
 from sparkcrypt.spark.tables.remembered_names import lost_tags_of_name
+from sparkcrypt.spark.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -43,6 +43,7 @@ from sparkcrypt.runs.table.target import find_other_kind, id_of, target_folder_i
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.text import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from sparkcrypt.files.footers import FooterFacts, Found, pack, unpack
-from sparkcrypt.ledger.state.latest_record import LatestRecord
-from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.spark.files.listing import SourceFile
 
 VERSION = 7

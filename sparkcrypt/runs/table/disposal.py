@@ -14,7 +14,8 @@ from sparkcrypt.keys.external_material import is_material_file
 from sparkcrypt.ledger.unit import Unit, list_location, staging_folder
 from sparkcrypt.paths import comparable_path, is_hidden
 from sparkcrypt.runs.table.in_use import InUse, Places
-from sparkcrypt.spark.files.hadoop import HadoopFiles, list_contents
+from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import list_contents
 
 if TYPE_CHECKING:
     from sparkcrypt.runs.table.target import Target

@@ -18,8 +18,7 @@ from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import SourceFile
-from sparkcrypt.spark.tasks.footers import read_footers_in_tasks
-from sparkcrypt.tags.field_metadata import ColumnLineage
+from sparkcrypt.spark.tasks.run import read_footers_in_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

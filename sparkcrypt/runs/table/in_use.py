@@ -17,7 +17,8 @@ from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.ledger.unit import base_location
 from sparkcrypt.paths import Place, PlaceIndex, is_hidden
 from sparkcrypt.runs.table.target import Target
-from sparkcrypt.spark.tables.catalog import Catalog, Table
+from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
-from sparkcrypt.files.small_files import Beside as SmallFiles
+from sparkcrypt.files.source import Beside as SmallFiles
 from sparkcrypt.paths import hadoop_local_path, is_hidden
 from sparkcrypt.regular_files import open_regular
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, hadoop_conf, jvm, read_java_error

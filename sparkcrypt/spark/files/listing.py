@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import StorageError, VerificationError
-from sparkcrypt.files.beside_data import Beside, Entry, find_beside, find_empty
-from sparkcrypt.files.listing import refused_link
+from sparkcrypt.files.listing import Beside, Entry, find_beside, find_empty, refused_link
 from sparkcrypt.names import FOLDER_LISTING_CLASS
 from sparkcrypt.paths import hadoop_local_path, is_hidden
 

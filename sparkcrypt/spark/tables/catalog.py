@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sparkcrypt.errors import PlanError, PredicateError, StorageError
-from sparkcrypt.names import STATISTICS_GUARD_CLASS
+from sparkcrypt.names import PIN, STATISTICS_GUARD_CLASS
 from sparkcrypt.spark.jvm.gateway import (
     JVM_ERRORS,
     hadoop_conf,

@@ -12,7 +12,12 @@ from sparkcrypt.cli.tables.lineage import lineage_text
 from sparkcrypt.ledger.unit import former_home
 from sparkcrypt.paths import Place
 from sparkcrypt.runs.old_folders.former_homes import describe_move
+from sparkcrypt.runs.passes.html.page import draw_lineage
+from sparkcrypt.runs.passes.lineage import DerivedColumn, Lineage, TableLineage
+from sparkcrypt.runs.passes.lost_tags import record_lost_tags, recorded_lost_tags
+from sparkcrypt.runs.table.in_use import Places, User
 from sparkcrypt.spark.tables.table import Table
+from tests.unit.backfill.memory_store import MemoryStore
 
 RUN = "20260501T020000Z-31bc1c-1-1-9cf89719"
 TABLE = Table("db", "t", "EXTERNAL", "parquet", "", "s3a://lake/t", "", (), {}, {}, owner="")

@@ -36,7 +36,10 @@ from sparkcrypt.ledger.journal.entries import (
 from sparkcrypt.ledger.journal.journal import KINDS, Journal, archive_records, clear_archived
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
 from sparkcrypt.ledger.state.mac import TableMac
-from sparkcrypt.runs.old_folders.reconcile import new_files
+from sparkcrypt.ledger.unit import Folder, Unit, UnitOutcome
+from sparkcrypt.runs.old_folders.old_folder import new_files
+from sparkcrypt.spark.files.listing import SourceFile
+from sparkcrypt.spark.tables.table import Partition
 from tests.journals import find_unfinished
 from tests.unit.backfill.audits import entry
 from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit

@@ -32,7 +32,7 @@ from sparkcrypt.runs.passes.keys_in_use import read_key_use
 from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.cache import FooterCache
-from sparkcrypt.spark.files.hadoop import SourceFile
+from sparkcrypt.spark.files.listing import SourceFile
 
 from .conftest import run
 

@@ -15,7 +15,7 @@ import pytest
 from sparkcrypt.files import output
 from sparkcrypt.files import rewrite as work
 from sparkcrypt.files.footers import FooterFacts, read_facts
-from sparkcrypt.files.orders import Action, FileOrder
+from sparkcrypt.files.orders import Action, FileOrder, FileOutcome
 from sparkcrypt.files.parquet import inspect_file, rewrite_file
 from sparkcrypt.files.source import Input
 from sparkcrypt.files.workers import BYTES_A_TASK, FILES_A_TASK, rewriter, share_out
