@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from sparkcrypt.ledger.unit import Folder, Unit, by_place, list_folders
 from sparkcrypt.paths import comparable_path
-from sparkcrypt.spark.files.hadoop import HadoopFiles
+
+if TYPE_CHECKING:
+    from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import SourceFile
 
 

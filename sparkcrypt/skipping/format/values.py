@@ -33,9 +33,9 @@ from struct import error as StructError
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from sparkcrypt.errors import FormatError, show
-from sparkcrypt.files.orc.file.compression import NAMES
 from sparkcrypt.files.parquet.file.schema import LeafLevels
 from sparkcrypt.files.parquet.rewrite.source_chunk import SourceChunk
+from sparkcrypt.files.parquet.summary import NAMES
 from sparkcrypt.files.parquet.thrift.compact import STRUCT, field_key
 from sparkcrypt.files.parquet.thrift.compact import Struct as ThriftStruct
 from sparkcrypt.files.parquet.thrift.metadata import Encoding, FileMetaData, PageType, SchemaElement
