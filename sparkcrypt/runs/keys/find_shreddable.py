@@ -148,8 +148,11 @@ class Survey:
 
     def _find_newer_records(self) -> Iterator[str]:
         """Yield a message for each table of which runs or pins show that the state directory is older than it is."""
-        yield from find_newer_runs(self._store, self._scans.values())
         for scan in self._scans.values():
+            unknown = tuple(find_newer_runs(self._store, (scan,)))
+            yield from unknown
+            if unknown:
+                continue  # its pins would tell the same
             target = scan.target
             pins = partial(self._pins, target)
             trust = TableTrust(self._store, target.table_id, self._policy, target.base, lambda _: (), list_pins=pins)
