@@ -426,6 +426,14 @@ def test_docs_use_the_words_of_the_glossary(page: Path) -> None:
     assert [match[0] for match in _ruled_out().finditer(prose)] == []
 
 
+def test_the_tour_names_what_is_there() -> None:
+    """Each module and folder of the tour exists, by its path or, within a section about its folder, by its name."""
+    named = re.findall(r"`((?:\w+/)*\w+\.py|(?:\w+/)+)`", (ROOT / "docs" / "architecture.md").read_text())
+    files = {module.name for module in MODULES}
+    there = [(ROOT / "sparkcrypt" / name).exists() or (ROOT / name).exists() or name in files for name in named]
+    assert [name for name, exists in zip(named, there, strict=True) if not exists] == []
+
+
 def test_names_use_the_words_of_the_glossary() -> None:
     """No function, class, argument, variable or attribute is named by a word that the glossary rules out."""
     found = []
