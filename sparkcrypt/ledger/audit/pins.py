@@ -88,12 +88,12 @@ def find_lost(
         store: the state directory.
         table_id: the table's id.
         mac: the MAC of the table's audit.
-        places: the places of the table in the metastore.
+        places: the places of the table that have a pin of their own, as `list_own` returns them.
         known: digests of records that the audit confirms, and of pins that a person has given up.
     """
     digests: dict[str, Mapping[int, str]] = {}
     lost = []
-    for place in list_own(places, table_id):
+    for place in places:
         found = _TEXT.fullmatch(place.text)
         if digest_of_pin(place.text) in known:
             continue
