@@ -34,6 +34,7 @@ from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.audit.pins import (
     ListPlaces,
     LostPin,
+    PinPlace,
     describe_lost,
     describe_unpinned,
     find_lost,
@@ -428,13 +429,16 @@ class TableTrust:
         """Return notes for the report on the runs that were skipped since their records are not trusted."""
         return tuple(f"run {run_id} was skipped: {why}" for run_id, why in sorted(self.unread.items()))
 
-    def find_lost_pins(self) -> list[LostPin]:
-        """Return the pins that the records do not confirm; the metastore is queried each time.
+    def find_lost_pins(self, listed: Iterable[PinPlace] | None = None) -> list[LostPin]:
+        """Return the pins that the records do not confirm.
+
+        Args:
+            listed: what `list_pins` has just returned; by default the metastore is queried.
 
         Raises:
             VerificationError: the audit is not authentic.
         """
-        places = list_own(self.list_pins(), self.table_id)
+        places = list_own(self.list_pins() if listed is None else listed, self.table_id)
         if not places:
             return []
         if not self.store.list(f"audit/{self.table_id}/mac-key"):  # else opening it would make one
@@ -442,19 +446,22 @@ class TableTrust:
             return [LostPin(place.name, place.text, why) for place in places]
         return find_lost(self.store, self.table_id, self.mac(), places, self.audit().pinned)
 
-    def refuse_lost_pins(self) -> None:
+    def refuse_lost_pins(self, listed: Iterable[PinPlace] | None = None) -> None:
         """Refuse to delete old files, or to put them back, by records that a pin shows to be older than the table.
+
+        Args:
+            listed: as for `find_lost_pins`.
 
         Raises:
             VerificationError: a pin is not confirmed; the message names it, its record and the next step.
         """
-        lost = self.find_lost_pins()
+        lost = self.find_lost_pins(listed)
         if lost:
             raise VerificationError(describe_lost(lost))
 
-    def unpinned_units(self) -> tuple[str, ...]:
-        """Return a note for the report if units that a run has swapped have no pin."""
-        return describe_unpinned(find_unpinned(self.list_pins(), self.table_id))
+    def unpinned_units(self, listed: Iterable[PinPlace]) -> tuple[str, ...]:
+        """Return a note for the report if units that a run has swapped have no pin, by what `list_pins` returned."""
+        return describe_unpinned(find_unpinned(listed, self.table_id))
 
     def refuse_unaudited(self, journal: Journal, name: str, status: UnitStatus) -> None:
         """Refuse a unit for whose swap, or rollback, the audit has no entry that agrees with the journal.

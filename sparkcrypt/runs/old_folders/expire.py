@@ -354,8 +354,9 @@ def expire_run(
             raise VerificationError(next(iter(refused.values())))
         carried = sum(count for _, count, _ in looked)
         folders = tuple(dict.fromkeys(folder for _, waste in wastes for folder in waste.folders))
+        pins = tuple(runs.table.trust.list_pins())
         if folders:
-            runs.table.trust.refuse_lost_pins()
+            runs.table.trust.refuse_lost_pins(pins)
         going = {folder: _look_into(runs.table.files, folder) for folder in folders}
         sizes = [file.length for contents in going.values() for file in contents.data]
         if not dry_run:
@@ -376,7 +377,7 @@ def expire_run(
             younger=len(all_journals) - len(journals),
             dry_run=dry_run,
             unread=runs.table.trust.unread_runs(),
-            unpinned=runs.table.trust.unpinned_units(),
+            unpinned=runs.table.trust.unpinned_units(pins),
         )
 
 

@@ -141,7 +141,7 @@ def test_a_missing_pin_is_noted(store: LocalStateStore, tmp_path: Path, pinned: 
     assert find_unpinned([place, none, moved, untouched], TABLE) == ["p=0 again", "p=9"]
     (note,) = describe_unpinned(["p=0", "p=9"])
     assert note.startswith("p=0 and 1 more units have no pin") and describe_unpinned([]) == ()
-    assert trust_of(store, tmp_path, [none]).unpinned_units()[0].startswith("p=0 again has no pin")
+    assert trust_of(store, tmp_path).unpinned_units([none])[0].startswith("p=0 again has no pin")
 
 
 def test_given_up_records_stop_nothing_any_more(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
