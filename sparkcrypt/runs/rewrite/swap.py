@@ -9,8 +9,9 @@ reader that had listed it would silently read the wrong bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 from sparkcrypt.errors import ConfigError, PlanError, SourceChangedError, SparkcryptError, VerificationError
@@ -34,36 +35,39 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Swap(Protocol):
+class Swap(ABC):
     """One way to put a unit's staged files into use.
 
     If ``same_folder`` is set, the new files must have other names than the old ones: a reader that had listed an old
     file would read a new file of the same name with the old one's length, and silently lose rows.
+
+    Attributes:
+        name: the name of the swap in reports.
+        same_folder: whether the new files are put into the folder in which the old ones were.
+        repoints: whether the metastore is pointed to the new files; the old ones stay in place, and an undo points to
+            them.
+        copies: whether the new files are a copy; the source stays in use, so its files are not old files.
     """
 
-    @property
-    def same_folder(self) -> bool:
-        """Whether the new files are put into the folder in which the old ones were."""
+    name: ClassVar[str]
+    same_folder: ClassVar[bool] = False
+    repoints: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._files = HadoopFiles(spark)
 
     @property
-    def repoints(self) -> bool:
-        """Whether the metastore is pointed to the new files; the old ones stay in place, and an undo points to them."""
-
-    @property
-    def copies(self) -> bool:
-        """Whether the new files are a copy; the source stays in use, so its files are not old files."""
-
-    @property
-    def name(self) -> str:
-        """The name of the swap in reports."""
-
-    @property
+    @abstractmethod
     def warning(self) -> str | None:
         """What users of the table must know after the swap."""
 
+    @abstractmethod
     def swap(self, new: NewFiles) -> str:
         """Put the staged folder into use for the unit, and set its pin; return where the old files are afterwards."""
 
+    @abstractmethod
     def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Put the old files back into use; the new files are in the staged folder afterwards.
 
@@ -72,18 +76,11 @@ class Swap(Protocol):
             location: the folder to which a swap that ``repoints`` points the unit; its listed location by default.
         """
 
-    def set_pin(self, new: NewFiles) -> None:
-        """Set the pin of a unit whose files are in use; where the metastore has no place for it, nothing is done."""
-
+    @abstractmethod
     def current_location(self, unit: Unit) -> str | None:
         """Return the folder to which the unit points now; None if it no longer exists."""
 
-    def put_back(self, new: NewFiles) -> None:
-        """Undo a swap of which only the first step has happened, if nothing has come to the unit's folder since."""
-
-    def put_in(self, new: NewFiles) -> None:
-        """Undo a rollback of which only the first step has happened, if nothing has come to the unit's folder since."""
-
+    @abstractmethod
     def is_begun(self, new: NewFiles) -> bool:
         """Tell whether a step of the swap has happened.
 
@@ -91,23 +88,38 @@ class Swap(Protocol):
         unit's folder should hold.
         """
 
+    @abstractmethod
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return where the new files are after the swap."""
 
     def old_location(self, unit: Unit) -> str:
-        """Return where the old files are after the swap."""
+        """Return where the old files are after the swap: by default where they were."""
+        return unit.location
+
+    def set_pin(self, new: NewFiles) -> None:  # noqa: B027 - a bare folder has no place for one
+        """Set the pin of a unit whose files are in use; where the metastore has no place for it, nothing is done."""
+
+    def put_back(self, new: NewFiles) -> None:  # noqa: B027 - most swaps are a single step
+        """Undo a swap of which only the first step has happened, if nothing has come to the unit's folder since."""
+
+    def put_in(self, new: NewFiles) -> None:  # noqa: B027 - most swaps are a single step
+        """Undo a rollback of which only the first step has happened, if nothing has come to the unit's folder since."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocationSwap:
-    """A swap by ALTER TABLE … SET LOCATION, of a table or of a partition."""
+class LocationSwap(Swap):
+    """A swap by ALTER TABLE … SET LOCATION, of a table or of a partition.
 
-    spark: SparkSession
-    table: Table
-    same_folder: bool = False
-    repoints: bool = True
-    copies: bool = False
-    name: str = "set location"
+    Args:
+        spark: a classic session.
+        table: the table.
+    """
+
+    name = "set location"
+    repoints = True
+
+    def __init__(self, spark: SparkSession, table: Table) -> None:
+        super().__init__(spark)
+        self._table = table
 
     @property
     def warning(self) -> str | None:
@@ -118,8 +130,8 @@ class LocationSwap:
         )
         return (
             "old files stay where they were until `sparkcrypt backfill expire`; "
-            f"{back if self.table.partition_columns else ''}"
-            f"a job that writes to {base_location(self.table.location)} by path must write to the table now: "
+            f"{back if self._table.partition_columns else ''}"
+            f"a job that writes to {base_location(self._table.location)} by path must write to the table now: "
             "its files would be in no table"
         )
 
@@ -159,29 +171,23 @@ class LocationSwap:
         if here is not None:
             self._point(new, here)
         elif new.unit.partition is None:
-            _pin_table(Catalog(self.spark), self.table, new)
+            _pin_table(Catalog(self._spark), self._table, new)
 
     def _point(self, new: NewFiles, location: str) -> None:
-        catalog, partition = Catalog(self.spark), new.unit.partition
+        catalog, partition = Catalog(self._spark), new.unit.partition
         if partition is None:
-            _pin_table(catalog, self.table, new)
-            catalog.set_location(self.table, location, None)
+            _pin_table(catalog, self._table, new)
+            catalog.set_location(self._table, location, None)
         else:
-            catalog.set_location(self.table, location, replace(partition, pin=new.pin))
+            catalog.set_location(self._table, location, replace(partition, pin=new.pin))
 
     def current_location(self, unit: Unit) -> str | None:
         """Return the location of the table or partition in the metastore; None if the partition was dropped."""
-        catalog, table = Catalog(self.spark), self.table
+        catalog, table = Catalog(self._spark), self._table
         if unit.partition is None:
             return catalog.table(table.quoted).location
         found = catalog.partitions(table, dict(unit.partition.values))
         return next((partition.location for partition in found if partition.values == unit.partition.values), None)
-
-    def put_back(self, new: NewFiles) -> None:
-        """Do nothing: the swap is a single step."""
-
-    def put_in(self, new: NewFiles) -> None:
-        """Do nothing: the swap is a single step."""
 
     def is_begun(self, new: NewFiles) -> bool:
         """Tell whether the table or partition points to the new files."""
@@ -192,10 +198,6 @@ class LocationSwap:
         """Return the staged folder."""
         return staged
 
-    def old_location(self, unit: Unit) -> str:
-        """Return the unit's folder, in which the old files stay."""
-        return unit.location
-
     def _read_location(self, unit: Unit) -> str:
         here = self.current_location(unit)
         if here is None:
@@ -205,7 +207,6 @@ class LocationSwap:
         return here
 
 
-@dataclass(frozen=True, slots=True)
 class HomeSwap(LocationSwap):
     """A swap by SET LOCATION to the former home of a table or partition, to which the staged folder is renamed before.
 
@@ -213,7 +214,7 @@ class HomeSwap(LocationSwap):
     anything is simply taken back.
     """
 
-    name: str = "set location to the former home"
+    name = "set location to the former home"
 
     @property
     def warning(self) -> str | None:
@@ -230,13 +231,13 @@ class HomeSwap(LocationSwap):
             SourceChangedError: it no longer points to the unit's folder.
             SparkcryptError: the home has files, or a rename failed; what was renamed is renamed back.
         """
-        files, home = HadoopFiles(self.spark), self.final_location(new.unit, new.staged)
+        files, home = self._files, self.final_location(new.unit, new.staged)
         refuse_taken_home(files, new.unit.name, home)
         _remove_marks(files, home)
         files.make_folder(home.rpartition("/")[0])
         _rename_whole(files, new.staged, home)
         try:
-            return super(HomeSwap, self).swap(replace(new, staged=home))
+            return super().swap(replace(new, staged=home))
         except (SparkcryptError, *JVM_ERRORS):
             self.put_back(new)
             raise
@@ -247,12 +248,12 @@ class HomeSwap(LocationSwap):
         Raises:
             SourceChangedError: it does not point to its home.
         """
-        super(HomeSwap, self).undo(replace(new, staged=self.final_location(new.unit, new.staged)), location)
+        super().undo(replace(new, staged=self.final_location(new.unit, new.staged)), location)
         self.put_back(new)
 
     def put_back(self, new: NewFiles) -> None:
         """Rename the home to the staged folder, unless the unit points there or the home has other files."""
-        files, home = HadoopFiles(self.spark), self.final_location(new.unit, new.staged)
+        files, home = self._files, self.final_location(new.unit, new.staged)
         if not new.lengths or self.is_begun(new) or files.exists(new.staged) or not files.exists(home):
             return
         contents = list_contents(files, files.status(home).path)
@@ -265,24 +266,24 @@ class HomeSwap(LocationSwap):
         return former_home(staged, base_location(staged)) or unit.location
 
 
-@dataclass(frozen=True, slots=True)
-class FolderSwap:
+class FolderSwap(Swap):
     """A swap by two renames: the unit's folder is moved away, and the staged folder takes its place.
 
-    Attributes:
+    Args:
+        spark: a classic session.
+        target: a table without partitions, or a bare folder.
         old: where the run keeps the old folder: beside the table's folder, as that was named when the run began.
     """
 
-    spark: SparkSession
-    target: Target
-    old: str
-    same_folder: bool = True
-    repoints: bool = False
-    copies: bool = False
-    name: str = "rename"
-    warning: str | None = (
+    name = "rename"
+    same_folder = True
+    warning = (
         "the folder was renamed: readers that had listed the old files fail with 'file not found' and must run again"
     )
+
+    def __init__(self, spark: SparkSession, target: Target, old: str) -> None:
+        super().__init__(spark)
+        self._target, self._old = target, old
 
     def swap(self, new: NewFiles) -> str:
         """Rename the old folder away and the staged folder to its place; if that fails, rename the old folder back.
@@ -291,7 +292,7 @@ class FolderSwap:
             SparkcryptError: a rename failed, or did not move every file.  If files have come to the unit's folder
                 meanwhile, the old folder is not renamed back.
         """
-        files, location, old = HadoopFiles(self.spark), new.unit.location, self.old_location(new.unit)
+        files, location, old = self._files, new.unit.location, self.old_location(new.unit)
         self.set_pin(new)
         files.make_folder(old.rpartition("/")[0])
         try:
@@ -305,7 +306,7 @@ class FolderSwap:
 
     def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Rename both folders back."""
-        files, place = HadoopFiles(self.spark), new.unit.location
+        files, place = self._files, new.unit.location
         self.set_pin(new)
         if files.exists(place):
             _rename_whole(files, place, new.staged)
@@ -314,30 +315,30 @@ class FolderSwap:
 
     def set_pin(self, new: NewFiles) -> None:
         """Set the table's pin; a bare folder has no place for one."""
-        if self.target.table is not None:
-            _pin_table(Catalog(self.spark), self.target.table, new)
+        if self._target.table is not None:
+            _pin_table(Catalog(self._spark), self._target.table, new)
 
     def current_location(self, unit: Unit) -> str | None:
         """Return the table's location in the metastore, or the bare folder."""
-        return next(iter(self.target.locations()), None)
+        return next(iter(self._target.locations()), None)
 
     def put_back(self, new: NewFiles) -> None:
         """Rename the old folder back if there is no folder in its place."""
-        files, old = HadoopFiles(self.spark), self.old_location(new.unit)
+        files, old = self._files, self.old_location(new.unit)
         if files.exists(old) and not files.exists(new.unit.location):
             _rename_whole(files, old, new.unit.location)
             self._refresh()
 
     def put_in(self, new: NewFiles) -> None:
         """Rename the staged folder in again if there is no folder in its place, and the old one is kept elsewhere."""
-        files, place = HadoopFiles(self.spark), new.unit.location
+        files, place = self._files, new.unit.location
         if not files.exists(place) and files.exists(new.staged) and self.is_begun(new):
             _rename_whole(files, new.staged, place)
             self._refresh()
 
     def is_begun(self, new: NewFiles) -> bool:
         """Tell whether the old folder was renamed away."""
-        return HadoopFiles(self.spark).exists(self.old_location(new.unit))
+        return self._files.exists(self.old_location(new.unit))
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return the unit's folder."""
@@ -345,75 +346,62 @@ class FolderSwap:
 
     def old_location(self, unit: Unit) -> str:
         """Return the folder to which the run renames the old one."""
-        return self.old
+        return self._old
 
     def _refresh(self) -> None:
-        if self.target.table is not None:
-            self.spark.catalog.refreshTable(self.target.table.quoted)
+        if self._target.table is not None:
+            self._spark.catalog.refreshTable(self._target.table.quoted)
 
 
-@dataclass(frozen=True, slots=True)
-class NewFolder:
+class NewFolder(Swap):
     """A swap that leaves a bare folder unchanged, and renames the staged folder to the output.
 
     The output appears whole, or file by file where the file system copies each file of a renamed folder.
 
-    Attributes:
+    Args:
+        spark: a classic session.
+        output: the folder.
         slow: whether the file system copies.
     """
 
-    spark: SparkSession
-    output: str
-    slow: bool = False
-    same_folder: bool = False
-    repoints: bool = False
-    copies: bool = True
-    name: str = "new directory"
+    name = "new directory"
+    copies = True
+
+    def __init__(self, spark: SparkSession, output: str, *, slow: bool) -> None:
+        super().__init__(spark)
+        self._output, self._slow = output, slow
 
     @property
     def warning(self) -> str | None:
         """What users of the folder must know."""
         unchanged = "the source folder is unchanged and still holds the old files"
-        if not self.slow:
+        if not self._slow:
             return unchanged
         return (
-            f"{unchanged}; {self.output} was filled file by file, since this file system cannot rename a folder: "
+            f"{unchanged}; {self._output} was filled file by file, since this file system cannot rename a folder: "
             "whoever read it before the run had ended may have seen a part"
         )
 
     def swap(self, new: NewFiles) -> str:
         """Rename the staged folder to the output."""
-        HadoopFiles(self.spark).rename(new.staged, self.output)
+        self._files.rename(new.staged, self._output)
         return new.unit.location
 
     def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Rename the output back to the staged folder."""
-        HadoopFiles(self.spark).rename(self.output, new.staged)
-
-    def set_pin(self, new: NewFiles) -> None:
-        """Do nothing: a bare folder has no place for a pin."""
+        self._files.rename(self._output, new.staged)
 
     def current_location(self, unit: Unit) -> str | None:
         """Return the output folder; None if it does not exist."""
-        return self.output if HadoopFiles(self.spark).exists(self.output) else None
-
-    def put_back(self, new: NewFiles) -> None:
-        """Do nothing: the source is unchanged."""
-
-    def put_in(self, new: NewFiles) -> None:
-        """Do nothing: the source is unchanged."""
+        return self._output if self._files.exists(self._output) else None
 
     def is_begun(self, new: NewFiles) -> bool:
         """Tell whether the output exists."""
-        return HadoopFiles(self.spark).exists(self.output)
+        return self._files.exists(self._output)
 
     def final_location(self, unit: Unit, staged: str) -> str:
         """Return the output folder."""
-        return self.output
-
-    def old_location(self, unit: Unit) -> str:
-        """Return the source folder, which is unchanged."""
-        return unit.location
+        return self._output
 
 
 def choose_swap(
