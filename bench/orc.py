@@ -12,7 +12,7 @@ import pyarrow  # noqa: F401 - before the clock starts, as the rounds of Spark's
 
 from bench.harness import Cost, Report, forked, in_memory, process, with_target
 from sparkcrypt.decide.identity import FileIdentity
-from sparkcrypt.files.orders import KeySettings, OrcOrder
+from sparkcrypt.files.orders import EncryptionOrder, FileOrder, KeySettings
 from sparkcrypt.files.rewrite import rewrite
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.opened import KEY_LOG
@@ -134,10 +134,10 @@ def _encrypt(folder: Path, files: list[Path], target: Path) -> None:
     """
     policy = load_policy(folder / "policy.yaml")
     keys = KeySettings(policy.key_service.canonical(), policy.data_key_bits)
-    columns: dict[tuple[str, ...], str] = {(name,): key for name, key in KEYS.items()}
     for file in files:
         bound = FileIdentity(None, "", file.name).to_aad_prefix()
-        outcome = rewrite(OrcOrder(str(file), str(target / file.name), "encrypt", columns, bound, None), keys, {})
+        encryption = EncryptionOrder({(name,): key for name, key in KEYS.items()}, bound)
+        outcome = rewrite(FileOrder(str(file), str(target / file.name), "encrypt", encryption, format="orc"), keys, {})
         if outcome.error or outcome.refused:
             raise SystemExit(f"{outcome.error or outcome.refused}, so the figure would mean nothing")
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.files.orc import OrcSummary
@@ -25,16 +25,25 @@ class EncryptionOrder(JsonObject):
     """How to encrypt a file.
 
     Attributes:
-        footer_key: the id of the footer's master key, decoded.
-        columns: column -> the id of its master key, decoded; None encrypts the column with the footer's data key.
+        columns: column -> the id of its master key, decoded; None encrypts the column with the footer's data key. In an
+            ORC file, a column includes all columns below it; for ``rewrap`` they are leaf columns, since the file
+            determines which columns share a local key.
+        aad_prefix: the AAD prefix; in an ORC file, what the local keys are bound to.
+        footer_key: the id of the footer's master key, decoded; empty for ORC, whose footer is never encrypted, and
+            which has none of the further attributes either.
     """
 
-    footer_key: str
-    footer_mode: FooterMode
-    algorithm: Algorithm
     columns: Mapping[Path, str | None]
     aad_prefix: bytes
+    footer_key: str = ""
+    footer_mode: FooterMode = "encrypted"
+    algorithm: Algorithm = "AES_GCM_V1"
     key_values: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def masters(self) -> dict[Path, str]:
+        """The master key of each column."""
+        return {path: key or self.footer_key for path, key in self.columns.items()}
 
     def describe_difference(self, found: FileSummary, dark: Mapping[Path, str] = _NONE) -> str | None:
         """Return a description of how a file differs from the order, or None.
@@ -50,8 +59,9 @@ class EncryptionOrder(JsonObject):
             return f"its footer is {found.footer} under {found.algorithm}"
         if found.footer_key != self.footer_key or (found.aad_prefix or b"") != self.aad_prefix:
             return "its footer key or AAD prefix is another"
+        masters = self.masters
         for path, column in (found.columns or {}).items():
-            wanted = (self.columns[path] or self.footer_key) if path in self.columns else dark.get(path)
+            wanted = masters.get(path, dark.get(path))
             if column.encrypted is not None and column.key_id != wanted:
                 return f"column {'.'.join(path)} is under {column.key_id!r}, not {wanted!r}"
         return None
@@ -67,13 +77,17 @@ class FileOrder(JsonObject):
     Attributes:
         source, target: paths as Hadoop prints them.
         action: what to do.
-        encryption: for ``encrypt``, how to encrypt; for ``rewrap``, the new master keys, None to keep the source's.
-        source_prefix: the source's AAD prefix when it was listed; None if it had none or was not read.
+        encryption: for ``encrypt``, how to encrypt; for ``rewrap``, the new master keys, None to keep the source's. For
+            an ORC file that is decrypted, it has no columns, but what the local keys of dark columns stay bound to.
+        source_prefix: the source's AAD prefix when it was listed, or what its local keys were bound to; None if there
+            was none or it was not read.
         source_algorithm: the source's algorithm when it was listed, which nothing in the file authenticates; None if it
-            was plaintext.
+            was plaintext or ORC.
         replace: an earlier attempt's target may be replaced, because only this run uses it.
-        dark: columns whose master keys were shredded -> those keys: ``rewrap`` and ``copy`` leave the columns
-            unchanged, ``encrypt`` and ``decrypt`` replace them by nulls.
+        dark: columns whose master keys were shredded -> those keys.
+        purges: whether nulls replace the dark columns, which otherwise stay unchanged; a Parquet file can keep them for
+            ``rewrap`` and ``copy`` only. Those of an ORC file may be among the columns to encrypt too.
+        format: of both files.
     """
 
     source: str
@@ -84,114 +98,48 @@ class FileOrder(JsonObject):
     source_algorithm: Algorithm | None = None
     replace: bool = False
     dark: Mapping[Path, str] = field(default_factory=dict)
+    purges: bool = False
+    format: FileFormat = "parquet"
 
     @property
     def carried(self) -> Mapping[Path, str]:
         """The dark columns that stay unchanged."""
-        return self.dark if self.action in ("rewrap", "copy") else _NONE
+        return _NONE if self.purges else self.dark
 
     @property
     def purged(self) -> Mapping[Path, str]:
         """The dark columns that nulls replace."""
-        return self.dark if self.action in ("encrypt", "decrypt") else _NONE
+        return self.dark if self.purges else _NONE
 
-    @property
-    def format(self) -> FileFormat:
-        """The format of the file."""
-        return "parquet"
-
-    def refuse_changed(self, found: FileSummary) -> None:
+    def refuse_changed(self, found: FileSummary | OrcSummary) -> None:
         """Refuse a source that is not as it was listed.
 
         Raises:
-            VerificationError: its algorithm is another, or a dark column is not under the shredded key; names both.
+            VerificationError: its algorithm is another, or a dark column is not under the shredded key, or local keys
+                of an ORC file with a dark column are bound to another file; the message names both.
         """
-        if found.algorithm != self.source_algorithm:
+        if isinstance(found, FileSummary) and found.algorithm != self.source_algorithm:
             raise VerificationError(
                 f"{self.source}: its algorithm is {found.algorithm or 'none'}, and was "
                 f"{self.source_algorithm or 'none'} when it was listed; someone replaced the file"
             )
-        _refuse_other_keys(self.source, {path: item.key_id for path, item in (found.columns or {}).items()}, self.dark)
-
-    def master_keys(self) -> set[str]:
-        """Return the master keys that keys of the target will be wrapped by."""
-        encryption = self.encryption
-        if encryption is None:
-            return set()
-        return {encryption.footer_key, *(key for key in encryption.columns.values() if key is not None)}
-
-
-@dataclass(frozen=True, slots=True)
-class OrcOrder(JsonObject):
-    """An order to write one ORC file: encrypted under new local keys, decrypted, rewrapped, or copied byte for byte.
-
-    Attributes:
-        source, target: paths as Hadoop prints them.
-        action: what to do.
-        columns: column, which includes all columns below it -> the master key that wraps its local key in the target;
-            empty for ``decrypt``. For ``rewrap`` they are leaf columns, since the file determines which columns share a
-            local key.
-        identity: the identity that the target's local keys are bound to, in the form of an AAD prefix; ``copy`` keeps
-            the source's.
-        source_identity: the identity that the source's local keys were bound to when it was listed; None if none.
-        replace: as in `FileOrder`.
-        carried: leaf columns whose master keys were shredded -> those keys; they stay unchanged.
-        purged: such columns that are replaced by nulls; they may be among ``columns`` too.
-    """
-
-    source: str
-    target: str
-    action: Action
-    columns: Mapping[Path, str]
-    identity: bytes
-    source_identity: bytes | None
-    replace: bool = False
-    carried: Mapping[Path, str] = field(default_factory=dict)
-    purged: Mapping[Path, str] = field(default_factory=dict)
-
-    @property
-    def format(self) -> FileFormat:
-        """The format of the file."""
-        return "orc"
-
-    def refuse_changed(self, found: OrcSummary) -> None:
-        """Refuse a source whose dark columns, or the identity of its local keys, differ from what was listed.
-
-        Raises:
-            VerificationError: a dark column is not under the shredded key (names the column and both keys), or the
-                local keys are bound to another file.
-        """
-        dark = {**self.carried, **self.purged}
-        _refuse_other_keys(self.source, {path: item.key_id for path, item in found.columns.items()}, dark)
-        if dark and found.identity != self.source_identity:
+        keys = {path: column.key_id for path, column in (found.columns or {}).items()}
+        for path, key_id in self.dark.items():
+            if keys.get(path) != key_id:
+                raise VerificationError(
+                    f"{self.source}: column {join_dotted(path)} is under {keys.get(path)!r}, and was under the "
+                    f"shredded {key_id!r} when it was listed; someone replaced the file"
+                )
+        if isinstance(found, OrcSummary) and self.dark and found.identity != self.source_prefix:
             raise VerificationError(
                 f"{self.source}: its local keys are bound to another file than when it was listed; someone replaced it"
             )
 
     def master_keys(self) -> set[str]:
         """Return the master keys that keys of the target will be wrapped by."""
-        return set() if self.action == "copy" else set(self.columns.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the order as JSON values."""
-        return {"format": self.format, **JsonObject.to_dict(self)}
-
-
-def _refuse_other_keys(source: str, found: Mapping[Path, str | None], dark: Mapping[Path, str]) -> None:
-    for path, key_id in dark.items():
-        if found.get(path) != key_id:
-            raise VerificationError(
-                f"{source}: column {join_dotted(path)} is under {found.get(path)!r}, and was under the shredded "
-                f"{key_id!r} when it was listed; someone replaced the file"
-            )
-
-
-Order: TypeAlias = FileOrder | OrcOrder
-
-
-def order_from_dict(values: Mapping[str, Any]) -> Order:
-    """Return the order, of either format, that its ``to_dict`` gave."""
-    return OrcOrder.from_dict(values) if values.get("format") == "orc" else FileOrder.from_dict(values)
+        if self.encryption is None:
+            return set()
+        return {key for key in (self.encryption.footer_key, *self.encryption.columns.values()) if key}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.open_places import Place, Settings, place, remove_file, size_of
 from sparkcrypt.files.orc import OrcEncryption, OrcKey, OrcVerification, rewrap_orc, rewrite_orc
 from sparkcrypt.files.orc.file.tail import read_purged_note
-from sparkcrypt.files.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
+from sparkcrypt.files.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings
 from sparkcrypt.files.output import most_bytes, open_target, refusal_of_size
 from sparkcrypt.files.parquet import (
     FOOTER_KEY,
@@ -58,7 +58,7 @@ _GROWTH = 1.1
 """Assumed upper bound of target size / source size, used where the file system limits the size of a file."""
 
 
-def rewrite(order: Order, keys: KeySettings, settings: Settings) -> FileOutcome:
+def rewrite(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
     """Rewrite a file and prove the result; an error is reported in the outcome, and no target is left.
 
     Args:
@@ -78,7 +78,7 @@ def rewrite(order: Order, keys: KeySettings, settings: Settings) -> FileOutcome:
         return failure(order, error)
 
 
-def _carry_out_with_retries(order: Order, keys: KeySettings, settings: Settings) -> FileOutcome:
+def _carry_out_with_retries(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
     try:
         source, target = place(order.source, settings), place(order.target, settings)
         _see_reachable(source, target, order)
@@ -94,7 +94,7 @@ def _carry_out_with_retries(order: Order, keys: KeySettings, settings: Settings)
     return _rewrite_file(order, source, target, keys)
 
 
-def failure(order: Order, error: BaseException) -> FileOutcome:
+def failure(order: FileOrder, error: BaseException) -> FileOutcome:
     """Return the outcome of an order that ended in an error, so that the work on other files continues."""
     if isinstance(error, SparkcryptError):
         error_text = type(error).__name__, str(error)
@@ -108,7 +108,7 @@ def failure(order: Order, error: BaseException) -> FileOutcome:
     return FileOutcome(order.source, order.target, error=error_text)
 
 
-def _see_reachable(source: Place, target: Place, order: Order) -> None:
+def _see_reachable(source: Place, target: Place, order: FileOrder) -> None:
     """Open the source and prepare the target's folder, before anything else is done.
 
     Raises:
@@ -127,7 +127,7 @@ def _see_reachable(source: Place, target: Place, order: Order) -> None:
         raise UnsupportedFileError(f"{order.source}: {refusal_of_size(most)}")
 
 
-def _rewrite_file(order: Order, source: Place, target: Place, keys: KeySettings) -> FileOutcome:
+def _rewrite_file(order: FileOrder, source: Place, target: Place, keys: KeySettings) -> FileOutcome:
     work = _WORK[order.format](order, source, target, _worker(keys.to_json()))
     notes = work.write()
     try:
@@ -189,7 +189,7 @@ class _ParquetWork:
             retrieve_key=worker.retrieve,
             aad_prefix=self._aad,
             encryption=encryption,
-            purge=order.dark,
+            purge=order.purged,
         ).notes
 
     def _keep_data(self) -> tuple[str, ...]:
@@ -255,30 +255,32 @@ class _ParquetWork:
 class _OrcWork:
     """The work on one ORC file, whose local keys are opened only if they are bound to the file that was listed."""
 
-    def __init__(self, order: OrcOrder, source: Place, target: Place, worker: _Worker) -> None:
+    def __init__(self, order: FileOrder, source: Place, target: Place, worker: _Worker) -> None:
         self._order, self._source, self._target, self._worker = order, source, target, worker
         self._proof = ContentProof("orc", order.carried, order.purged)
+        self._masters = {} if order.encryption is None else order.encryption.masters
+        self._identity = order.source_prefix if order.encryption is None else order.encryption.aad_prefix
         self._left_out = False
 
     def write(self) -> tuple[str, ...]:
         """Verify the source and write the target; return notes on what it lost."""
         order, maker = self._order, self._worker.maker
-        retrieve = _refuse_others(order.source, order.source_identity, self._worker.retrieve, "it was listed with")
-        will_encrypt = tuple(order.columns) if order.action in ("encrypt", "decrypt") else None
+        retrieve = _refuse_others(order.source, order.source_prefix, self._worker.retrieve, "it was listed with")
+        will_encrypt = tuple(self._masters) if order.action in ("encrypt", "decrypt") else None
         self._proof.read_source(self._source, retrieve, check=order.refuse_changed, will_encrypt=will_encrypt)
         if order.action == "copy":
             _copy(self._source, self._target)
             return ()
         if order.action == "rewrap":
-            wrap = partial(_wrap_local_key, order, maker)
+            wrap = partial(self._wrap_local_key, maker)
             return rewrap_orc(
                 self._source, self._target, retrieve_key=retrieve, wrap_key=wrap, dark=order.carried
             ).notes
         encryption = None
         if order.action == "encrypt":
             columns = {}
-            for path, master in order.columns.items():
-                key, wrapped = maker.make(master, is_footer_key=False, file_identity=order.identity)
+            for path, master in self._masters.items():
+                key, wrapped = maker.make(master, is_footer_key=False, file_identity=self._identity)
                 columns[path] = OrcKey(key, wrapped, master)
             encryption = OrcEncryption(columns)
         result = rewrite_orc(
@@ -300,15 +302,14 @@ class _OrcWork:
             FormatError: it cannot be read back.
         """
         order, before = self._order, cast(OrcVerification, self._proof.before)
-        identity = order.source_identity if order.action == "copy" else order.identity
-        retrieve = _refuse_others(order.target, identity, self._worker.retrieve, "was ordered")
+        retrieve = _refuse_others(order.target, self._identity, self._worker.retrieve, "was ordered")
         left_out = FORMATS["orc"].list_left_out(redacts=self._left_out, purges=bool(order.purged))
         after = cast(OrcVerification, self._proof.compare(self._target, retrieve, left_out))
         if order.purged.items() - read_purged_note(after.opened.footer).items():
             raise VerificationError(
                 f"{order.target}: does not note each column that nulls have replaced, as was ordered"
             )
-        ordered = before.columns if order.action == "copy" else {**order.columns, **order.carried}
+        ordered = before.columns if order.action == "copy" else {**self._masters, **order.carried}
         for path, column in after.summary.columns.items():
             covering = [key for root, key in ordered.items() if path[: len(root)] == root]
             wanted = covering[0] if covering else None
@@ -319,6 +320,22 @@ class _OrcWork:
                 )
         return _Proven(after.rows, (*after.unauthenticated, *(f"source: {what}" for what in before.unauthenticated)))
 
+    def _wrap_local_key(self, maker: DataKeyMaker, request: KeyRequest, key: bytes) -> tuple[bytes, str]:
+        """Return a newly wrapped local key, and the id of the master key that was ordered for the columns it encrypts.
+
+        Raises:
+            VerificationError: no master key was ordered for these columns, or more than one.
+        """
+        root = request.column or ()
+        masters = {master for path, master in self._masters.items() if path[: len(root)] == root}
+        if len(masters) != 1:
+            raise VerificationError(
+                f"{self._order.source}: column {join_dotted(root)} has one local key, and was ordered under "
+                f"{', '.join(sorted(masters)) or 'none'}; someone replaced the file since it was listed"
+            )
+        (master,) = masters
+        return maker.wrap(key, master, is_footer_key=False, file_identity=self._identity), master
+
 
 _WORK: Mapping[FileFormat, Any] = {"parquet": _ParquetWork, "orc": _OrcWork}
 
@@ -326,23 +343,6 @@ _WORK: Mapping[FileFormat, Any] = {"parquet": _ParquetWork, "orc": _OrcWork}
 def _copy(source: Place, target: Place) -> None:
     with open_source(source) as file, open_target(target, file.access) as output:
         output.copy(file, 0, file.size, "the file")
-
-
-def _wrap_local_key(order: OrcOrder, maker: DataKeyMaker, request: KeyRequest, key: bytes) -> tuple[bytes, str]:
-    """Return a newly wrapped local key, and the id of the master key that was ordered for the columns it encrypts.
-
-    Raises:
-        VerificationError: no master key was ordered for these columns, or more than one.
-    """
-    root = request.column or ()
-    masters = {master for path, master in order.columns.items() if path[: len(root)] == root}
-    if len(masters) != 1:
-        raise VerificationError(
-            f"{order.source}: column {join_dotted(root)} has one local key, and was ordered under "
-            f"{', '.join(sorted(masters)) or 'none'}; someone replaced the file since it was listed"
-        )
-    (master,) = masters
-    return maker.wrap(key, master, is_footer_key=False, file_identity=order.identity), master
 
 
 def _refuse_others(file: str, identity: bytes | None, retrieve_key: RetrieveKey, what: str) -> RetrieveKey:

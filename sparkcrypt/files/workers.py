@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import SparkcryptError
 from sparkcrypt.files.open_places import Settings
-from sparkcrypt.files.orders import FileOutcome, KeySettings, Order, order_from_dict
+from sparkcrypt.files.orders import FileOrder, FileOutcome, KeySettings
 from sparkcrypt.files.parquet import folders_synced_once
 from sparkcrypt.files.rewrite import failure, rewrite
 from sparkcrypt.text import clean_log_lines
@@ -43,7 +43,7 @@ def share_out(lengths: Sequence[int]) -> list[range]:
 
 
 def rewriter(
-    tasks: Iterable[Iterable[Order]], keys: KeySettings, settings: Settings
+    tasks: Iterable[Iterable[FileOrder]], keys: KeySettings, settings: Settings
 ) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
     """Return a function for ``mapInArrow`` over a column ``id``, whose values are indices into ``tasks``."""
     texts = tuple(tuple(json.dumps(order.to_dict()) for order in orders) for orders in tasks)
@@ -58,12 +58,12 @@ def _run(
     key_settings = KeySettings.from_json(keys)
     for batch in batches:
         for place in batch.column(0).to_pylist():
-            orders = [order_from_dict(json.loads(text)) for text in tasks[place]]
+            orders = [FileOrder.from_dict(json.loads(text)) for text in tasks[place]]
             outcomes = _carry_out(orders, key_settings, settings)
             yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json() for outcome in outcomes]})
 
 
-def _carry_out(orders: Sequence[Order], keys: KeySettings, settings: Settings) -> list[FileOutcome]:
+def _carry_out(orders: Sequence[FileOrder], keys: KeySettings, settings: Settings) -> list[FileOutcome]:
     """Carry out the orders of one task; the targets' folders are synced once, before any outcome is returned."""
     try:
         with folders_synced_once():
@@ -73,7 +73,7 @@ def _carry_out(orders: Sequence[Order], keys: KeySettings, settings: Settings) -
 
 
 def rewrite_all(
-    orders: Sequence[Order], keys: KeySettings, settings: Settings, *, processes: int
+    orders: Sequence[FileOrder], keys: KeySettings, settings: Settings, *, processes: int
 ) -> Iterator[FileOutcome]:
     """Yield the outcome of each order as it is done; if a process dies, each file not done yet gets an error outcome.
 
@@ -91,7 +91,7 @@ def rewrite_all(
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(processes, len(orders)), context, clean_log_lines) as pool:
-        waiting: dict[Future[FileOutcome], Order] = {}
+        waiting: dict[Future[FileOutcome], FileOrder] = {}
         try:
             for order in orders:
                 waiting[_submit_order(pool, order, keys, settings)] = order
@@ -102,7 +102,7 @@ def rewrite_all(
 
 
 def _submit_order(
-    pool: ProcessPoolExecutor, order: Order, keys: KeySettings, settings: Settings
+    pool: ProcessPoolExecutor, order: FileOrder, keys: KeySettings, settings: Settings
 ) -> Future[FileOutcome]:
     try:
         return pool.submit(rewrite, order, keys, settings)
@@ -112,7 +112,7 @@ def _submit_order(
         return failed
 
 
-def _outcome(done: Future[FileOutcome], order: Order) -> FileOutcome:
+def _outcome(done: Future[FileOutcome], order: FileOrder) -> FileOutcome:
     error = done.exception()
     if error is None:
         return done.result()

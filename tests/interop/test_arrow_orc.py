@@ -33,7 +33,7 @@ from sparkcrypt.errors import (
 from sparkcrypt.files.open_places import place
 from sparkcrypt.files.orc import OrcEncryption, OrcKey, read_tail, rewrap_orc, rewrite_orc
 from sparkcrypt.files.orc.read.stripe_streams import find_columns, read_type
-from sparkcrypt.files.orders import KeySettings, OrcOrder
+from sparkcrypt.files.orders import EncryptionOrder, FileOrder, KeySettings
 from sparkcrypt.files.parquet import KeyRequest
 from sparkcrypt.files.rewrite import rewrite
 from sparkcrypt.keys.datakeys import DataKeyMaker
@@ -343,11 +343,11 @@ def test_files_on_remote_storage(system: str, policy: Policy, tmp_path: Path, re
     with storage.open_output_stream(f"{name}/plain.orc") as stream:
         stream.write(file("java_zlib").read_bytes())
     keys, bound = KeySettings(policy.key_service.canonical(), 128), FileIdentity(None, "", "f.orc").to_aad_prefix()
-    columns: dict[tuple[str, ...], str] = {("name",): "pii", ("st", "y"): "fin"}
+    encryption = EncryptionOrder({("name",): "pii", ("st", "y"): "fin"}, bound)
     orders = (
-        OrcOrder(f"{uri}/plain.orc", f"{uri}/e/f.orc", "encrypt", columns, bound, None),
-        OrcOrder(f"{uri}/e/f.orc", f"{uri}/r/f.orc", "rewrap", columns, bound, bound),
-        OrcOrder(f"{uri}/r/f.orc", f"{uri}/p/f.orc", "decrypt", {}, bound, bound),
+        FileOrder(f"{uri}/plain.orc", f"{uri}/e/f.orc", "encrypt", encryption, format="orc"),
+        FileOrder(f"{uri}/e/f.orc", f"{uri}/r/f.orc", "rewrap", encryption, bound, format="orc"),
+        FileOrder(f"{uri}/r/f.orc", f"{uri}/p/f.orc", "decrypt", None, bound, format="orc"),
     )
     for order in orders:
         outcome = rewrite(order, keys, settings)

@@ -23,7 +23,7 @@ from sparkcrypt.files.format import AnySummary, format_of
 from sparkcrypt.files.listing import data_files
 from sparkcrypt.files.open_places import Settings, place
 from sparkcrypt.files.orc import OrcSummary
-from sparkcrypt.files.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings, OrcOrder, Order
+from sparkcrypt.files.orders import EncryptionOrder, FileOrder, FileOutcome, KeySettings
 from sparkcrypt.files.parquet import FileSummary, RetrieveKey, inspect_file
 from sparkcrypt.files.source import naming, open_source
 from sparkcrypt.files.workers import rewrite_all
@@ -90,7 +90,7 @@ class Orders:
         action: Literal["encrypt", "decrypt", "rewrap"] = "encrypt" if wanted else "decrypt" if decrypt else "rewrap"
         return cls(policy, action, wanted, settings, policy_keys(policy, any_key=any_key), any_key)
 
-    def order(self, source: str, target: str) -> Order:
+    def order(self, source: str, target: str) -> FileOrder:
         """Return the order of one file, whose format is detected from its first bytes.
 
         Raises:
@@ -115,7 +115,7 @@ class Orders:
             return replace(order, encryption=self._as_it_is(found, found.footer_key))
         return order
 
-    def _orc_order(self, source: str, target: str, found: OrcSummary) -> OrcOrder:
+    def _orc_order(self, source: str, target: str, found: OrcSummary) -> FileOrder:
         """Return the order of an ORC file, whose columns are encrypted together with their children.
 
         Raises:
@@ -123,20 +123,21 @@ class Orders:
         """
         self._refuse_foreign(source, found)
         before = found.identity
+        order = FileOrder(source, target, self.action, source_prefix=before, format="orc")
         if before is not None:  # keys that are not bound to a file are refused when they are opened
             check_orc_identity(before, full_path(source), table_uuid=None, strict=False)
         if self.action == "decrypt":
-            return OrcOrder(source, target, "decrypt", {}, b"", before)
+            return replace(order, encryption=EncryptionOrder({}, b""))
         if self.action == "rewrap":  # the file's identity stays
             if before is not None:
                 check_orc_identity(before, full_path(target), table_uuid=None, strict=False)
             keys = {column.root: column.key_id for column in found.columns.values()}
             roots = {path: key for path, key in keys.items() if path and key}
-            return OrcOrder(source, target, "rewrap", roots, before or b"", before)
+            return replace(order, encryption=EncryptionOrder(roots, before or b""))
         self._choose_keys(found, full_path(target))
         partition = partition_values(trailing_partition(full_path(target).split("/")[:-1]))
         columns = {path: KeyTemplate(key).render(partition) for path, key in self.wanted.items()}
-        return OrcOrder(source, target, "encrypt", columns, _identity_at(target), before)
+        return replace(order, encryption=EncryptionOrder(columns, _identity_at(target)))
 
     def _refuse_foreign(self, source: str, found: AnySummary) -> None:
         """Refuse a source under a master key that only it names, before workers open its keys.
@@ -179,7 +180,7 @@ class Orders:
     def _encryption(self, found: FileSummary, target: str) -> EncryptionOrder:
         policy, columns = self.policy, self._choose_keys(found, target)
         return EncryptionOrder(
-            policy.footer_key, policy.footer_mode, policy.algorithm, columns, _identity_at(target), self._key_values()
+            columns, _identity_at(target), policy.footer_key, policy.footer_mode, policy.algorithm, self._key_values()
         )
 
     def _as_it_is(self, found: FileSummary, footer_key: str) -> EncryptionOrder:
@@ -187,7 +188,7 @@ class Orders:
         encrypted = {path: column.key_id for path, column in (found.columns or {}).items() if column.encrypted}
         mode: Literal["encrypted", "plaintext"] = "encrypted" if found.footer == "encrypted" else "plaintext"
         algorithm = found.algorithm or self.policy.algorithm
-        return EncryptionOrder(footer_key, mode, algorithm, encrypted, found.aad_prefix or b"", self._key_values())
+        return EncryptionOrder(encrypted, found.aad_prefix or b"", footer_key, mode, algorithm, self._key_values())
 
     def _key_values(self) -> dict[str, str]:
         return {names.POLICY_DIGEST: self.policy.digest()}
@@ -198,7 +199,7 @@ def _identity_at(target: str) -> bytes:
     return identity_of_write(full_path(target), target=None, table_uuid=None, partition=None).to_aad_prefix()
 
 
-def shared_keks(orders: Iterable[Order], policy: Policy) -> tuple[WrappedKek, ...]:
+def shared_keks(orders: Iterable[FileOrder], policy: Policy) -> tuple[WrappedKek, ...]:
     """Return one new KEK for each master key, so that readers call the key service once for all files.
 
     Raises:
@@ -264,7 +265,7 @@ def rewrite(options: RewriteFilesOptions) -> None:
 
 
 def _run(
-    source: str, orders: Sequence[Order], policy: Policy, settings: Settings, workers: int | None
+    source: str, orders: Sequence[FileOrder], policy: Policy, settings: Settings, workers: int | None
 ) -> list[FileOutcome]:
     sizes = {order.source: _size(order.source, settings) for order in orders}
     progress = progress_on_stderr()

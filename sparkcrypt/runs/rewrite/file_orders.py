@@ -10,7 +10,7 @@ from types import MappingProxyType
 from sparkcrypt import names
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import UnsupportedFileError
-from sparkcrypt.files.orders import Action, EncryptionOrder, FileOrder, OrcOrder, Order
+from sparkcrypt.files.orders import Action, EncryptionOrder, FileOrder
 from sparkcrypt.files.parquet.summary import describe_purged
 from sparkcrypt.keys.bucket_keys import route_late_keys
 from sparkcrypt.keys.ids import decode_key_id
@@ -138,7 +138,7 @@ class FileOrders:
         self._target, self._renamed_by, self._rewrap, self._purge = target, renamed_by, rewrap, purge
         self._column_keys = ColumnKeys(target, policy)
 
-    def list_orders(self, scanned: ScannedUnit, staged: str) -> list[Order]:
+    def list_orders(self, scanned: ScannedUnit, staged: str) -> list[FileOrder]:
         """Return the orders for a unit's files, whose new files will be in a folder.
 
         Raises:
@@ -147,7 +147,7 @@ class FileOrders:
         """
         unit = scanned.unit
         drift = drift_by_file(scanned.drift)
-        orders: list[Order] = []
+        orders: list[FileOrder] = []
         for folder in unit.folders:
             values = partition_of(unit, folder)
             partition_path = unit.partition_path or trailing_partition(folder.relative.split("/"))
@@ -180,7 +180,7 @@ class FileOrders:
             refuse_dark(file.path, file.dark, *_advise(drift, bound_to_name=bound_to_name))
         columns = self._column_keys.choose(file, values, purges=not rewraps)
         if not columns and (not file.dark or self._purge):
-            return replace(order, action="decrypt")
+            return replace(order, action="decrypt", purges=True)
         key_values = {names.POLICY_DIGEST: plan.policy_digest}
         if file.dark and not rewraps:
             key_values[names.PURGED] = describe_purged({**summary.purged, **file.dark})
@@ -192,7 +192,9 @@ class FileOrders:
             aad_prefix=(summary.aad_prefix or b"") if rewraps else identity.to_aad_prefix(),
             key_values=key_values,
         )
-        return replace(order, action="rewrap" if rewraps else "encrypt", encryption=encryption)
+        if rewraps:
+            return replace(order, action="rewrap", encryption=encryption)
+        return replace(order, action="encrypt", encryption=encryption, purges=True)
 
     def _order_orc(
         self,
@@ -201,7 +203,7 @@ class FileOrders:
         drift: Sequence[Drift],
         values: Mapping[str, str],
         identity: FileIdentity,
-    ) -> OrcOrder:
+    ) -> FileOrder:
         renames, rewraps = self._renamed_by is not None, action_of(drift, rewrap=self._rewrap) == "re-wrap"
         purges = self._purge and not rewraps
         moving = find_move(drift, renames=renames)
@@ -227,7 +229,7 @@ def _advise(drift: Iterable[Drift], *, bound_to_name: bool) -> tuple[str, str]:
 
 def order_orc_file(
     file: ScannedFile, target: str, keys: Mapping[Path, str], identity: FileIdentity, action: Action, *, purges: bool
-) -> OrcOrder:
+) -> FileOrder:
     """Return the order to rewrite one ORC file.
 
     Its local keys are bound to its name, so they are rewrapped if the new file has another name.  If dark columns stay,
@@ -243,7 +245,7 @@ def order_orc_file(
         purges: whether dark columns are replaced by nulls.
     """
     summary = file.summary
-    carried, purged = (_NONE, file.dark) if purges else (file.dark, _NONE)
+    carried = _NONE if purges else file.dark
     found = {
         path: column.key_id
         for path, column in (summary.columns or {}).items()
@@ -251,13 +253,23 @@ def order_orc_file(
     }
     bound = (summary.aad_prefix or b"") if carried else identity.to_aad_prefix()
     wanted = {path: key for path, key in keys.items() if path not in carried}
-    order = OrcOrder(file.path, target, action, found, bound, summary.aad_prefix, True, carried, purged)
+    order = FileOrder(
+        file.path,
+        target,
+        "copy",
+        source_prefix=summary.aad_prefix,
+        replace=True,
+        dark=file.dark,
+        purges=purges,
+        format="orc",
+    )
     if action == "copy" or (action == "rewrap" and not summary.encrypted):
-        return replace(order, action="copy")
+        return order
     if action == "rewrap":
-        return replace(order, columns={path: wanted.get(path, key) for path, key in found.items()})
+        rewrapped = EncryptionOrder({path: wanted.get(path, key) for path, key in found.items()}, bound)
+        return replace(order, action="rewrap", encryption=rewrapped)
     roots = cover_columns(summary.columns or (), wanted)
-    return replace(order, action="encrypt" if roots else "decrypt", columns=roots)
+    return replace(order, action="encrypt" if roots else "decrypt", encryption=EncryptionOrder(roots, bound))
 
 
 def find_move(drift: Iterable[Drift], *, renames: bool) -> str | None:

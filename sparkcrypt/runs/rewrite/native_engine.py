@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import sparkcrypt.errors
 from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, VerificationError
 from sparkcrypt.files.format import FORMATS
-from sparkcrypt.files.orders import FileOutcome, KeySettings, Order
+from sparkcrypt.files.orders import FileOrder, FileOutcome, KeySettings
 from sparkcrypt.keys.bucket_keys import make_bucket_keys
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.evidence import Proof
@@ -93,7 +93,7 @@ class NativeStager:
             rotation=None if scanned.rotation is None else scanned.rotation.with_keks(keys.keks),
         )
 
-    def _keys(self, orders: Sequence[Order]) -> KeySettings:
+    def _keys(self, orders: Sequence[FileOrder]) -> KeySettings:
         masters = {key for order in orders for key in order.master_keys()}
         config, bits = self._table.policy.key_service, self._table.policy.data_key_bits
         service = open_key_service(config)
@@ -131,7 +131,7 @@ class _NativeWork:
     _outcomes: tuple[FileOutcome, ...] = field(repr=False)
     codec: str | None
     notes: tuple[str, ...]
-    _orders: Mapping[str, Order] = field(repr=False)
+    _orders: Mapping[str, FileOrder] = field(repr=False)
     engine: str = "native"
     rotation: Rotation | None = None
 

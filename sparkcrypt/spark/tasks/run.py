@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.files.footers import PACKED_SCHEMA, Found, footer_reader, unpack
 from sparkcrypt.files.open_places import S3_BUCKETS, worker_settings
-from sparkcrypt.files.orders import FileOutcome, KeySettings, Order
+from sparkcrypt.files.orders import FileOrder, FileOutcome, KeySettings
 from sparkcrypt.files.webhdfs.client import HADOOP_USER
 from sparkcrypt.files.workers import OUTCOME_SCHEMA, rewriter, share_out
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -83,7 +83,7 @@ ORDERS_A_JOB = 2000
 
 
 def rewrite_in_tasks(
-    spark: SparkSession, orders: Sequence[Order], lengths: Mapping[str, int], keys: KeySettings, progress: Told
+    spark: SparkSession, orders: Sequence[FileOrder], lengths: Mapping[str, int], keys: KeySettings, progress: Told
 ) -> list[FileOutcome]:
     """Run orders on the executors and return an outcome for each order, in the same sequence.
 

@@ -11,7 +11,7 @@ import pytest
 
 from sparkcrypt.decide.identity import FileIdentity
 from sparkcrypt.errors import FormatError, PlanError
-from sparkcrypt.files.orders import Action, OrcOrder
+from sparkcrypt.files.orders import Action, EncryptionOrder, FileOrder
 from sparkcrypt.files.parquet import ColumnSummary, FileSummary
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.audit.evidence import DigestSecret
@@ -69,9 +69,14 @@ def drift_in(file: FileSummary, **more: Any) -> list[tuple[str, str | None]]:
     return [(difference.kind, difference.column) for difference in found]
 
 
+def columns_of(order: FileOrder) -> Mapping[Path, str | None]:
+    """Return the columns of an order, with their keys."""
+    return {} if order.encryption is None else order.encryption.columns
+
+
 def order_planned(
     file: FileSummary, target: str, action: Action = "encrypt", *, plan: EncryptionPlan | None = None
-) -> OrcOrder:
+) -> FileOrder:
     """Return the order of a file by a plan."""
     plan = plan or planned()
     known = scanned_file(file, match_columns(file, plan))
@@ -108,7 +113,7 @@ def test_untagged_columns_are_under_the_footers_key_where_the_policy_says_so() -
         found = drift_of_file(scanned_file(file, match_columns(file, plan)), plan, {}, table_uuid=None)
         assert [difference.kind for difference in found] == expected
     order = order_planned(file, "/n", plan=plan)
-    assert order.columns == {("id",): "footer", ("email",): "pii", ("phones",): "pii"}
+    assert columns_of(order) == {("id",): "footer", ("email",): "pii", ("phones",): "pii"}
 
 
 def test_column_that_the_table_lacks_is_refused() -> None:
@@ -123,11 +128,12 @@ def test_column_that_the_table_lacks_is_refused() -> None:
 def test_orders_follow_the_drift() -> None:
     """Without drift a file is copied, whatever is in it; keys are wrapped again; else it is encrypted or decrypted."""
 
-    def order(file: FileSummary, action: Action = "encrypt") -> OrcOrder:
+    def order(file: FileSummary, action: Action = "encrypt") -> FileOrder:
         return order_planned(file, "/t/new.orc", action)
 
-    def made(action: Action, columns: dict[Path, str], before: bytes | None = BOUND) -> OrcOrder:
-        return OrcOrder(FILE, "/t/new.orc", action, columns, NEW.to_aad_prefix(), before, replace=True)
+    def made(action: Action, columns: dict[Path, str], before: bytes | None = BOUND) -> FileOrder:
+        encryption = None if action == "copy" else EncryptionOrder(columns, NEW.to_aad_prefix())
+        return FileOrder(FILE, "/t/new.orc", action, encryption, before, replace=True, format="orc")
 
     held: dict[Path, str] = {("email",): "pii", ("phones", "_elem"): "pii"}
     whole: dict[Path, str] = {("email",): "pii", ("phones",): "pii"}
@@ -156,7 +162,7 @@ def test_local_keys_stay_where_only_master_keys_differ() -> None:
     assert drift({"email": "fin", "phones._elem": None}) == [("wrong_key", False), ("foreign_key", False)]
     file = orc_file({"email": "fin", "phones._elem": "pii"})
     order = order_planned(file, "/n", "rewrap")
-    assert (order.action, order.columns) == ("rewrap", {("email",): "pii", ("phones", "_elem"): "pii"})
+    assert (order.action, columns_of(order)) == ("rewrap", {("email",): "pii", ("phones", "_elem"): "pii"})
     both = orc_file({"st.x": "old", "st.y": "old"}, names="st.x st.y")
     assert _keeps_roots(both, {("st", "x"): "a", ("st", "y"): "a"})
     assert not _keeps_roots(both, {("st", "x"): "a", ("st", "y"): "b"})
@@ -182,7 +188,7 @@ def order_dark(
     dark: Mapping[Path, str] = DARK,
     *,
     purges: bool = False,
-) -> OrcOrder:
+) -> FileOrder:
     """Return the order of a file with a dark column."""
     known = scanned_file(file, match_columns(file, planned()), dark=dark)
     return order_orc_file(known, "/t/f2.orc", keys, NEW, action, purges=purges)
@@ -195,17 +201,18 @@ def test_dark_columns_are_carried_by_every_order() -> None:
     cases: tuple[tuple[Action, dict[Path, str]], ...] = (
         ("encrypt", {("id",): "fin", ("phones",): "pii"}),
         ("rewrap", {("phones", "_elem"): "pii"}),
-        ("copy", {("phones", "_elem"): "pii"}),
+        ("copy", {}),
     )
     for action, columns in cases:
         order = order_dark(file, keys, action)
-        assert (order.action, order.columns, order.carried, order.purged) == (action, columns, DARK, {})
-        assert (order.identity, order.source_identity) == (BOUND, BOUND)
+        assert (order.action, columns_of(order), order.carried, order.purged) == (action, columns, DARK, {})
+        assert order.source_prefix == BOUND
+        assert order.encryption is None or order.encryption.aad_prefix == BOUND
     plain = order_dark(file, {})
-    assert (plain.action, plain.columns, plain.carried) == ("decrypt", {}, DARK)
+    assert (plain.action, columns_of(plain), plain.carried) == ("decrypt", {}, DARK)
     whole = orc_file({"who.mail": "gone"}, names="who.mail who.age")
     mixed = order_dark(whole, {("who", "mail"): "pii", ("who", "age"): "pii"}, dark={("who", "mail"): "gone"})
-    assert mixed.columns == {("who", "age"): "pii"}
+    assert columns_of(mixed) == {("who", "age"): "pii"}
 
 
 def test_purged_columns_are_ordered_under_a_live_key() -> None:
@@ -213,8 +220,9 @@ def test_purged_columns_are_ordered_under_a_live_key() -> None:
     file = orc_file({"email": "gone", "phones._elem": "pii"})
     keys: dict[Path, str] = {("email",): "footer", ("phones", "_elem"): "pii"}
     order = order_dark(file, keys, purges=True)
-    assert (order.action, order.columns) == ("encrypt", {("email",): "footer", ("phones",): "pii"})
-    assert (order.carried, order.purged, order.identity) == ({}, DARK, NEW.to_aad_prefix())
+    assert (order.action, columns_of(order)) == ("encrypt", {("email",): "footer", ("phones",): "pii"})
+    assert (order.carried, order.purged) == ({}, DARK)
+    assert order.encryption is not None and order.encryption.aad_prefix == NEW.to_aad_prefix()
     assert order.master_keys() == {"footer", "pii"}
 
 

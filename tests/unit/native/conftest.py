@@ -41,7 +41,7 @@ class Bench:
             (column,): key for column, key in (columns or {"ssn": "pii"}).items()
         }
         encryption = EncryptionOrder(
-            "footer", "encrypted", "AES_GCM_V1", wanted, f"-/{name}".encode() + b"\0", {"sparkcrypt.policy.digest": "d"}
+            wanted, f"-/{name}".encode() + b"\0", "footer", key_values={"sparkcrypt.policy.digest": "d"}
         )
         return FileOrder(self.source, str(self.folder / name), "encrypt", encryption)
 

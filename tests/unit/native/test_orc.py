@@ -20,7 +20,7 @@ from sparkcrypt.files.orc import inspect_orc, read_tail, rewrite_orc
 from sparkcrypt.files.orc.file.tail import encode_purged_note
 from sparkcrypt.files.orc.rewrite import end
 from sparkcrypt.files.orc.verify.file import UNAUTHENTICATED
-from sparkcrypt.files.orders import Action, FileOutcome, KeySettings, OrcOrder, order_from_dict
+from sparkcrypt.files.orders import Action, EncryptionOrder, FileOrder, FileOutcome, KeySettings
 from sparkcrypt.files.parquet import ColumnSummary, KeyRequest
 from sparkcrypt.files.source import open_source
 from sparkcrypt.keys.datakeys import DataKeyOpener
@@ -48,13 +48,26 @@ def carry_out(
     action: Action,
     columns: dict[tuple[str, ...], str] | None = None,
     name: str = "out.orc",
-    **dark: dict[tuple[str, ...], str],
+    dark: dict[tuple[str, ...], str] | None = None,
+    *,
+    purges: bool = False,
 ) -> FileOutcome:
     """Carry out an order as a worker does, after both have travelled as JSON."""
     target = bench.folder / name
     before = inspect_orc(source).identity
-    order = OrcOrder(source, str(target), action, columns or {}, identity_at(target), before, replace=True, **dark)
-    told = order_from_dict(json.loads(json.dumps(order.to_dict())))
+    encryption = None if action == "copy" else EncryptionOrder(columns or {}, identity_at(target))
+    order = FileOrder(
+        source,
+        str(target),
+        action,
+        encryption,
+        before,
+        replace=True,
+        dark=dark or {},
+        purges=purges,
+        format="orc",
+    )
+    told = FileOrder.from_dict(json.loads(json.dumps(order.to_dict())))
     assert told == order
     outcome = work.rewrite(told, KeySettings.from_json(bench.keys.to_json()), {})
     assert FileOutcome.from_json(outcome.to_json()) == outcome
@@ -159,13 +172,13 @@ def test_dark_column_stays_whatever_becomes_of_others(bench: Bench, dark: str) -
         ("copy", elements),
     )
     made = [
-        done(carry_out(bench, dark, action, columns, name=f"{action}/f.orc", carried=SSN)) for action, columns in orders
+        done(carry_out(bench, dark, action, columns, name=f"{action}/f.orc", dark=SSN)) for action, columns in orders
     ]
     assert [inspect_orc(path).columns["ssn",].key_id for path in made] == ["pii"] * 4
     assert [inspect_orc(path).columns["tel", "_elem"].key_id for path in made] == [None, "other", "footer", "other"]
     for path in made:
         assert wrapped_in(path) & wrapped_in(dark)
-    told = failed(carry_out(bench, dark, "encrypt", {("tel",): "other"}, name="moved.orc", carried=SSN))
+    told = failed(carry_out(bench, dark, "encrypt", {("tel",): "other"}, name="moved.orc", dark=SSN))
     assert told[0] == "VerificationError" and "not all bound to the same file" in told[1]
     bench.service.create("pii")  # another of the same name: what was shredded is not back
     kind, _ = failed(carry_out(bench, made[1], "decrypt", name="plain.orc"))
@@ -178,10 +191,10 @@ def test_dark_column_stays_whatever_becomes_of_others(bench: Bench, dark: str) -
 def test_nulls_replace_a_dark_column(bench: Bench, dark: str) -> None:
     """In plaintext or under a live key; the file notes it, and footers that were read say so after they travelled."""
     values = pyarrow.orc.read_table(bench.folder / "source.orc")
-    plain = done(carry_out(bench, dark, "decrypt", name="plain.orc", purged=SSN))
+    plain = done(carry_out(bench, dark, "decrypt", name="plain.orc", dark=SSN, purges=True))
     assert pyarrow.orc.read_table(plain).equals(values.set_column(1, "ssn", pa.nulls(3, pa.string())))
     columns: dict[tuple[str, ...], str] = {("ssn",): "footer", ("tel",): "other"}
-    made = done(carry_out(bench, dark, "encrypt", columns, name="made.orc", purged=SSN))
+    made = done(carry_out(bench, dark, "encrypt", columns, name="made.orc", dark=SSN, purges=True))
     facts = read_facts("f", made, retriever(bench), every_key=True)
     assert isinstance(facts, FooterFacts)
     assert facts.summary.purged == SSN
@@ -195,11 +208,11 @@ def test_column_that_is_not_dark_as_it_was_listed_is_refused(bench: Bench, dark:
     """A file that somebody exchanged for one in plaintext, or under another key, is neither carried nor purged."""
     other: dict[tuple[str, ...], str] = {("tel", "_elem"): "pii"}
     for place, columns, what in ((source, SSN, "is under None"), (dark, other, "is under 'other'")):
-        for how in ("carried", "purged"):
-            kind, said = failed(carry_out(bench, place, "decrypt", name="d/out.orc", **{how: columns}))
+        for purges in (False, True):
+            kind, said = failed(carry_out(bench, place, "decrypt", name="d/out.orc", dark=columns, purges=purges))
             assert kind == "VerificationError"
             assert what in said and "and was under the shredded 'pii' when it was listed" in said
-    order = OrcOrder(dark, str(bench.folder / "o.orc"), "copy", {("tel", "_elem"): "other"}, b"", b"other", carried=SSN)
+    order = FileOrder(dark, str(bench.folder / "o.orc"), "copy", None, b"other", dark=SSN, format="orc")
     kind, said = failed(work.rewrite(order, bench.keys, {}))
     assert kind == "VerificationError" and "its local keys are bound to another file than when it was listed" in said
 
@@ -208,11 +221,11 @@ def test_purge_that_leaves_a_value_is_no_purge(bench: Bench, dark: str, monkeypa
     """The target's column is looked at, and so is the note; what is not proven leaves no target."""
     with monkeypatch.context() as patch:
         patch.setattr(work, "rewrite_orc", lambda source, target, **more: rewrite_orc(source, target, **keep(more)))
-        kind, _ = failed(carry_out(bench, dark, "decrypt", name="made/f.orc", purged=SSN))
+        kind, _ = failed(carry_out(bench, dark, "decrypt", name="made/f.orc", dark=SSN, purges=True))
     assert kind == "KeyNotFoundError"
     with monkeypatch.context() as patch:
         patch.setattr(end, "encode_purged_note", lambda _: encode_purged_note({}))
-        kind, said = failed(carry_out(bench, dark, "decrypt", name="d/f2.orc", purged=SSN))
+        kind, said = failed(carry_out(bench, dark, "decrypt", name="d/f2.orc", dark=SSN, purges=True))
     assert kind == "VerificationError" and "does not note each column" in said
 
 

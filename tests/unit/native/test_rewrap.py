@@ -172,7 +172,8 @@ def test_only_what_was_shredded_is_left_unopened(
     bench: Bench, dark: FileOrder, action: Action, column: str, key: str
 ) -> None:
     """A column under another key than it was listed with, in plaintext or not there at all is refused by name."""
-    kind, message = failed(rewrite(bench, replace(dark, action=action, dark={(column,): key})))
+    purges = action in ("encrypt", "decrypt")
+    kind, message = failed(rewrite(bench, replace(dark, action=action, dark={(column,): key}, purges=purges)))
     assert kind == "VerificationError"
     assert f"column {column} is under" in message
     assert f"was under the shredded {key!r}" in message
@@ -181,7 +182,8 @@ def test_only_what_was_shredded_is_left_unopened(
 @pytest.mark.parametrize("action", ["encrypt", "decrypt"])
 def test_dark_column_is_replaced_by_nulls(bench: Bench, dark: FileOrder, action: Action) -> None:
     """Where a file is encrypted anew, or decrypted, nulls stand for what nobody can open; all else is as it was."""
-    done = rewrite(bench, replace(dark, action=action, encryption=dark.encryption if action == "encrypt" else None))
+    asked = dark.encryption if action == "encrypt" else None
+    done = rewrite(bench, replace(dark, action=action, encryption=asked, purges=True))
     assert (done.error, done.refused, done.rows) == (None, None, 3)
     assert done.unauthenticated == ("source: column ssn: its key is gone",)
     plain = f"{bench.folder}/plain"
@@ -209,7 +211,7 @@ def test_nulls_and_all_else_are_proven(
         return rewrite_file(bench.source, target, encryption=named["encryption"])
 
     monkeypatch.setattr(work, "rewrite_file", changed)
-    kind, message = failed(rewrite(bench, replace(dark, action="encrypt")))
+    kind, message = failed(rewrite(bench, replace(dark, action="encrypt", purges=True)))
     assert kind == "VerificationError"
     assert ("the content differs" if wrong == "another column" else "holds more than nulls") in message
 
