@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
 from sparkcrypt.durable import name_new, sync_folder
@@ -30,6 +31,21 @@ S3_MOST_BYTES = 5 * 1024**3
 """The largest object that S3 copies in one request; there a finished file is given its name by a copy."""
 _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 _WAITING: ContextVar[set[str] | None] = ContextVar("folders that wait to be synced", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """What a rewrite of a file of either format tells, and its target does not.
+
+    Attributes:
+        unauthenticated: the parts of an encrypted source that nothing authenticated.
+        notes: what the target lost, and which readers cannot read it.
+        left_out: names of the user metadata that an ORC target lost.
+    """
+
+    unauthenticated: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 class Output:
@@ -119,11 +135,6 @@ class Output:
             copied += count
         self.position += copied
         return copied
-
-
-def target_name(target: Target) -> str:
-    """Return a target's path for reports."""
-    return str(target[1] if isinstance(target, tuple) else target)
 
 
 @contextmanager

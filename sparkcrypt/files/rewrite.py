@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path as FilePath
 from typing import Any, cast
@@ -131,32 +131,14 @@ def _rewrite_file(order: FileOrder, source: Place, target: Place, keys: KeySetti
     work = _WORK[order.format](order, source, target, _worker(keys.to_json()))
     notes = work.write()
     try:
-        proven = work.prove()
+        proven: FileOutcome = work.prove()
     except FormatError as error:
         remove_file(target)
         raise VerificationError(f"{order.target}: the rewritten file cannot be read back: {error}") from error
     except BaseException:
         remove_file(target)
         raise
-    return FileOutcome(
-        source=order.source,
-        target=order.target,
-        rows=proven.rows,
-        bytes_before=size_of(source),
-        bytes_after=size_of(target),
-        unauthenticated=proven.unauthenticated,
-        notes=notes,
-        unopened=proven.unopened,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Proven:
-    """What the proof of a target has found: its rows, what nothing authenticates, and columns that were not opened."""
-
-    rows: int
-    unauthenticated: tuple[str, ...]
-    unopened: tuple[Path, ...] = ()
+    return replace(proven, bytes_before=size_of(source), bytes_after=size_of(target), notes=notes)
 
 
 class _ParquetWork:
@@ -222,7 +204,7 @@ class _ParquetWork:
         ).unauthenticated
         return ()
 
-    def prove(self) -> _Proven:
+    def prove(self) -> FileOutcome:
         """Check that the target's content equals the source's, and that it is encrypted as ordered.
 
         Raises:
@@ -234,7 +216,7 @@ class _ParquetWork:
             summary, kept = self._rewrap.compare(order.target, self._target, retrieve)
             if order.action == "rewrap":
                 self._refuse_other_encryption(summary, order.dark)
-            return _Proven(summary.rows or 0, self._weak, kept)
+            return FileOutcome(order.source, order.target, summary.rows or 0, unauthenticated=self._weak, unopened=kept)
         redacts = order.encryption is not None and order.encryption.footer_mode == "plaintext"
         left_out = FORMATS["parquet"].list_left_out(redacts=redacts, purges=bool(order.purged))
         after = self._proof.compare(self._target, retrieve, left_out)
@@ -243,7 +225,8 @@ class _ParquetWork:
             raise VerificationError(f"{order.target}: its footer is {summary.footer}; it was ordered in plaintext")
         self._refuse_other_encryption(summary, {})
         of_source = (f"source: {what}" for what in self._weak if what not in after.unauthenticated)
-        return _Proven(after.rows, (*after.unauthenticated, *of_source))
+        unauthenticated = (*after.unauthenticated, *of_source)
+        return FileOutcome(order.source, order.target, after.rows, unauthenticated=unauthenticated)
 
     def _refuse_other_encryption(self, summary: FileSummary, dark: Mapping[Path, str]) -> None:
         order = self._order
@@ -294,7 +277,7 @@ class _OrcWork:
         self._left_out = bool(result.left_out)
         return result.notes
 
-    def prove(self) -> _Proven:
+    def prove(self) -> FileOutcome:
         """Check that the target's content equals the source's, and that it is encrypted as ordered.
 
         Raises:
@@ -318,7 +301,8 @@ class _OrcWork:
                     f"{order.target}: column {join_dotted(path)} is under {column.key_id!r}, not {wanted!r}; it was "
                     "ordered otherwise"
                 )
-        return _Proven(after.rows, (*after.unauthenticated, *(f"source: {what}" for what in before.unauthenticated)))
+        unauthenticated = (*after.unauthenticated, *(f"source: {what}" for what in before.unauthenticated))
+        return FileOutcome(order.source, order.target, after.rows, unauthenticated=unauthenticated)
 
     def _wrap_local_key(self, maker: DataKeyMaker, request: KeyRequest, key: bytes) -> tuple[bytes, str]:
         """Return a newly wrapped local key, and the id of the master key that was ordered for the columns it encrypts.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sparkcrypt.files.orc.file.tail import Tail, is_orc, read_tail
 from sparkcrypt.files.orc.rewrite.encryption import OrcEncryption, OrcKey
-from sparkcrypt.files.orc.rewrite.file import OrcRewriteResult, rewrap_orc, rewrite_orc
+from sparkcrypt.files.orc.rewrite.file import rewrap_orc, rewrite_orc
 from sparkcrypt.files.orc.summary import ColumnSummary, OrcSummary, inspect_orc, read_identity, summarise_orc
 from sparkcrypt.files.orc.verify.file import OrcVerification, check_key_name, verify_orc, verify_orc_keys
 
@@ -16,7 +16,6 @@ __all__ = [
     "ColumnSummary",
     "OrcEncryption",
     "OrcKey",
-    "OrcRewriteResult",
     "OrcSummary",
     "OrcVerification",
     "Tail",

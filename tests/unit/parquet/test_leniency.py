@@ -130,7 +130,7 @@ def test_oddities_are_rewritten_and_verified(tmp_path: Path, change: Change, alg
     assert pq.ParquetFile(source).read() == TABLE
     assert inspect_file(source).rows == 200
     encryption = None if algorithm is None else new_encryption(default=FOOTER_KEY, algorithm=algorithm)
-    assert rewrite_file(source, tmp_path / "out", encryption=encryption).rows == 200
+    rewrite_file(source, tmp_path / "out", encryption=encryption)
     found = verify_file(tmp_path / "out", retrieve_key=Keys(), equal_to=verify_file(source).digest)
     assert found.rows == 200
     assert arrow_read(tmp_path / "out", decrypt=algorithm is not None) == TABLE

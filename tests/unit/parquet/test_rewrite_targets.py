@@ -294,8 +294,7 @@ def test_file_systems(tmp_path: Path, make: Callable[[Path], tuple[Any, str]]) -
     with filesystem.open_output_stream(source[1], compression=None) as stream:
         stream.write(write_plain(tmp_path / "plain").read_bytes())
     digest = verify_file(source).digest
-    result = rewrite_file(source, target, encryption=new_encryption(SSN))
-    assert (result.source, result.target) == (source[1], target[1])
+    rewrite_file(source, target, encryption=new_encryption(SSN))
     assert verify_file(target, retrieve_key=Keys(), equal_to=digest).authenticated == "all"
     with pytest.raises(ConfigError, match="is there already"):
         rewrite_file(source, target, encryption=new_encryption(SSN))

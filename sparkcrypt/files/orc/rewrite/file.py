@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sparkcrypt.errors import WRITE_ORC_ANEW, ConfigError, FormatError, UnsupportedFileError
@@ -20,7 +19,6 @@ from sparkcrypt.files.orc.file.encryption import (
     variants_holding,
 )
 from sparkcrypt.files.orc.file.protobuf import Message
-from sparkcrypt.files.orc.file.schema import leaves
 from sparkcrypt.files.orc.file.tail import (
     ENCRYPTION,
     MAGIC,
@@ -36,64 +34,11 @@ from sparkcrypt.files.orc.rewrite.end import KEY_VERSION_NUMBER, describe_key, w
 from sparkcrypt.files.orc.rewrite.source import OrcSource, check_supported
 from sparkcrypt.files.orc.rewrite.stripe import StripeWriter
 from sparkcrypt.files.orc.summary import OrcSummary, summarise_orc
-from sparkcrypt.files.output import Output, Target, open_target, target_name
+from sparkcrypt.files.output import Output, RewriteResult, Target, open_target
 from sparkcrypt.files.parquet.file.modules import KeyRequest, RetrieveKey
-from sparkcrypt.files.source import Input, Source, naming, open_source
+from sparkcrypt.files.source import Source, naming, open_source
 from sparkcrypt.keys.ids import encode_key_id
 from sparkcrypt.schema import Path, join_dotted
-
-
-@dataclass(frozen=True, slots=True)
-class OrcRewriteResult:
-    """The result of a rewrite.
-
-    Attributes:
-        source, target: names of the files.
-        rows, stripes: of both files.
-        bytes_before, bytes_after: sizes of the files.
-        columns: leaf path -> whether the target encrypts it.
-        notes: descriptions of what the target lost.
-        left_out: names of the user metadata that it lost.
-    """
-
-    source: str
-    target: str
-    rows: int
-    stripes: int
-    bytes_before: int
-    bytes_after: int
-    columns: Mapping[Path, bool]
-    notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        file: Input,
-        target: Target,
-        tail: Tail,
-        output: Output,
-        columns: Mapping[Path, bool],
-    ) -> OrcRewriteResult:
-        """Return the result of a rewrite whose target is written.
-
-        Args:
-            file: the source.
-            target: as passed to `rewrite_orc`.
-            tail: the source's tail.
-            output: the target, before it is closed.
-            columns: leaf path -> whether the target encrypts it.
-        """
-        return cls(
-            source=file.name,
-            target=target_name(target),
-            rows=tail.rows,
-            stripes=len(tail.stripes),
-            bytes_before=file.size,
-            bytes_after=output.position,
-            columns=columns,
-        )
-
 
 TargetEncryption: TypeAlias = OrcEncryption | Callable[[OrcSummary], OrcEncryption | None] | None
 """The encryption of the target, None for plaintext; a callable is called with the summary of the source's tail."""
@@ -107,7 +52,7 @@ def rewrite_orc(
     encryption: TargetEncryption = None,
     dark: Collection[Path] = (),
     purge: Collection[Path] = (),
-) -> OrcRewriteResult:
+) -> RewriteResult:
     """Write the source's streams to the target under another encryption, or none.
 
     Streams keep their encoding, compression and order in a column; statistics, row indexes and user metadata stay
@@ -145,12 +90,7 @@ def rewrite_orc(
         variants = order_variants(choose_variants(chosen, tail.columns), opened.dark)
         output = stack.enter_context(open_target(target, file.access))
         notes, left_out = _write(opened, variants, output)
-        encrypted = {column.number: False for column in leaves(tail.columns)}
-        for variant in variants:
-            encrypted |= dict.fromkeys(encrypted.keys() & range(variant.root.number, variant.root.last + 1), True)
-        columns = {tail.columns[number].path: state for number, state in encrypted.items()}
-        result = OrcRewriteResult.of(file, target, tail, output, columns)
-        return replace(result, notes=tuple(notes), left_out=tuple(left_out))
+        return RewriteResult(notes=tuple(notes), left_out=tuple(left_out))
 
 
 def _write(source: OrcSource, variants: Sequence[AnyVariant], output: Output) -> tuple[list[str], list[str]]:
@@ -185,7 +125,7 @@ variant's root."""
 
 def rewrap_orc(
     source: Source, target: Target, *, retrieve_key: RetrieveKey, wrap_key: WrapOrcKey, dark: Collection[Path] = ()
-) -> OrcRewriteResult:
+) -> RewriteResult:
     """Write a copy of an encrypted file with rewrapped local keys.
 
     The local keys stay the same, so this is not revocation: a reader who kept the old footer, or a key, can still read
@@ -216,9 +156,7 @@ def rewrap_orc(
         output.copy(file, 0, tail.footer_offset, "the data")
         metadata, statistics = (tail.postscript.integer(key) for key in (PS_METADATA_LENGTH, PS_STATISTICS_LENGTH))
         write_footer(tail, footer, output, metadata_length=metadata, statistics_length=statistics)
-        variant_of = tail.encryption.variant_of
-        columns = {column.path: variant_of(column.number) is not None for column in leaves(tail.columns)}
-        return OrcRewriteResult.of(file, target, tail, output, columns)
+        return RewriteResult()
 
 
 class _Wrapping:

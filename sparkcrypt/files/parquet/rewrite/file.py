@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from sparkcrypt.errors import ConfigError, FormatError, UnsupportedFileError
-from sparkcrypt.files.output import Output, Target, open_target, target_name
-from sparkcrypt.files.parquet.file.footer import Footer, Mode, check_dark, check_magic_and_unique, footer_of
+from sparkcrypt.files.output import Output, RewriteResult, Target, open_target
+from sparkcrypt.files.parquet.file.footer import Footer, check_dark, check_magic_and_unique, footer_of
 from sparkcrypt.files.parquet.file.layout import Layout
 from sparkcrypt.files.parquet.file.modules import MAX_ORDINAL, AadPrefix, FileCiphers, ModuleType, RetrieveKey
 from sparkcrypt.files.parquet.file.schema import PATHS_SIZE, Path, leaf_levels, leaf_paths, leaf_types, paths_size
@@ -38,35 +37,6 @@ from sparkcrypt.files.parquet.thrift.compact import STRUCT, List, Struct
 from sparkcrypt.files.parquet.thrift.metadata import ColumnMetaData, FileMetaData, RowGroup
 from sparkcrypt.files.source import Input, Source, naming, open_source
 from sparkcrypt.schema import SHREDDED, join_dotted
-
-
-@dataclass(frozen=True, slots=True)
-class RewriteResult:
-    """The result of a rewrite.
-
-    Attributes:
-        source, target: names of the files.
-        footer: how the target's footer is protected.
-        rows, row_groups: of both files.
-        bytes_before, bytes_after: sizes of the files.
-        columns: leaf path -> whether the target encrypts it.
-        source_authenticated: ``all``, ``partial``, or ``none`` for a source that was not encrypted.
-        unauthenticated: the parts of an encrypted source that nothing authenticated.
-        notes: what the target lost, and which readers cannot read it.
-    """
-
-    source: str
-    target: str
-    footer: Mode
-    rows: int
-    row_groups: int
-    bytes_before: int
-    bytes_after: int
-    columns: Mapping[Path, bool]
-    source_authenticated: Literal["all", "partial", "none"]
-    unauthenticated: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
 
 Encryption: TypeAlias = FileEncryption | Callable[[FileSummary], FileEncryption | None] | None
 """The encryption of the target, None for plaintext; a callable is called with the summary of the source's footer."""
@@ -117,7 +87,7 @@ def rewrite_file(
         job = _Rewrite(file, footer, ciphers, chosen, purge)
         output = stack.enter_context(open_target(target, file.access))
         job.write(output, stack)
-        return job.result(output, target_name(target))
+        return RewriteResult(tuple(job.notes.gaps), tuple(job.notes.texts))
 
 
 def _layout(row_groups: list[list[SourceChunk]], limit: int, purge: Collection[Path]) -> Layout:
@@ -273,25 +243,3 @@ class _Rewrite:
         if self.suite is not None and self._redacts() and redact_order(rewritten, self.suite):
             self.notes.tell("sorting columns that are encrypted were left out of the plaintext footer")
         return in_id_order(rewritten)
-
-    def result(self, output: Output, target: str) -> RewriteResult:
-        suite = self.suite
-        encrypted = suite.columns if suite is not None else (None,) * len(self.paths)
-        gaps = tuple(self.notes.gaps)
-        return RewriteResult(
-            source=self.file.name,
-            target=target,
-            footer="plaintext"
-            if suite is None
-            else "encrypted"
-            if suite.encryption.footer_mode == "encrypted"
-            else "plaintext_signed",
-            rows=self.rows,
-            row_groups=len(self.metadata.row_groups),
-            bytes_before=self.file.size,
-            bytes_after=output.position,
-            columns={path: cipher is not None for path, cipher in zip(self.paths, encrypted, strict=True)},
-            source_authenticated="none" if self.footer.mode == "plaintext" else "partial" if gaps else "all",
-            unauthenticated=gaps,
-            notes=tuple(self.notes.texts),
-        )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.files.output import Output, Target, open_target, target_name
+from sparkcrypt.files.output import Output, RewriteResult, Target, open_target
 from sparkcrypt.files.parquet.file.footer import (
     NOTHING_KNOWN,
     ColumnCrypto,
@@ -22,7 +22,6 @@ from sparkcrypt.files.parquet.file.footer import (
 )
 from sparkcrypt.files.parquet.file.modules import AadPrefix, FileCiphers, KeyRequest, ModuleCipher, RetrieveKey
 from sparkcrypt.files.parquet.file.schema import Path
-from sparkcrypt.files.parquet.rewrite.file import RewriteResult
 from sparkcrypt.files.parquet.rewrite.footer_writer import FooterSeal, crypto_metadata, in_id_order, write_footer
 from sparkcrypt.files.parquet.rewrite.source_chunk import source_chunks
 from sparkcrypt.files.parquet.summary import summarise
@@ -118,20 +117,11 @@ def rewrap_file(
         output.copy(file, 0, footer.offset, "the data")
         write_footer(output, metadata, seal, new_keys.key_values)
         return RewriteResult(
-            source=file.name,
-            target=target_name(target),
-            footer=footer.mode,
-            rows=footer.metadata.num_rows,
-            row_groups=len(footer.metadata.row_groups),
-            bytes_before=file.size,
-            bytes_after=output.position,
-            columns={column.path: bool(column.encrypted) for column in footer.columns},
-            source_authenticated="partial",
             unauthenticated=(
                 "pages: only the footer and one module of each key were opened",
                 *(f"column {join_dotted(path)}: its key is gone" for path in sorted(dark)),
                 *(f"column {join_dotted(path)}: its key was not opened" for path in sorted(kept)),
-            ),
+            )
         )
 
 
