@@ -30,7 +30,7 @@ from pyarrow.fs import LocalFileSystem
 from sparkcrypt.calendars import FIRST_GREGORIAN_DAY
 from sparkcrypt.files.orc.file.encryption import LocalKeys, Variant
 from sparkcrypt.files.orc.file.protobuf import Message
-from sparkcrypt.files.orc.file.tail import PS_WRITER_VERSION, WRITER, Stripe, Tail
+from sparkcrypt.files.orc.file.tail import PS_WRITER_VERSION, WRITER, Tail
 from sparkcrypt.files.orc.read.runs import unzigzag
 from sparkcrypt.files.orc.read.stripe_streams import ReadColumn, StripeStreams
 from sparkcrypt.files.orc.read.values import (
@@ -388,7 +388,7 @@ def _read_stripe(streams: StripeStreams, tail: Tail, order: RowsOrder) -> Iterat
     for start, end in join_runs(groups):
         for reader in readers:
             reader.seek(start, end)
-        rows_left = _rows_of(stripe, tail.stride, start, end)
+        rows_left = min(stripe.rows, end * tail.stride) - start * tail.stride if tail.stride else stripe.rows
         while rows_left > 0:
             count = min(rows_left, rows)
             rows_left -= count
@@ -396,10 +396,6 @@ def _read_stripe(streams: StripeStreams, tail: Tail, order: RowsOrder) -> Iterat
             batch = _read_batch(readers, order.schema, count)
             rows = max(1, min(most, 4 * rows, count * BATCH_BYTES // max(batch.nbytes, 1)))
             yield from _filter(batch, order.condition)
-
-
-def _rows_of(stripe: Stripe, stride: int, start: int, end: int) -> int:
-    return min(stripe.rows, end * stride) - start * stride if stride else stripe.rows
 
 
 def _read_batch(readers: Sequence[ColumnReader], schema: pa.Schema, count: int) -> pa.RecordBatch:

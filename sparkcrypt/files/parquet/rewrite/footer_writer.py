@@ -192,7 +192,7 @@ def _cut_order(row_group: Struct, keeps: Callable[[int], bool]) -> bool:
 def _set_key_values(metadata: Struct, entries: Mapping[str, str]) -> None:
     """Set entries of the footer's key-value metadata."""
     if entries:
-        kept = [value for value in _key_values(metadata) if _key_of(value) not in entries]
+        kept = [value for value in _key_values(metadata) if KeyValue(value).key not in entries]
         new = [
             Struct({KeyValue.key.key: name.encode(), KeyValue.value.key: value.encode()})
             for name, value in entries.items()
@@ -245,10 +245,6 @@ def _redact_arrow(text: str) -> str | None:
 def _key_values(metadata: Struct) -> Iterable[Struct]:
     entries = metadata.get(FileMetaData.key_value_metadata.key)
     return [entry for entry in entries if isinstance(entry, Struct)] if isinstance(entries, List) else []
-
-
-def _key_of(entry: Struct) -> str:
-    return KeyValue(entry).key
 
 
 @dataclass(frozen=True, slots=True)
