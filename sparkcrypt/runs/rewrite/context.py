@@ -11,9 +11,9 @@ from typing import Any
 
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
-from sparkcrypt.ledger.audit.evidence import DigestSecret
+from sparkcrypt.ledger.audit.evidence import DigestSecret, describe_dark_columns, list_columns
 from sparkcrypt.ledger.audit.pins import make_pin
-from sparkcrypt.ledger.journal.entries import AuditHead, UnitSwapped
+from sparkcrypt.ledger.journal.entries import AuditHead, Proven, UnitSwapped
 from sparkcrypt.ledger.journal.journal import Journal, Record
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles
@@ -141,6 +141,33 @@ class RunContext:
             if self._keys is None:
                 self._keys = self._stack.enter_context(fresh_keys(self.table.policy.key_service))
             return self._keys
+
+
+def outcome_of(unit: Unit, proven: Proven, old: str, new: str, bytes_after: int) -> UnitOutcome:
+    """Return the outcome of a unit whose proven files are in use.
+
+    Args:
+        unit: the unit as it was listed.
+        proven: the facts about its new files.
+        old: the folder of its old files.
+        new: the folder of its new files.
+        bytes_after: length of the new files, in bytes.
+    """
+    return UnitOutcome(
+        name=unit.name,
+        files=len(unit.files),
+        rows=proven.rows,
+        bytes_before=unit.total_bytes,
+        bytes_after=bytes_after,
+        old_location=old,
+        new_location=new,
+        verified=True,
+        codec=proven.codec,
+        notes=(*proven.notes, *describe_dark_columns(proven.evidence)),
+        engine=proven.engine,
+        dark_columns=list_columns(proven.evidence, "dark_columns"),
+        purged_columns=list_columns(proven.evidence, "purged_columns"),
+    )
 
 
 def record_swap(run: RunContext, unit: Unit, staged: str, outcome: UnitOutcome, evidence: Mapping[str, Any]) -> None:

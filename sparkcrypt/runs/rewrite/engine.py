@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -25,29 +25,23 @@ from sparkcrypt.spark.tasks.digest import RowsDigest
 from sparkcrypt.spark.tasks.run import Told
 
 
-class StagedWork(Protocol):
+@dataclass(frozen=True, slots=True)
+class StagedWork:
     """A unit whose new files are written.
 
     Attributes:
         engine: the engine that wrote them.
         codec: their compression; None if it was left to the engine.
         notes: notes for the report.
+        prove: verifies that the staged files, as listed, match the plan, and that their content equals the old files';
+            keys are retrieved through a new helper process, so that no cache of this process is used.  It raises a
+            VerificationError if a staged file is wrong or not authentic.
     """
 
     engine: str
     codec: str | None
     notes: tuple[str, ...]
-
-    def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
-        """Verify that the staged files match the plan, and that their content equals the old files'.
-
-        Args:
-            folders: the staged files, as listed.
-            retrieve_key: retrieves keys through a new helper process, so that no cache of this process is used.
-
-        Raises:
-            VerificationError: a staged file is wrong or not authentic.
-        """
+    prove: Callable[[tuple[Folder, ...], RetrieveKey], Proof] = field(repr=False)
 
 
 class Stager(Protocol):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 
 import sparkcrypt.errors
 from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, VerificationError
@@ -13,7 +14,7 @@ from sparkcrypt.keys.bucket_keys import make_bucket_keys
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.evidence import Proof
 from sparkcrypt.ledger.state.mac import Mac
-from sparkcrypt.ledger.unit import Folder
+from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.runs.rewrite.engine import ProvenByTasks, StagedWork, make_fresh_folder, verify_footers
 from sparkcrypt.runs.rewrite.file_orders import FileOrders
 from sparkcrypt.runs.rewrite.keks import TableKeks
@@ -83,15 +84,9 @@ class NativeStager:
             return self._by_spark(scanned, staged, refused, progress)
         notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
         codecs = {codec for file in scanned.files.values() for codec in file.facts.codecs}
-        return _NativeWork(
-            self._table,
-            scanned,
-            tuple(outcomes),
-            codecs.pop() if len(codecs) == 1 else None,
-            tuple(notes),
-            {order.target: order for order in orders},
-            rotation=None if scanned.rotation is None else scanned.rotation.with_keks(keys.keks),
-        )
+        rotation = None if scanned.rotation is None else scanned.rotation.with_keks(keys.keks)
+        prove = partial(self._prove, scanned.unit, rotation, orders, outcomes)
+        return StagedWork(self.engine, codecs.pop() if len(codecs) == 1 else None, tuple(notes), prove)
 
     def _keys(self, orders: Sequence[FileOrder]) -> KeySettings:
         masters = {key for order in orders for key in order.master_keys()}
@@ -118,45 +113,42 @@ class NativeStager:
         self._discard([staged])  # the files that were rewritten before one was refused
         work = SparkStager(self._table).stage(scanned, staged, progress)
         note = f"staged by Spark's engine, since {len(refused)} of its files cannot be rewritten page by page: "
-        work.notes = (*work.notes, note + str(refused[0].refused))
-        return work
+        return replace(work, notes=(*work.notes, note + str(refused[0].refused)))
 
+    def _prove(
+        self,
+        unit: Unit,
+        rotation: Rotation | None,
+        orders: Sequence[FileOrder],
+        outcomes: Sequence[FileOutcome],
+        folders: tuple[Folder, ...],
+        retrieve_key: RetrieveKey,
+    ) -> Proof:
+        """Check that exactly the rewritten files exist, each proven equal by the task that wrote it; see `StagedWork`.
 
-@dataclass(slots=True)
-class _NativeWork:
-    """Files that were rewritten one by one, each proven equal to its source by the task that wrote it."""
-
-    _table: OpenTable = field(repr=False)
-    _scanned: ScannedUnit = field(repr=False)
-    _outcomes: tuple[FileOutcome, ...] = field(repr=False)
-    codec: str | None
-    notes: tuple[str, ...]
-    _orders: Mapping[str, FileOrder] = field(repr=False)
-    engine: str = "native"
-    rotation: Rotation | None = None
-
-    def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
-        """Check that exactly the rewritten files exist, with their footers and keys; see `StagedWork`."""
+        Their footers and keys are verified here.
+        """
         found = {file.path: file.length for folder in folders for file in folder.files}
-        named = _qualify(self._table.files, (path for done in self._outcomes for path in (done.source, done.target)))
-        pairs = {named[outcome.target]: named[outcome.source] for outcome in self._outcomes}
-        lengths = {named[outcome.target]: outcome.bytes_after for outcome in self._outcomes}
+        named = _qualify(self._table.files, (path for done in outcomes for path in (done.source, done.target)))
+        pairs = {named[outcome.target]: named[outcome.source] for outcome in outcomes}
+        lengths = {named[outcome.target]: outcome.bytes_after for outcome in outcomes}
         for path in sorted(found.keys() | lengths.keys()):
             if found.get(path) != lengths.get(path):
                 raise VerificationError(
                     f"{path}: has {found.get(path, 'no')} bytes, and {lengths.get(path, 'no')} were written and "
                     "proven; someone else writes to the staging folder; nothing was swapped"
                 )
-        carried = {named[target]: order.carried for target, order in self._orders.items() if order.carried}
-        purged = {named[target]: order.purged for target, order in self._orders.items() if order.purged}
-        unopened = {named[done.target]: done.unopened for done in self._outcomes if done.unopened}
-        proven = ProvenByTasks(self.rotation, carried, unopened)
-        unit = verify_footers(self._table, self._scanned.unit, folders, retrieve_key, proven)
-        weak = sorted({what for outcome in self._outcomes for what in outcome.unauthenticated})
-        rows = sum(outcome.rows for outcome in self._outcomes)
-        if rows != unit.rows:
-            raise VerificationError(f"{self._scanned.unit.name}: {rows} rows became {unit.rows}; nothing was swapped")
-        return Proof(replace(unit, not_authenticated=tuple(weak)), rows, pairs=pairs, carried=carried, purged=purged)
+        carried = {named[order.target]: order.carried for order in orders if order.carried}
+        purged = {named[order.target]: order.purged for order in orders if order.purged}
+        unopened = {named[done.target]: done.unopened for done in outcomes if done.unopened}
+        proven = ProvenByTasks(rotation, carried, unopened)
+        verified = verify_footers(self._table, unit, folders, retrieve_key, proven)
+        weak = sorted({what for outcome in outcomes for what in outcome.unauthenticated})
+        rows = sum(outcome.rows for outcome in outcomes)
+        if rows != verified.rows:
+            raise VerificationError(f"{unit.name}: {rows} rows became {verified.rows}; nothing was swapped")
+        verified = replace(verified, not_authenticated=tuple(weak))
+        return Proof(verified, rows, pairs=pairs, carried=carried, purged=purged)
 
 
 def _qualify(files: HadoopFiles, paths: Iterable[str]) -> dict[str, str]:

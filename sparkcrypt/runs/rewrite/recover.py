@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparkcrypt.errors import PlanError, RunConflictError, SparkcryptError, VerificationError
-from sparkcrypt.ledger.audit.evidence import FileEvidence, describe_dark_columns, evidence_of, files_of, list_columns
+from sparkcrypt.ledger.audit.evidence import FileEvidence, evidence_of, files_of
 from sparkcrypt.ledger.audit.trust import RELOCATE
 from sparkcrypt.ledger.journal.entries import Proven, UnitListed, UnitRelocated, UnitStaged, UnitSwapping, UnitVerified
 from sparkcrypt.ledger.journal.journal import Journal, Record
@@ -45,7 +45,7 @@ from sparkcrypt.ledger.unit import (
     path_below,
 )
 from sparkcrypt.paths import comparable_path, is_same_place
-from sparkcrypt.runs.rewrite.context import append_audit, record_swap
+from sparkcrypt.runs.rewrite.context import append_audit, outcome_of, record_swap
 from sparkcrypt.runs.rewrite.same_content import compare_content
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.swap import locate_old_files, move_old_files
@@ -187,21 +187,8 @@ def adopt(rewriter: UnitRewriter, attempt: Attempt) -> UnitOutcome:
     if attempt.proof and not attempt.swapping:
         rewriter.run.journal.write(UnitSwapping(unit.name, attempt.staged))
     after = list_folders(rewriter.run.table.files, here)
-    outcome = UnitOutcome(
-        name=unit.name,
-        files=len(unit.files),
-        rows=proof.rows,
-        bytes_before=unit.total_bytes,
-        bytes_after=sum(file.length for folder in after for file in folder.files),
-        old_location=old,
-        new_location=new,
-        verified=True,
-        codec=proof.codec,
-        notes=(*proof.notes, *describe_dark_columns(proof.evidence)),
-        engine=proof.engine,
-        dark_columns=list_columns(proof.evidence, "dark_columns"),
-        purged_columns=list_columns(proof.evidence, "purged_columns"),
-    )
+    bytes_after = sum(file.length for folder in after for file in folder.files)
+    outcome = outcome_of(unit, proof, old, new, bytes_after)
     record_swap(rewriter.run, unit, attempt.staged, outcome, proof.evidence)
     rewriter.swap.set_pin(rewriter.run.pin(attempt.new_files, _find_swapping(rewriter, unit.name)))
     status = settle_place(rewriter, unit.name, status_of_units(rewriter.run.journal.records)[unit.name])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sparkcrypt import names
@@ -14,7 +15,7 @@ from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy, normalized_table
-from sparkcrypt.runs.rewrite.engine import compare_rows, make_fresh_folder, verify_footers
+from sparkcrypt.runs.rewrite.engine import StagedWork, compare_rows, make_fresh_folder, verify_footers
 from sparkcrypt.runs.table.difference import refuse_dark
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.open_table import OpenTable
@@ -34,14 +35,6 @@ _SPARK_WRITES = frozenset(NAMES) - {"lzo", "brotli"}
 """All codecs but two, whose libraries Spark does not include."""
 
 
-@dataclass(frozen=True, slots=True)
-class CodecChoice:
-    """The codec for a unit's new files (None: the engine chooses), and a note for the report."""
-
-    codec: str | None
-    note: str | None = None
-
-
 class SparkStager:
     """Stages and digests the units of one target with Spark's own reader and writer."""
 
@@ -51,15 +44,28 @@ class SparkStager:
         self.table, self._relaxed = table, relax_enforcement(table.policy, table.target.plan.table)
         self._is_uneven = has_uneven_tags(table.target.plan)
 
-    def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> SparkWork:
+    def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> StagedWork:
         """Write a unit's rows, encrypted, into a folder; see `Stager`.  ``progress`` is unused: tasks are not files."""
         for path, file in scanned.files.items():
             refuse_dark(path, file.dark, "reading its rows", "leave --engine spark out")
-        choice = choose_codec(file.facts.codecs for file in scanned.files.values())
+        codec, note = choose_codec(file.facts.codecs for file in scanned.files.values())
         before = self.digest(scanned.unit)
-        self._write(scanned.unit, staged, choice.codec)
-        notes = (choice.note,) if choice.note else ()
-        return SparkWork(self, scanned.unit, staged, before, choice.codec, notes)
+        self._write(scanned.unit, staged, codec)
+        prove = partial(self._prove, scanned.unit, staged, before)
+        return StagedWork(self.engine, codec, () if note is None else (note,), prove)
+
+    def _prove(
+        self,
+        unit: Unit,
+        staged: str,
+        before: Mapping[str, RowsDigest],
+        folders: tuple[Folder, ...],
+        retrieve_key: RetrieveKey,
+    ) -> Proof:
+        """Authenticate every module, and compare the rows with the source's; see `StagedWork`."""
+        verified = verify_footers(self.table, unit, folders, retrieve_key)
+        after = self.digest(unit.relocate(staged, folders))
+        return Proof(verified, compare_rows(unit, before, after), row_digests=before)
 
     def _write(self, unit: Unit, staged: str, codec: str | None) -> None:
         """Write a unit's rows, with the compression of the source's files if Spark can write it."""
@@ -91,26 +97,6 @@ class SparkStager:
         return reader.parquet(*(file.path for file in folder.files))
 
 
-@dataclass(slots=True)
-class SparkWork:
-    """A unit whose rows were rewritten by Spark."""
-
-    _stager: SparkStager = field(repr=False)
-    _unit: Unit = field(repr=False)
-    _staged: str
-    _before: Mapping[str, RowsDigest] = field(repr=False)
-    codec: str | None
-    notes: tuple[str, ...]
-    engine: str = "spark"
-
-    def prove(self, folders: tuple[Folder, ...], retrieve_key: RetrieveKey) -> Proof:
-        """Authenticate every module, and compare the rows with the source's; see `StagedWork`."""
-        verified = verify_footers(self._stager.table, self._unit, folders, retrieve_key)
-        after = self._stager.digest(self._unit.relocate(self._staged, folders))
-        rows = compare_rows(self._unit, self._before, after)
-        return Proof(verified, rows, row_digests=self._before)
-
-
 def relax_enforcement(policy: Policy, table: str | None) -> Policy:
     """Return a policy with which a run can read files that the table's readers refuse, in order to correct them.
 
@@ -137,21 +123,24 @@ def has_uneven_tags(plan: EncryptionPlan) -> bool:
     return False
 
 
-def choose_codec(codecs: Iterable[Mapping[str, int]]) -> CodecChoice:
+def choose_codec(codecs: Iterable[Mapping[str, int]]) -> tuple[str | None, str | None]:
     """Choose the codec that most column chunks of a unit's files have.
 
     Args:
         codecs: codec -> number of column chunks, for each file.
+
+    Returns:
+        The codec for the new files, None if the engine chooses it; and a note for the report, if there is one.
     """
     counts: Counter[str] = Counter()
     for file_codecs in codecs:
         counts.update(file_codecs)
     if not counts:
-        return CodecChoice(None, "compression: the old files do not show theirs, so Spark chose that of the new ones")
+        return None, "compression: the old files do not show theirs, so Spark chose that of the new ones"
     codec = min(counts, key=lambda name: (-counts[name], name))
     if codec not in _SPARK_WRITES:
-        return CodecChoice(None, f"compression: Spark cannot write {codec}, so it chose that of the new files")
+        return None, f"compression: Spark cannot write {codec}, so it chose that of the new files"
     if len(counts) == 1:
-        return CodecChoice(codec)
+        return codec, None
     parts = ", ".join(f"{name} ({counts[name]})" for name in sorted(counts, key=lambda name: (-counts[name], name)))
-    return CodecChoice(codec, f"compression: column chunks of the old files have {parts}; all new ones have {codec}")
+    return codec, f"compression: column chunks of the old files have {parts}; all new ones have {codec}"

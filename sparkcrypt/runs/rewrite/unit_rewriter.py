@@ -7,12 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, StorageError, VerificationError
-from sparkcrypt.ledger.audit.evidence import Proof, describe_dark_columns, evidence_of, files_of, list_columns
+from sparkcrypt.ledger.audit.evidence import StagedUnit, evidence_of, files_of
 from sparkcrypt.ledger.journal.entries import Proven, UnitFailed, UnitListed, UnitStaged, UnitSwapping, UnitVerified
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
@@ -27,8 +27,8 @@ from sparkcrypt.ledger.unit import (
     list_folders,
     list_location,
 )
-from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext, record_swap
-from sparkcrypt.runs.rewrite.engine import StagedWork, Stager
+from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext, outcome_of, record_swap
+from sparkcrypt.runs.rewrite.engine import Stager
 from sparkcrypt.runs.rewrite.native_engine import NativeStager
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
@@ -44,15 +44,6 @@ from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.text import size_of
-
-
-@dataclass(frozen=True, slots=True)
-class _Staged:
-    """The result of staging a unit: its new files are written and proven."""
-
-    work: StagedWork
-    proof: Proof
-    evidence: dict[str, Any]
 
 
 class _Space:
@@ -137,8 +128,8 @@ class UnitRewriter:
         new = NewFiles(unit, staged, {})
         try:
             refuse_unreadable(scanned)
-            staged_work = self._stage(scanned, staged, unit_progress, notes)
-            new = NewFiles.of_folders(unit, staged, staged_work.proof.unit.folders)
+            proven, made = self._stage(scanned, staged, unit_progress, notes)
+            new = NewFiles.of_folders(unit, staged, made.folders)
             with self.run.one_at_a_time:
                 old, swap_notes = self._swap_in(new)
         except BaseException as error:
@@ -147,26 +138,16 @@ class UnitRewriter:
             finally:  # after the clean-up, since the progress display may raise an error too
                 unit_progress.tell_unchanged()
             raise
-        outcome = UnitOutcome(
-            name=unit.name,
-            files=len(unit.files),
-            rows=staged_work.proof.rows,
-            bytes_before=unit.total_bytes,
-            bytes_after=staged_work.proof.unit.total_bytes,
-            old_location=old,
-            new_location=self.swap.final_location(unit, staged),
-            verified=True,
-            not_authenticated=staged_work.proof.unit.not_authenticated,
-            codec=staged_work.work.codec,
-            notes=(*notes, *staged_work.work.notes, *describe_dark_columns(staged_work.evidence), *swap_notes),
-            engine=staged_work.work.engine,
+        outcome = outcome_of(unit, proven, old, self.swap.final_location(unit, staged), made.total_bytes)
+        outcome = replace(
+            outcome,
+            not_authenticated=made.not_authenticated,
+            notes=(*outcome.notes, *swap_notes),
             seconds=round(time.monotonic() - started, 3),
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            dark_columns=list_columns(staged_work.evidence, "dark_columns"),
-            purged_columns=list_columns(staged_work.evidence, "purged_columns"),
         )
         try:
-            record_swap(self.run, unit, staged, outcome, staged_work.evidence)
+            record_swap(self.run, unit, staged, outcome, proven.evidence)
         except Exception as error:  # of any class: the unit is swapped, and no record says so yet
             raise _describe_unsettled(unit, error) from error
         try:
@@ -182,7 +163,9 @@ class UnitRewriter:
         unit_progress.tell_done()
         return outcome
 
-    def _stage(self, scanned: ScannedUnit, staged: str, unit_progress: UnitProgress, notes: tuple[str, ...]) -> _Staged:
+    def _stage(
+        self, scanned: ScannedUnit, staged: str, unit_progress: UnitProgress, notes: tuple[str, ...]
+    ) -> tuple[Proven, StagedUnit]:
         run, unit = self.run, scanned.unit
         run.table.progress.step(unit.name, "staging")
         sources = files_of(self._files, unit.folders, scanned.summaries, run.secret)
@@ -201,8 +184,9 @@ class UnitRewriter:
         targets = files_of(self._files, folders, proof.unit.summaries, run.secret)
         evidence = evidence_of(sources, targets, proof, run.secret, run.table.target.format)
         about = {"codec": work.codec, "notes": [*notes, *work.notes], "engine": work.engine}
-        run.journal.write(UnitVerified(unit.name, staged, Proven(proof.rows, evidence, about)))
-        return _Staged(work, proof, evidence)
+        proven = Proven(proof.rows, evidence, about)
+        run.journal.write(UnitVerified(unit.name, staged, proven))
+        return proven, proof.unit
 
     def locate(self, new: NewFiles) -> Whereabouts:
         """Tell where the proven files of a unit are: see `prove_in_use`."""
