@@ -5,10 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from sparkcrypt.errors import FormatError, SparkcryptError, StorageError, error_named
 from sparkcrypt.files.format import format_of, read_orc_footer
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 PACKED_SCHEMA = "packed string"
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,35 +147,39 @@ def unpack(packed: str) -> dict[str, Found]:
     return found | {path: error_named(kind)(message) for path, (kind, message) in values["errors"].items()}
 
 
-def footer_reader(
-    chunks: Iterable[Iterable[str]],
-    key_service: KeyServiceConfig,
-    settings: Settings,
-    *,
-    every_key: bool = False,
-    shredded: Collection[str] = (),
-) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
-    """Return a function for ``mapInArrow`` over a column ``id``, whose values are indices into ``chunks``."""
-    return partial(
-        _run, tuple(map(tuple, chunks)), key_service.canonical(), dict(settings), every_key, frozenset(shredded)
-    )
-
-
-def _run(
-    chunks: tuple[tuple[str, ...], ...],
-    key_service: str,
-    settings: Settings,
-    every_key: bool,
-    shredded: frozenset[str],
-    batches: Iterable[RecordBatch],
+def run_parts(
+    parts: Sequence[Part], work: Callable[[Part], Iterable[str]], batches: Iterable[RecordBatch]
 ) -> Iterator[RecordBatch]:
+    """Yield the texts that a task's work on its parts gives, for ``mapInArrow`` over a column ``id``.
+
+    Args:
+        parts: the parts of all tasks.
+        work: called with a part; with the parts it travels to executors, so both are plain values and functions of
+            modules.
+        batches: indices into ``parts``.
+    """
     import pyarrow as pa
 
-    retrieve = open_data_keys(KeyServiceConfig.from_dict(json.loads(key_service)))
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            found = {path: _read_placed(path, settings, retrieve, every_key, shredded) for path in chunks[number]}
-            yield pa.RecordBatch.from_pydict({"packed": [pack(found)]})
+            for text in work(parts[number]):
+                yield pa.RecordBatch.from_pydict({"packed": [text]})
+
+
+def read_packed(
+    key_service: str, settings: Settings, every_key: bool, shredded: Collection[str], paths: Iterable[str]
+) -> Iterator[str]:
+    """Yield the packed facts of files.
+
+    Args:
+        key_service: the key service's configuration, as canonical JSON.
+        settings: how to reach the files.
+        every_key: as in `read_facts`.
+        shredded: as in `read_facts`.
+        paths: the files.
+    """
+    retrieve = open_data_keys(KeyServiceConfig.from_dict(json.loads(key_service)))
+    yield pack({path: _read_placed(path, settings, retrieve, every_key, shredded) for path in paths})
 
 
 def _read_placed(

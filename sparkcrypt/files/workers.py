@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import SparkcryptError
 from sparkcrypt.files.open_places import Settings
@@ -17,10 +15,6 @@ from sparkcrypt.files.parquet import folders_synced_once
 from sparkcrypt.files.rewrite import failure, rewrite
 from sparkcrypt.text import clean_log_lines
 
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
-
-OUTCOME_SCHEMA = "outcome string"
 FILES_A_TASK = 50
 BYTES_A_TASK = 16 << 20
 """A task costs as much as some tens of small files, so only a file that is not small gets a task of its own."""
@@ -42,29 +36,19 @@ def share_out(lengths: Sequence[int]) -> list[range]:
     return [*tasks, range(start, len(lengths))] if lengths else []
 
 
-def rewriter(
-    tasks: Iterable[Iterable[FileOrder]], keys: KeySettings, settings: Settings
-) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
-    """Return a function for ``mapInArrow`` over a column ``id``, whose values are indices into ``tasks``."""
-    texts = tuple(tuple(json.dumps(order.to_dict()) for order in orders) for orders in tasks)
-    return partial(_run, texts, keys.to_json(), dict(settings))
+def rewrite_packed(keys: str, settings: Settings, orders: Sequence[str]) -> list[str]:
+    """Carry out the orders of one task, and return their outcomes; the targets' folders are synced once, before that.
 
-
-def _run(
-    tasks: tuple[tuple[str, ...], ...], keys: str, settings: Settings, batches: Iterable[RecordBatch]
-) -> Iterator[RecordBatch]:
-    import pyarrow as pa
-
-    key_settings = KeySettings.from_json(keys)
-    for batch in batches:
-        for place in batch.column(0).to_pylist():
-            orders = [FileOrder.from_dict(json.loads(text)) for text in tasks[place]]
-            outcomes = _carry_out(orders, key_settings, settings)
-            yield pa.RecordBatch.from_pydict({"outcome": [outcome.to_json() for outcome in outcomes]})
+    Args:
+        keys: where data keys come from, as JSON.
+        settings: how to reach the files.
+        orders: the orders, as JSON.
+    """
+    made = [FileOrder.from_dict(json.loads(order)) for order in orders]
+    return [outcome.to_json() for outcome in _carry_out(made, KeySettings.from_json(keys), settings)]
 
 
 def _carry_out(orders: Sequence[FileOrder], keys: KeySettings, settings: Settings) -> list[FileOutcome]:
-    """Carry out the orders of one task; the targets' folders are synced once, before any outcome is returned."""
     try:
         with folders_synced_once():
             return [rewrite(order, keys, settings) for order in orders]

@@ -10,10 +10,9 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError, StorageError, error_named, show
@@ -45,7 +44,7 @@ from sparkcrypt.skipping.indexes.data_file import (
 from sparkcrypt.skipping.trusted.sidecar import ObjectFacts, keyed_digest
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
+    pass
 
 
 LIST_VALUES, MAX_LIST_VALUES = 1000, 100_000
@@ -292,46 +291,27 @@ def unpack_file(packed: str, indexes: Sequence[Index]) -> tuple[str, ReadFile | 
     return path, read
 
 
-def index_reader(
-    chunks: Iterable[Iterable[str]],
-    indexes: Sequence[Index],
-    key_service: KeyServiceConfig,
-    settings: Settings,
-    digest_key: bytes,
-) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
-    """Return a function for ``mapInArrow`` over a column ``id``, whose values are indices of chunks of paths."""
-    paths = tuple(map(tuple, chunks))
-    return partial(_run, paths, tuple(indexes), key_service.canonical(), dict(settings), digest_key)
+def read_packed(
+    indexes: Sequence[Index], key_service: str, settings: Settings, digest_key: bytes, paths: Iterable[str]
+) -> Iterator[str]:
+    """Yield the packed result, or error, of each file.
 
-
-def _run(
-    chunks: tuple[tuple[str, ...], ...],
-    indexes: tuple[Index, ...],
-    key_service: str,
-    settings: Settings,
-    digest_key: bytes,
-    batches: Iterable[RecordBatch],
-) -> Iterator[RecordBatch]:
-    import pyarrow as pa
-
+    Args:
+        indexes: the indexes, each over one column.
+        key_service: the key service's configuration, as canonical JSON.
+        settings: how to reach the files.
+        digest_key: the key of the footers' digests.
+        paths: the files.
+    """
     retrieve = open_data_keys(KeyServiceConfig.from_dict(json.loads(key_service)))
-
-    def read(path: str) -> ReadFile:
-        return read_file(place(path, settings), indexes, retrieve, digest_key)
-
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            for path in chunks[number]:
-                yield pa.RecordBatch.from_pydict({"packed": [pack_file(path, _try_read(read, path), indexes)]})
-
-
-def _try_read(read: Callable[[str], ReadFile], path: str) -> ReadFile | SparkcryptError:
-    try:
-        return read(path)
-    except SparkcryptError as error:
-        return error
-    except OSError as error:
-        return StorageError(f"{path}: {error}")
+    for path in paths:
+        try:
+            found: ReadFile | SparkcryptError = read_file(place(path, settings), indexes, retrieve, digest_key)
+        except SparkcryptError as error:
+            found = error
+        except OSError as error:
+            found = StorageError(f"{path}: {error}")
+        yield pack_file(path, found, indexes)
 
 
 def _pack_entry(entry: Entry | None) -> Any:

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
-from sparkcrypt.files.footers import PACKED_SCHEMA
 from sparkcrypt.files.listing import ListedFile
 from sparkcrypt.policy.key_service import KeyServiceConfig
-from sparkcrypt.skipping.indexes.entries import ReadFile, index_reader, unpack_file
+from sparkcrypt.skipping.indexes.entries import ReadFile, read_packed, unpack_file
 from sparkcrypt.skipping.indexes.files import (
     ReadRow,
     RowReader,
@@ -23,7 +22,7 @@ from sparkcrypt.skipping.indexes.files import (
     read_rows,
     tell_nobody,
 )
-from sparkcrypt.spark.tasks.run import bring_package, hadoop_settings, translated_failure, watch_tasks
+from sparkcrypt.spark.tasks.run import hadoop_settings, run_in_tasks
 
 FEW = 64
 """Number of files up to which the driver alone is faster than tasks."""
@@ -101,11 +100,11 @@ def _read_in_tasks(
     Raises:
         ConfigError: the executors' interpreter lacks a library that this needs.
     """
-    bring_package(spark)
     paths = [wanted.data.path_of(file.name) for file in files]
-    chunks = [paths[start : start + FILES_A_TASK] for start in range(0, len(paths), FILES_A_TASK)]
-    reader = index_reader(chunks, wanted.indexes, key_service, hadoop_settings(spark), wanted.digest_key)
-    with translated_failure(), watch_tasks(spark, progress):
-        rows = spark.range(0, len(chunks), 1, len(chunks)).mapInArrow(reader, PACKED_SCHEMA).collect()
-    found = dict(unpack_file(row.packed, wanted.indexes) for row in rows)
-    return _Answers(found, sum(len(row.packed) for row in rows))
+    chunks = [tuple(paths[start : start + FILES_A_TASK]) for start in range(0, len(paths), FILES_A_TASK)]
+    work = partial(
+        read_packed, tuple(wanted.indexes), key_service.canonical(), hadoop_settings(spark), wanted.digest_key
+    )
+    rows = run_in_tasks(spark, chunks, work, progress)
+    found = dict(unpack_file(packed, wanted.indexes) for packed in rows)
+    return _Answers(found, sum(map(len, rows)))

@@ -7,7 +7,7 @@ import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.files.footers import PACKED_SCHEMA, Found, footer_reader, unpack
+from sparkcrypt.files.footers import PACKED_SCHEMA, Found, Part, read_packed, run_parts, unpack
 from sparkcrypt.files.open_places import S3_BUCKETS, worker_settings
 from sparkcrypt.files.orders import FileOrder, FileOutcome, KeySettings
 from sparkcrypt.files.webhdfs.client import HADOOP_USER
-from sparkcrypt.files.workers import OUTCOME_SCHEMA, rewriter, share_out
+from sparkcrypt.files.workers import rewrite_packed, share_out
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.spark.jvm.failures import short_text
 from sparkcrypt.spark.jvm.gateway import copy_collection, hadoop_conf, jvm
@@ -97,24 +97,40 @@ def rewrite_in_tasks(
     Raises:
         ConfigError: the executors' interpreter lacks a library that the engine needs.
     """
-    settings = hadoop_settings(spark)
-    bring_package(spark)
+    work = partial(rewrite_packed, keys.to_json(), hadoop_settings(spark))
     outcomes: list[FileOutcome] = []
     for start in range(0, len(orders), ORDERS_A_JOB):
         some = tuple(orders[start : start + ORDERS_A_JOB])
         tasks = share_out([lengths[order.source] for order in some])
-        # A range has a partition for each number, and Spark never coalesces them.
-        numbers = spark.range(0, len(tasks), 1, len(tasks))
-        further = partial(_report_orders, progress, start, len(some) / len(tasks))
-        with translated_failure(), watch_tasks(spark, further):
-            work = rewriter([some[task.start : task.stop] for task in tasks], keys, settings)
-            rows = numbers.mapInArrow(work, OUTCOME_SCHEMA).collect()
-        outcomes.extend(FileOutcome.from_json(row.outcome) for row in rows)
+        texts = [tuple(json.dumps(order.to_dict()) for order in some[task.start : task.stop]) for task in tasks]
+
+        def tell(ended: int, start: int = start, orders_a_task: float = len(some) / len(tasks)) -> None:
+            progress(start + int(ended * orders_a_task))
+
+        outcomes.extend(map(FileOutcome.from_json, run_in_tasks(spark, texts, work, tell)))
     return outcomes
 
 
-def _report_orders(progress: Told, start: int, orders_a_task: float, tasks: int) -> None:
-    progress(start + int(tasks * orders_a_task))
+def run_in_tasks(
+    spark: SparkSession, parts: Sequence[Part], work: Callable[[Part], Iterable[str]], progress: Told | None = None
+) -> list[str]:
+    """Run a function on each part, in a task of its own, and return the texts that it gives.
+
+    Args:
+        spark: a classic session.
+        parts: as in `run_parts`.
+        work: as in `run_parts`.
+        progress: called with the number of tasks that have ended.
+
+    Raises:
+        ConfigError: the executors' interpreter lacks a library that the work needs.
+    """
+    bring_package(spark)
+    numbers = spark.range(0, len(parts), 1, len(parts))  # a partition for each, and Spark never coalesces them
+    watched = nullcontext() if progress is None else watch_tasks(spark, progress)
+    with translated_failure(), watched:
+        rows = numbers.mapInArrow(partial(run_parts, tuple(parts), work), PACKED_SCHEMA).collect()
+    return [row.packed for row in rows]
 
 
 @contextmanager
@@ -192,17 +208,11 @@ def read_footers_in_tasks(
     Raises:
         ConfigError: the executors' interpreter lacks what this needs.
     """
-    bring_package(spark)
-    settings = hadoop_settings(spark)
+    work = partial(read_packed, key_service.canonical(), hadoop_settings(spark), every_key, frozenset(shredded))
     chunks = [tuple(paths[start : start + FILES_A_TASK]) for start in range(0, len(paths), FILES_A_TASK)]
     for start in range(0, len(chunks), TASKS_A_JOB):
-        some = chunks[start : start + TASKS_A_JOB]
-        frame = spark.range(0, len(some), 1, len(some))
-        with translated_failure():
-            reader = footer_reader(some, key_service, settings, every_key=every_key, shredded=shredded)
-            rows = frame.mapInArrow(reader, PACKED_SCHEMA).collect()
-        for row in rows:
-            yield from unpack(row.packed).items()
+        for packed in run_in_tasks(spark, chunks[start : start + TASKS_A_JOB], work):
+            yield from unpack(packed).items()
 
 
 _MOST_TASKS = 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ import pytest
 
 from sparkcrypt.files import output
 from sparkcrypt.files import rewrite as work
-from sparkcrypt.files.footers import FooterFacts, read_facts
+from sparkcrypt.files.footers import FooterFacts, read_facts, run_parts
 from sparkcrypt.files.orders import Action, FileOrder, FileOutcome
 from sparkcrypt.files.parquet import inspect_file, rewrite_file
 from sparkcrypt.files.source import Input
-from sparkcrypt.files.workers import BYTES_A_TASK, FILES_A_TASK, rewriter, share_out
+from sparkcrypt.files.workers import BYTES_A_TASK, FILES_A_TASK, rewrite_packed, share_out
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from tests.unit.native.orders import GCM, failed, rewrite
 
@@ -238,9 +239,14 @@ def test_small_files_share_a_task_and_large_ones_do_not(lengths: list[int], size
 def outcomes(bench: Bench, *tasks: list[str]) -> list[FileOutcome]:
     """Carry out tasks of rewrites, each of some files by their names, the last task first."""
     orders = [[bench.order(name, ssn="pii") for name in task] for task in tasks]
-    work = rewriter(orders, bench.keys, {})
+    texts = [[json.dumps(order.to_dict()) for order in task] for task in orders]
+    work = partial(rewrite_packed, bench.keys.to_json(), {})
     places = pa.RecordBatch.from_pydict({"id": list(reversed(range(len(tasks))))})
-    return [FileOutcome.from_json(text) for batch in work([places]) for text in batch.column(0).to_pylist()]
+    return [
+        FileOutcome.from_json(text)
+        for batch in run_parts(texts, work, [places])
+        for text in batch.column(0).to_pylist()
+    ]
 
 
 def test_one_file_of_a_task_does_not_end_the_work_on_others(bench: Bench) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sparkcrypt.errors import ConfigError, FormatError, SparkcryptError
+from sparkcrypt.files.footers import run_parts
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.skipping.format.description import (
     BLOOM,
@@ -25,7 +27,7 @@ from sparkcrypt.skipping.format.description import (
     object_name,
 )
 from sparkcrypt.skipping.format.store import Bounds, Entry
-from sparkcrypt.skipping.indexes.entries import ReadFile, index_reader, make_index, pack_file, read_file, unpack_file
+from sparkcrypt.skipping.indexes.entries import ReadFile, make_index, pack_file, read_file, read_packed, unpack_file
 from tests.unit.skipping.keys import Keys
 from tests.unit.skipping.tables import UUID, Table
 
@@ -251,8 +253,8 @@ def test_error_arrives_in_its_class(table: Table) -> None:
     (table.root / "data" / "b.parquet").write_bytes(b"PAR1 no PAR1")
     chunks = [[str(table.root / "data" / name) for name in ("a.parquet", "b.parquet", "c.parquet")]]
     config = KeyServiceConfig.from_dict({"type": "local", "path": str(table.root / "keys")})
-    read = index_reader(chunks, INDEXES[:1], config, {}, b"k" * 32)
-    batches = read([pa.RecordBatch.from_pydict({"id": [0]})])
+    work = partial(read_packed, INDEXES[:1], config.canonical(), {}, b"k" * 32)
+    batches = run_parts(chunks, work, [pa.RecordBatch.from_pydict({"id": [0]})])
     found = dict(unpack_file(batch.column(0)[0].as_py(), INDEXES[:1]) for batch in batches)
     whole, torn, missing = found.values()
     assert isinstance(whole, ReadFile)
