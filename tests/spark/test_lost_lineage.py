@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 import sparkcrypt
 from sparkcrypt.cli.tables.lineage import lineage_text
 from sparkcrypt.policy.model import DeclassifyRule, Policy
-from sparkcrypt.runs.keys.scan_tables import Export
+from sparkcrypt.runs.keys.shredding_plan import Export
 from sparkcrypt.runs.passes.lineage import trace_lineage
 from sparkcrypt.spark.tables.tagging import set_tags, unset_tags
 from tests.spark.fixtures import new_lake

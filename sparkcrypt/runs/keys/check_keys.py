@@ -40,7 +40,7 @@ class Unopened(JsonObject, json_names={"what": "file"}):
 
 
 @dataclass(slots=True)
-class CheckedTable:
+class CheckedTable(JsonObject):
     """The result of the check of one table.
 
     Attributes:
@@ -63,15 +63,7 @@ class CheckedTable:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {
-            "table": self.table,
-            "files": self.files,
-            "encrypted": self.encrypted,
-            "plaintext": self.plaintext,
-            "key_ids": sorted(self.key_ids),
-            "unopened": [entry.to_dict() for entry in self.unopened],
-            "dark": dict(sorted(self.dark.items())),
-        }
+        return {**JsonObject.to_dict(self), "dark": dict(sorted(self.dark.items()))}
 
 
 @dataclass(frozen=True, slots=True)

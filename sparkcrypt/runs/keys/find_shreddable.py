@@ -22,8 +22,8 @@ from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import run_of_folder
 from sparkcrypt.policy.key_retention import KeyRetention, retention_of_key
 from sparkcrypt.policy.model import Policy, normalized_table
-from sparkcrypt.runs.keys.scan_tables import Export, KeyPlace, TableScan, find_declassified, find_derived, look_at_all
-from sparkcrypt.runs.keys.shredding_plan import DarkTable, LateData, ShreddableKey, ShredPlan
+from sparkcrypt.runs.keys.scan_tables import KeyPlace, TableScan, find_declassified, find_derived, look_at_all
+from sparkcrypt.runs.keys.shredding_plan import DarkTable, Export, LateData, ShreddableKey, ShredPlan
 from sparkcrypt.runs.old_folders.old_folder import count_awaiting_expiry
 from sparkcrypt.runs.old_folders.problems import problems_of_target
 from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables

@@ -14,17 +14,17 @@ import pathlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from sparkcrypt.decide.access_log import read_declassified
 from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.parquet import FileSummary
-from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
 from sparkcrypt.paths import is_within
 from sparkcrypt.policy.key_retention import is_past_retention
 from sparkcrypt.policy.model import Policy, TagRule, normalized_table
+from sparkcrypt.runs.keys.shredding_plan import Export
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.columns import ColumnMatcher
 from sparkcrypt.runs.table.footers import FooterReader
@@ -34,7 +34,6 @@ from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.tags.field_metadata import ColumnLineage, is_below, is_same_leaf
-from sparkcrypt.text import count_of
 
 _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 
@@ -290,31 +289,6 @@ def look_at_all(scans: Mapping[str, TableScan]) -> Iterator[tuple[str, str]]:
             scan.look()
         except SparkcryptError as error:
             yield name, str(error)
-
-
-@dataclass(frozen=True, slots=True)
-class Export(JsonObject):
-    """Values of a column outside of it.
-
-    Attributes:
-        kind: ``derived``: in another column; ``declassified``: values that a query returned without their tags.
-        source: the leaf of the values, ``db.table.column``; if the log names no table, the tags of the values.
-        place: for derived values the leaf, ``db.table.column``; for declassified ones the principal in the log.
-        state: for derived values their protection; for declassified ones the reason.
-        count: the number of files, or of uses.
-    """
-
-    kind: Literal["derived", "declassified"]
-    source: str
-    place: str
-    state: str
-    count: int
-
-    def to_text(self) -> str:
-        """Return it as a sentence."""
-        if self.kind == "derived":
-            return f"{self.place} came from {self.source}: {self.state} in {count_of(self.count, 'file')}"
-        return f"{self.place} declassified values of {self.source}: {self.state!r}, {count_of(self.count, 'use')}"
 
 
 def find_derived(

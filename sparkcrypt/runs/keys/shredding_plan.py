@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sparkcrypt.errors import EXIT_DRIFT, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.key_audit import Hold, Tombstone
 from sparkcrypt.policy.key_retention import KeyRetention
-from sparkcrypt.text import utc_text
+from sparkcrypt.text import count_of, utc_text
 
 if TYPE_CHECKING:
-    from sparkcrypt.runs.keys.scan_tables import Export, KeyPlace
-
+    from sparkcrypt.runs.keys.scan_tables import KeyPlace
 
 REPORT_KIND, REPORT_VERSION = "sparkcrypt shred", 1
 
@@ -49,7 +48,32 @@ class DarkTable(JsonObject, json_names={"total_bytes": "bytes"}):
 
 
 @dataclass(frozen=True, slots=True)
-class ShreddableKey:
+class Export(JsonObject):
+    """Values of a column outside of it.
+
+    Attributes:
+        kind: ``derived``: in another column; ``declassified``: values that a query returned without their tags.
+        source: the leaf of the values, ``db.table.column``; if the log names no table, the tags of the values.
+        place: for derived values the leaf, ``db.table.column``; for declassified ones the principal in the log.
+        state: for derived values their protection; for declassified ones the reason.
+        count: the number of files, or of uses.
+    """
+
+    kind: Literal["derived", "declassified"]
+    source: str
+    place: str
+    state: str
+    count: int
+
+    def to_text(self) -> str:
+        """Return it as a sentence."""
+        if self.kind == "derived":
+            return f"{self.place} came from {self.source}: {self.state} in {count_of(self.count, 'file')}"
+        return f"{self.place} declassified values of {self.source}: {self.state!r}, {count_of(self.count, 'use')}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShreddableKey(JsonObject, json_names={"retention": None}):
     """A key that is past its retention, was named, or that an earlier command began to shred.
 
     Attributes:
@@ -84,23 +108,11 @@ class ShreddableKey:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        over = self.retention.over_at
-        return {
-            "key_id": self.key_id,
-            "tags": list(self.retention.tags),
-            "retention_over": None if over is None else utc_text(over),
-            "is_there": self.is_there,
-            "begun": self.begun,
-            "dark": [table.to_dict() for table in self.dark],
-            "holds": [hold.to_dict() for hold in self.holds],
-            "refused": list(self.refused),
-            "defeated_by": list(self.defeated_by),
-            "exports": [export.to_dict() for export in self.exports],
-        }
+        return {**_describe_retention(self.retention), **JsonObject.to_dict(self)}
 
 
 @dataclass(frozen=True, slots=True)
-class LateData:
+class LateData(JsonObject, json_names={"retention": None}):
     """Rows that were written after their bucket's key was shredded: their key with its retention, and their tables."""
 
     retention: KeyRetention
@@ -108,13 +120,16 @@ class LateData:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        over = self.retention.over_at
-        return {
-            "key_id": self.retention.key_id,
-            "tags": list(self.retention.tags),
-            "retention_over": None if over is None else utc_text(over),
-            "tables": [table.to_dict() for table in self.tables],
-        }
+        return {**_describe_retention(self.retention), **JsonObject.to_dict(self)}
+
+
+def _describe_retention(retention: KeyRetention) -> dict[str, Any]:
+    over = retention.over_at
+    return {
+        "key_id": retention.key_id,
+        "tags": list(retention.tags),
+        "retention_over": None if over is None else utc_text(over),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class LackingFile(JsonObject):
 
 
 @dataclass(frozen=True, slots=True)
-class TableVerification:
+class TableVerification(JsonObject, json_names={"plan": None}):
     """The result of a verification: drift from the plan, notes on weaknesses, and how much was authenticated.
 
     ``untagged``: no column has a tag that encrypts and none is encrypted without one, so there was nothing to verify.
@@ -90,18 +90,7 @@ class TableVerification:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {
-            "table": self.table,
-            "files": self.files,
-            "rows": self.rows,
-            "drift": [difference.to_dict() for difference in self.drift],
-            "notes": list(self.notes),
-            "authenticated": self.authenticated,
-            "manifest": None if self.manifest is None else self.manifest.to_dict(),
-            "lacks_tagged_columns": [file.to_dict() for file in self.lacks_tagged_columns],
-            "untagged": self.untagged,
-            "verified": self.ok and not self.untagged,
-        }
+        return {**JsonObject.to_dict(self), "verified": self.ok and not self.untagged}
 
 
 def verify_table(
