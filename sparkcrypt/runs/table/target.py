@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 from sparkcrypt import names
 from sparkcrypt.errors import PlanError, PredicateError, SourceChangedError
@@ -64,98 +64,80 @@ def refuse_kinds(table: Table, policy: Policy) -> None:
         raise PlanError(reason)
 
 
-class Target(Protocol):
-    """A table or a bare folder on which a run works."""
+class Target(ABC):
+    """A table or a bare folder on which a run works.
+
+    Attributes:
+        spark: a classic session.
+        name: the table's name or the folder, for reports.
+        plan: the plan of every file.
+        format: the format of every file.
+        table: the table in the metastore; None for a bare folder.
+        uuid: the table's UUID in AAD prefixes, or None.
+        table_id: the id in the state directory, which does not change if the table is renamed; for a table without a
+            UUID a digest of its name, for a bare folder one of its path.
+        base: the original folder, beside which the staging folder is.
+    """
+
+    table: Table | None = None
+    uuid: str | None = None
+    table_id: str
+    base: str
+
+    def __init__(self, spark: SparkSession, name: str, plan: EncryptionPlan, file_format: FileFormat) -> None:
+        self.spark, self.name, self.plan, self.format = spark, name, plan, file_format
 
     @property
-    def name(self) -> str:
-        """The table's name or the folder, for reports."""
+    @abstractmethod
+    def schema(self) -> StructType:
+        """The columns in files, as a Spark schema with its metadata."""
 
-    @property
-    def table_id(self) -> str:
-        """The id in the state directory, which does not change if the table is renamed."""
+    @abstractmethod
+    def units(self, where: str | None) -> tuple[Unit, ...]:
+        """Return the units without their files, which are listed later, one unit at a time.
 
-    @property
-    def base(self) -> str:
-        """The original folder, beside which the staging folder is."""
+        Raises:
+            PredicateError: ``where`` refers to something other than partition columns.
+            PlanError: units overlap.
+        """
 
-    @property
-    def table(self) -> Table | None:
-        """The table in the metastore; None for a bare folder."""
+    @abstractmethod
+    def options(self) -> dict[str, str]:
+        """Return the writer and reader options for files of this target."""
 
-    @property
-    def uuid(self) -> str | None:
-        """The table's UUID in AAD prefixes, or None."""
+    def locations(self) -> tuple[str, ...]:
+        """Return its current folders according to the metastore."""
+        return (self.base,)
 
-    def refuse_other_table(self) -> None:
+    def refuse_other_table(self) -> None:  # noqa: B027 - a bare folder is no table
         """Refuse a table that was dropped and re-created under its name since it was looked up.
 
         Raises:
             SourceChangedError: the table was re-created: staged files have another table's identity, keys and rows.
         """
 
-    @property
-    def plan(self) -> EncryptionPlan:
-        """The plan of every file."""
-
-    @property
-    def format(self) -> FileFormat:
-        """The format of every file."""
-
-    @property
-    def schema(self) -> StructType:
-        """The columns in files, as a Spark schema with its metadata."""
-
-    def units(self, where: str | None) -> tuple[Unit, ...]:
-        """Return the units without their files, which are listed later, one unit at a time."""
-
-    def locations(self) -> tuple[str, ...]:
-        """Return its current folders according to the metastore."""
-
     def with_identity(self, policy: Policy) -> Target:
         """Give the table an identity for AAD prefixes, and its rule in its properties, and return it.
+
+        A bare folder is returned unchanged, since nothing can be stored with it.
 
         Raises:
             PlanError: another table's files are bound to the same UUID.
         """
-
-    def options(self) -> dict[str, str]:
-        """Return the writer and reader options for files of this target."""
+        return self
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogTarget:
-    """A table of the session catalog."""
+class CatalogTarget(Target):
+    """A table of the session catalog; ``avro_tags`` are the tags of its Avro schema."""
 
-    spark: SparkSession
     table: Table
-    plan: EncryptionPlan
-    avro_tags: tuple[TaggedColumn, ...] = ()
 
-    @property
-    def name(self) -> str:
-        """``database.table``."""
-        return self.table.full_name
-
-    @property
-    def table_id(self) -> str:
-        """The table's UUID, which survives a rename; a digest of its name before it has one."""
-        return id_of(self.table)
-
-    @property
-    def base(self) -> str:
-        """The table's original folder."""
-        return base_location(self.table.location)
-
-    @property
-    def uuid(self) -> str | None:
-        """The table's UUID."""
-        return self.table.uuid
-
-    @property
-    def format(self) -> FileFormat:
-        """The format of the table."""
-        return self.table.format or "parquet"
+    def __init__(
+        self, spark: SparkSession, table: Table, plan: EncryptionPlan, avro_tags: tuple[TaggedColumn, ...] = ()
+    ) -> None:
+        super().__init__(spark, table.full_name, plan, table.format or "parquet")
+        self.table, self.uuid, self.table_id, self.base = table, table.uuid, id_of(table), base_location(table.location)
+        self._avro_tags = avro_tags
 
     @property
     def schema(self) -> StructType:
@@ -163,25 +145,16 @@ class CatalogTarget:
         return data_schema(self.table)
 
     def refuse_other_table(self) -> None:
-        """Refuse the table if the one that now has its name has another UUID.
-
-        Raises:
-            SourceChangedError: the table was re-created.
-        """
+        """Refuse the table if the one that now has its name has another UUID."""
         now = Catalog(self.spark).table(self.table.quoted).uuid
-        if now != self.table.uuid:
+        if now != self.uuid:
             raise SourceChangedError(
                 f"table {self.name} was dropped, and made anew under its name, since the run began: its identity was "
-                f"{self.table.uuid} and is {now or 'none'}; nothing of it was changed; run again"
+                f"{self.uuid} and is {now or 'none'}; nothing of it was changed; run again"
             )
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
-        """Return the table's partitions, or the table itself.
-
-        Raises:
-            PredicateError: ``where`` refers to something other than partition columns.
-            PlanError: units overlap.
-        """
+        """Return the table's partitions, or the table itself."""
         files = HadoopFiles(self.spark)
         refuse_marks_above(self.base, files.exists, files.names)
         if self.table.partition_columns:
@@ -202,65 +175,34 @@ class CatalogTarget:
     def with_identity(self, policy: Policy) -> CatalogTarget:
         """Add a UUID and its rule to the table's properties where they are missing, and return the table."""
         put_rule(self.spark, rule_change(self.spark, self.table, self.plan.rule, policy), policy)
-        return replace(self, table=ensure_identity(self.spark, self.name))
+        return CatalogTarget(self.spark, ensure_identity(self.spark, self.name), self.plan, self._avro_tags)
 
     def options(self) -> dict[str, str]:
         """Return the table's own options, its name, and the tags of the Avro schema."""
         own = {name: value for name, value in self.table.options.items() if name.startswith("parquet.")}
-        avro = {tag_property(column.path): ",".join(column.tags) for column in self.avro_tags}
+        avro = {tag_property(column.path): ",".join(column.tags) for column in self._avro_tags}
         return {**avro, **own, names.TABLE: self.name}
 
 
-@dataclass(frozen=True, slots=True)
-class PathTarget:
+class PathTarget(Target):
     """A bare folder of files of one format."""
 
-    spark: SparkSession
-    path: str
-    plan: EncryptionPlan
-    schema: StructType
-    format: FileFormat = "parquet"
+    def __init__(
+        self, spark: SparkSession, path: str, plan: EncryptionPlan, schema: StructType, file_format: FileFormat
+    ) -> None:
+        super().__init__(spark, path, plan, file_format)
+        self.table_id, self.base, self._schema = target_folder_id(path), path.rstrip("/"), schema
 
     @property
-    def name(self) -> str:
-        """The folder."""
-        return self.path
-
-    @property
-    def table_id(self) -> str:
-        """A digest of the path."""
-        return target_folder_id(self.path)
-
-    @property
-    def base(self) -> str:
-        """The folder."""
-        return self.path.rstrip("/")
-
-    @property
-    def table(self) -> None:
-        """None: a bare folder is not a table."""
-
-    @property
-    def uuid(self) -> str | None:
-        """None: a bare folder has no identity."""
-        return None
-
-    def refuse_other_table(self) -> None:
-        """Do nothing: a bare folder is not a table."""
+    def schema(self) -> StructType:
+        """The columns of the folder's first file."""
+        return self._schema
 
     def units(self, where: str | None) -> tuple[Unit, ...]:
         """Return the folder as one unit."""
         if where:
             raise PredicateError(f"--where {where!r}: a bare folder is swapped as a whole, so leave it out")
-        return (Unit(self.path, self.path, None, "", {}),)
-
-    def locations(self) -> tuple[str, ...]:
-        """Return the folder."""
-        return (self.base,)
-
-    def with_identity(self, policy: Policy) -> PathTarget:
-        """Return the folder unchanged, since an identity cannot be stored with it."""
-        return self
+        return (Unit(self.name, self.name, None, "", {}),)
 
     def options(self) -> dict[str, str]:
         """Return the tags as options, since they cannot be stored with a bare folder."""
