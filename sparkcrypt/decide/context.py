@@ -125,14 +125,12 @@ def decode_base64(text: object, name: str) -> bytes | None:
     """
     if text is None:
         return None
+    if not isinstance(text, str):
+        raise BridgeError(f"the footer's {name!r} is not a text in base64; {_HINT}")
     try:
-        return base64.b64decode(text, validate=True) if isinstance(text, str) else _refuse(name)
+        return base64.b64decode(text, validate=True)
     except ValueError as error:
         raise BridgeError(f"the footer's {name!r} is not base64; {_HINT}") from error
-
-
-def _refuse(name: str) -> bytes:
-    raise BridgeError(f"the footer's {name!r} is not a text in base64; {_HINT}")
 
 
 _KNOWN = (

@@ -73,7 +73,9 @@ def read_facts(
             except FormatError:
                 if format_of(source).name != "orc":
                     raise
-                return _read_orc_facts(path, source, retrieve_key if every_key else None, shredded)
+                keys = retrieve_key if every_key else None
+                found, codec = read_orc_footer(path, source, keys, shredded=shredded)
+                return FooterFacts(found, {codec: found.row_groups or 0})
             summary = replace(summarise(footer), path=path)
             if every_key:
                 open_every_key(file, footer, ciphers, columns_under(summary, shredded))
@@ -87,13 +89,6 @@ def read_facts(
     except Exception as error:  # noqa: BLE001 - an error in one file must not hide the facts of the others
         _LOG.error("%s: unforeseen error", path, exc_info=error)
         return SparkcryptError(f"{path}: {type(error).__name__}: {error}")
-
-
-def _read_orc_facts(
-    path: str, source: Source, retrieve_key: RetrieveKey | None, shredded: Collection[str]
-) -> FooterFacts:
-    summary, codec = read_orc_footer(path, source, retrieve_key, shredded=shredded)
-    return FooterFacts(summary, {codec: summary.row_groups or 0})
 
 
 def _read_lineage(footer: Footer) -> tuple[ColumnLineage, ...]:

@@ -365,15 +365,13 @@ def _carry(store: IndexStore, target: Target, files: HadoopFiles, replaced: Repl
     names = [found.name for found in replaced.proven]
     count = sum(name in objects for name in names)
     unknown = len(names) + len(replaced.others) - count
-    why = None if unknown == 0 else _explain_unknown(unknown, len(names) + len(replaced.others))
+    why = None
+    if unknown:
+        why = (
+            f"it does not know {unknown:,} of {unknown + count:,} files: their old files were not in it, or no new "
+            "file was proven to hold the rows of one old file alone"
+        )
     return _describe(store.folder.uri, generation, count, why)
-
-
-def _explain_unknown(unknown: int, total: int) -> str:
-    return (
-        f"it does not know {unknown:,} of {total:,} files: their old files were not in it, or no new file was proven "
-        "to hold the rows of one old file alone"
-    )
 
 
 def _describe(where: str, generation: int | None, known: int, reason: str | None) -> dict[str, Any]:

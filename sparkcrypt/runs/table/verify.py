@@ -155,7 +155,11 @@ def verify_table(
                         dark = find_dark(summary, tell_shredded) if absent else {}
                         if dark:
                             found, weak, _, in_clear = _authenticate(files, summary, keys, dark)
-                            notes.extend(_tell_dark(dark, open_shredded()))
+                            notes.extend(
+                                f"column {join_dotted(path)} cannot be read in some files: "
+                                f"{open_shredded().tombstone(key_id).to_text()}"
+                                for path, key_id in dark.items()
+                            )
                         drift.extend(found)
                         partial = partial or weak
                         notes.extend(
@@ -219,11 +223,6 @@ def _authenticate(
     except KeyServiceError as error:
         absent = isinstance(error, KeyNotFoundError)
         return [Drift("unreadable", path, None, f"{type(error).__name__}: {error}")], True, absent, ()
-
-
-def _tell_dark(dark: Mapping[Path, str], shredded: ShreddedKeys) -> Iterator[str]:
-    for path, key_id in dark.items():
-        yield f"column {join_dotted(path)} cannot be read in some files: {shredded.tombstone(key_id).to_text()}"
 
 
 def _identity_note(target: Target, unit: Unit, folder: Folder, summary: FileSummary) -> list[str]:

@@ -73,8 +73,10 @@ def column_crypto(metadata: FileMetaData, file_bytes: int) -> tuple[ColumnCrypto
             )
         found = tuple([_chunk_crypto(*entry) for entry in zip(chunks, paths, wires, strict=True)])
         if columns is not None and found != columns:
+            other = next(entry for entry, now in zip(columns, found, strict=True) if entry != now)
             raise FormatError(
-                f"row group {index}: {_difference(columns, found)} is encrypted unlike in row group 0; expected alike"
+                f"row group {index}: column {join_dotted(other.path)} is encrypted unlike in row group 0; expected "
+                "alike"
             )
         columns = found
     return tuple([ColumnCrypto(path, None) for path in paths]) if columns is None else columns
@@ -174,11 +176,6 @@ def _same_path(found: object, wire: List, path: Path) -> None:
         raise FormatError(
             f"a column chunk stands where {join_dotted(path)} belongs; expected path_in_schema to be the leaf's"
         )
-
-
-def _difference(before: tuple[ColumnCrypto, ...], after: tuple[ColumnCrypto, ...]) -> str:
-    paths = [join_dotted(entry.path) for entry, other in zip(before, after, strict=True) if entry != other]
-    return f"column {paths[0]}"
 
 
 LEAST_BOUND = 1 << 20
