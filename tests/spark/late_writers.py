@@ -9,31 +9,22 @@ from typing import Any
 from sparkcrypt.ledger.audit.audit import audit_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.spark.support import SECRET, Lake
 
 
-class OnAdvance:
+class OnAdvance(Progress):
     """A progress that calls an action once, when the first unit is done."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         """Store the action."""
         self._actions = [action]
 
-    def start(self, *_: object) -> None:
-        """Do nothing."""
-
-    def step(self, *_: object) -> None:
-        """Do nothing."""
-
     def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
         """Call the action once a unit is done, not when only a part of its files is."""
         while units and self._actions:
             self._actions.pop()()
-
-    def finish(self) -> None:
-        """Do nothing."""
 
 
 def leave(lake: Lake, folder: Path, number: int) -> None:
@@ -55,7 +46,7 @@ def audits(lake: Lake, policy: Policy) -> list[str]:
     return [signed.entry["what"] for signed in audit_entries(store, uuid)]
 
 
-class At(Silent):
+class At(Progress):
     """A progress that calls an action once, when a unit enters a step."""
 
     def __init__(self, unit: str, step: str, what: Callable[[], Any]) -> None:

@@ -15,7 +15,7 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.lock import acquire
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
-from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.journals import find_unfinished
@@ -80,7 +80,7 @@ def test_paused_driver_is_fenced_off(lake: Lake, clock: Clock) -> None:
     """A driver that wakes up after its lock expired does not swap."""
     policy, before = tagged(lake, PARTITIONED["using"])
 
-    class Pause(Silent):
+    class Pause(Progress):
         def step(self, unit: str, step: str) -> None:
             clock.now += 1_000 if step == "swapping" else 0
 
@@ -96,7 +96,7 @@ def test_writer_during_staging_keeps_his_rows(lake: Lake) -> None:
     """Rows that arrive after the listing make the unit fail unswapped; the next run takes them with it."""
     policy, _ = tagged(lake, UNPARTITIONED["using"])
 
-    class Writer(Silent):
+    class Writer(Progress):
         def step(self, unit: str, step: str) -> None:
             if step == "verifying":
                 with lake.stranger() as stranger:

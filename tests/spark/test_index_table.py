@@ -19,7 +19,7 @@ from sparkcrypt.cli.main import cli
 from sparkcrypt.errors import ConfigError, FormatError, PlanError, VerificationError
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.orphans import Orphan, find_orphans
-from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.table_index import drop_index, open_table_index
 from sparkcrypt.skipping.indexes.build import Wanted, keys_of_store, read_kinds
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
@@ -256,7 +256,7 @@ def make_old(folder: Path) -> None:
         os.utime(path, (then, then))
 
 
-class Told(Silent):
+class Told(Progress):
     """Adds up what it hears of progress."""
 
     files = total_bytes = 0

@@ -28,7 +28,7 @@ from sparkcrypt.runs.rewrite.context import append_audit
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
-from sparkcrypt.runs.table.progress import Progress, Silent
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -455,7 +455,7 @@ def test_report_of_a_fenced_run_tells_what_was_done(lake: Lake, clock: Clock) ->
     """A driver that loses its lock between two units: its report has the run, the first unit, and why it ended."""
     policy, _ = tagged(lake, PARTITIONED["using"])
 
-    class Pause(Silent):
+    class Pause(Progress):
         """Sleeps before the second swap."""
 
         def step(self, unit: str, step: str) -> None:
@@ -477,7 +477,7 @@ def test_error_that_ends_everything_leaves_a_report(lake: Lake, monkeypatch: pyt
     policy, _ = tagged(lake, PARTITIONED["using"])
     heard: list[PassReport | Report] = []
 
-    class Break(Silent):
+    class Break(Progress):
         """Fails in a way that nothing foresees, after the first unit."""
 
         def step(self, unit: str, step: str) -> None:

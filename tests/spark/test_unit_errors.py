@@ -21,7 +21,7 @@ from sparkcrypt.runs.passes.passes import PassOptions, backfill, expire_many
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.rewrite.options import Engine, RunOptions
 from sparkcrypt.runs.table import target
-from sparkcrypt.runs.table.progress import Progress, Silent
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.spark.tables import planning
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
@@ -223,7 +223,7 @@ def test_first_run_over_plaintext_is_no_forgery_where_the_history_names_it(lake:
     assert [any("adopted" in note for note in unit["notes"]) for unit in entries] == [True, False]
 
 
-class Once(Silent):
+class Once(Progress):
     """Does something once, when a unit enters a step."""
 
     def __init__(self, step: str, action: Callable[[], None]) -> None:

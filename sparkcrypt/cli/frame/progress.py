@@ -55,7 +55,7 @@ class _Count:
         return f"{size_of(self.total_bytes)} of {size_of(self.bytes_total)}"
 
 
-class BarProgress:
+class BarProgress(Progress):
     """One bar for each run: units, files, bytes, rate, time left, and the unit's current step."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -105,7 +105,7 @@ class BarProgress:
         return f"{units}{count.files:,}/{count.files_total:,} files {count.amount}"
 
 
-class LineProgress:
+class LineProgress(Progress):
     """A line for each step, and a line with the progress at most every few seconds.
 
     Args:

@@ -39,7 +39,7 @@ from sparkcrypt.runs.rewrite.schedule import Budget, table_rank
 from sparkcrypt.runs.table.difference import OF_FOLDERS
 from sparkcrypt.runs.table.in_use import OtherTables
 from sparkcrypt.runs.table.open_table import OpenTable, open_target
-from sparkcrypt.runs.table.progress import Progress, Silent
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.target import CatalogTarget, Target, catalog_target, target_folder_id
 from sparkcrypt.runs.table.unit_survey import count_calls
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -147,7 +147,7 @@ class _Pass:
     def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions) -> None:
         self._catalog, self._policy, self._options = Catalog(spark), policy, options
         self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
-        self._progress, self._files = PassProgress(options.run.progress or Silent()), HadoopFiles(spark)
+        self._progress, self._files = PassProgress(options.run.progress or Progress()), HadoopFiles(spark)
         self._budget = Budget(options.max_bytes, options.max_seconds)
         self._gate, others = Gate(options.accept_path_readers), OtherTables(spark, policy.aliases)
         self._is_of_kind = partial(self._gate.of_kind, spark, policy)
@@ -292,7 +292,7 @@ class _Pass:
         )
 
 
-class PassProgress:
+class PassProgress(Progress):
     """A progress that records points in time; units may end in several threads.
 
     Args:

@@ -11,7 +11,7 @@ from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.in_use import InUse, OtherTables
-from sparkcrypt.runs.table.progress import Progress, Silent
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.target import Target, locations_of, pin_places_of
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
@@ -68,4 +68,4 @@ def open_target(
     locations = partial(locations_of, spark, target)
     pins = partial(pin_places_of, spark, target)
     trust = TableTrust(store, target.table_id, policy, target.base, locations, in_use.is_free, pins)
-    return OpenTable(spark, target, policy, HadoopFiles(spark), store, trust, in_use, progress or Silent())
+    return OpenTable(spark, target, policy, HadoopFiles(spark), store, trust, in_use, progress or Progress())

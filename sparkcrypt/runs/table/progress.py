@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Protocol
 
 STAGING = 0.9
 """The share of the rewrite in a unit's work, so that progress is not complete before files are verified and swapped."""
 
 
-class Progress(Protocol):
-    """A receiver of a run's progress; in a pass, of one run after the other."""
+class Progress:
+    """A receiver of a run's progress, in a pass of one run after the other; this one ignores all of it."""
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
         """Receive the amount of work of a run; progress is counted from here."""
@@ -23,22 +22,6 @@ class Progress(Protocol):
 
     def finish(self) -> None:
         """Receive the end of the run, whether or not it succeeded."""
-
-
-class Silent:
-    """A receiver that ignores all progress."""
-
-    def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
-        """Do nothing."""
-
-    def step(self, unit: str, step: str) -> None:
-        """Do nothing."""
-
-    def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
-        """Do nothing."""
-
-    def finish(self) -> None:
-        """Do nothing."""
 
 
 class UnitProgress:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sparkcrypt.runs.table.progress import Silent
+from sparkcrypt.runs.table.progress import Progress
 
 
-class Heard(Silent):
+class Heard(Progress):
     """Keeps what was told."""
 
     def __init__(self) -> None:
