@@ -8,7 +8,6 @@ their two sizes, so the rest of a header is compared with the previous one's, an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.files.parquet.file.modules import LENGTH_BYTES, NONCE_BYTES, ModuleType
@@ -240,16 +239,6 @@ class Page:
         self.start = start
         self.end = end
         self.body = body
-
-
-class PageSource(Protocol):
-    """A reader of the pages of one column chunk; afterwards ``unauthenticated`` has what nothing authenticated."""
-
-    unauthenticated: set[str]
-
-    def pages(self) -> Iterator[Page]:
-        """Yield the pages in file order."""
-        ...
 
 
 class Bytes:

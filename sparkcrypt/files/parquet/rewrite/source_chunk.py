@@ -24,7 +24,7 @@ from sparkcrypt.files.parquet.pages.leniency import (
     order_row_groups,
     whole_chunk,
 )
-from sparkcrypt.files.parquet.rewrite.page_stream import Bytes, EncryptedPages, PageSource, PlainPages
+from sparkcrypt.files.parquet.rewrite.page_stream import Bytes, EncryptedPages, PlainPages
 from sparkcrypt.files.parquet.thrift.compact import BINARY, I32, List, Struct, decode_struct, encode_struct
 from sparkcrypt.files.parquet.thrift.metadata import (
     BloomFilterHeader,
@@ -76,7 +76,7 @@ class SourceChunk:
         """
         return chunk_range(self.metadata, self.limit, self.part)
 
-    def page_source(self) -> PageSource:
+    def page_source(self) -> EncryptedPages | PlainPages:
         """Return a reader of its pages."""
         start, end = self.range()
         if self.key is None:
