@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 import click
 
@@ -35,9 +34,6 @@ from sparkcrypt.runs.keys.shredding_plan import (
     ShredReport,
 )
 from sparkcrypt.text import count_of, size_of, utc_text
-
-if TYPE_CHECKING:
-    from sparkcrypt.runs.keys.shredding_plan import ShredPlan
 
 _NO_HEAD = "none"
 _DARK_HEAD = ("goes dark: table", "partitions", "columns", "files", "bytes", "rows")

@@ -142,6 +142,13 @@ def verify_footers(
             found = drift_of_file(known, target.plan, values, table_uuid=target.uuid)
             refuse_drift(found if proven.rotation is None else proven.rotation.drift_of(summary, found))
             summaries[file.path] = summary
+    return describe_staged(folders, summaries, unauthenticated)
+
+
+def describe_staged(
+    folders: tuple[Folder, ...], summaries: Mapping[str, FileSummary], unauthenticated: Iterable[str]
+) -> StagedUnit:
+    """Return the verified files of a unit, with their rows, their length and what nothing authenticates in them."""
     return StagedUnit(
         folders=folders,
         summaries=summaries,

@@ -7,14 +7,16 @@ used for files that a crash, or a restored state directory, left without a proof
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import chain
 
 from sparkcrypt.errors import SparkcryptError, VerificationError
 from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.parquet import FileSummary, verify_file
 from sparkcrypt.files.proof import ContentProof, RewrapProof
-from sparkcrypt.ledger.audit.evidence import Proof, StagedUnit
+from sparkcrypt.ledger.audit.evidence import Proof
 from sparkcrypt.ledger.unit import Folder, Unit, by_place
 from sparkcrypt.runs.rewrite.context import RunContext
+from sparkcrypt.runs.rewrite.engine import describe_staged
 from sparkcrypt.runs.rewrite.file_orders import new_name
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
 from sparkcrypt.runs.table.difference import find_dark
@@ -61,25 +63,23 @@ def compare_content(run: RunContext, sources: Unit, targets: Unit, renamed_by: s
         else _compare_file(run, source, after[target], keys, dark[target], purged.get(target, {}))
         for target, source in pairs.items()
     ]
-    rows = sum(summary.rows or 0 for summary in after.values())
-    return Proof(
-        _describe_staged(kept_folders, after, rows, weak), rows, pairs=pairs, carried=dark, purged=purged
-    ), before
+    staged = describe_staged(kept_folders, after, chain.from_iterable(weak))
+    return Proof(staged, staged.rows, pairs=pairs, carried=dark, purged=purged), before
 
 
 def _compare_rows(run: RunContext, sources: Unit, targets: Unit) -> Proof:
     after = _summaries(run, targets, run.fresh_keys)
-    weak = []
+    weak: list[str] = []
     for file in targets.files:
         with run.table.files.open(file.path) as stream:
-            weak.append(verify_file(stream, retrieve_key=run.fresh_keys).not_authenticated)
+            weak.extend(verify_file(stream, retrieve_key=run.fresh_keys).not_authenticated)
     stager = SparkStager(run.table)
     digests, found = stager.digest(sources), stager.digest(targets)
     if digests != found:
         counts = [{folder: digest.rows for folder, digest in some.items()} for some in (digests, found)]
         raise VerificationError(f"their rows differ, {counts[0]} and {counts[1]} by folder, or differ in a value")
     count = sum(digest.rows for digest in digests.values())
-    return Proof(_describe_staged(targets.folders, after, count, weak), count, row_digests=digests)
+    return Proof(describe_staged(targets.folders, after, weak), count, row_digests=digests)
 
 
 def _pair_files(sources: Unit, targets: Unit, renamed_by: str | None) -> dict[str, str] | None:
@@ -148,15 +148,3 @@ def _summaries(run: RunContext, unit: Unit, keys: RetrieveKey) -> Summaries:
         if isinstance(facts, SparkcryptError):
             raise VerificationError(f"{path}: cannot be read: {facts}") from facts
     return summaries_of(found)
-
-
-def _describe_staged(
-    folders: tuple[Folder, ...], summaries: Summaries, rows: int, weak: list[tuple[str, ...]]
-) -> StagedUnit:
-    return StagedUnit(
-        folders=folders,
-        summaries=summaries,
-        total_bytes=sum(file.length for folder in folders for file in folder.files),
-        rows=rows,
-        not_authenticated=tuple(sorted({what for modules in weak for what in modules})),
-    )
