@@ -1,0 +1,199 @@
+"""The log of a table: what is appended is read again, and what is changed, cut, planted or packed is told apart."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from sparkcrypt.errors import RunConflictError, VerificationError
+from sparkcrypt.ledger.log import LogRecord, TableLog
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import LocalStateStore
+from tests.unit.backfill.conftest import RUN, TABLE
+
+MAC = TableMac(b"k" * 32)
+NEXT = "20261122T101112Z-3f9a2c"
+NAMES = [f"log/{TABLE}/{number:08d}.json" for number in range(10)]
+
+
+def opened(store: LocalStateStore, mac: TableMac = MAC) -> TableLog:
+    """Open the log."""
+    return TableLog.open(store, TABLE, mac)
+
+
+def written(store: LocalStateStore, count: int = 4, run_id: str = RUN, token: int = 1) -> TableLog:
+    """Append records of a run; return the log."""
+    log = opened(store)
+    for number in range(count):
+        log.append("step", run_id, token, {"step": number})
+    return log
+
+
+def steps(log: TableLog) -> list[int]:
+    """Return what the records say."""
+    return [record.fields["step"] for record in log.records]
+
+
+def change(store: LocalStateStore, name: str, content: bytes) -> None:
+    """Put other bytes in the place of a record."""
+    store.delete(name)
+    store.create(name, content)
+
+
+def test_what_is_appended_is_read_again(store: LocalStateStore) -> None:
+    """Records, head and all, by another process too; an empty log has none."""
+    assert opened(store).head[0] == 0
+    log = written(store)
+    assert (steps(log), log.refused, log.gaps) == ([0, 1, 2, 3], {}, [])
+    again = opened(store)
+    assert (again.records, again.head) == (log.records, log.head)
+    assert log.records[0].who and log.is_whole(RUN) and not log.is_whole(NEXT)
+
+
+def test_parts_of_one_command_append_in_turn(store: LocalStateStore) -> None:
+    """Two logs under one lock find each other's records, and go on after them."""
+    first, second = opened(store), opened(store)
+    for number in range(4):
+        (first, second)[number % 2].append("step", RUN, 1, {"step": number})
+    assert steps(opened(store)) == steps(second) == [0, 1, 2, 3]
+
+
+def test_another_driver_is_fenced_off(store: LocalStateStore) -> None:
+    """The number is taken by a record with a higher token; so is that of who has not looked since."""
+    old, new = written(store, 2), opened(store)
+    new.append("step", NEXT, 2, {"step": 9})
+    with pytest.raises(RunConflictError, match=r"another driver wrote log/.*00000003\.json.*stops and changes nothing"):
+        old.append("step", RUN, 1, {})
+    with pytest.raises(RunConflictError, match="fencing token 2, this driver has 1"):
+        opened(store).append("step", RUN, 1, {})
+    assert steps(opened(store)) == [0, 1, 9]
+
+
+@pytest.mark.parametrize("end", [b"", b'{"fencing_tok', b"{}\n", b"\0" * 100])
+def test_what_is_no_record_at_the_end_is_superseded(store: LocalStateStore, end: bytes) -> None:
+    """Torn or planted, twice even: it stays, the next record takes its number, and both are read again."""
+    written(store, 2)
+    for name in (NAMES[3], f"log/{TABLE}/00000003-1.json"):
+        store.create(name, end)
+        log = opened(store)
+        assert steps(log) == [0, 1] and name in log.refused
+    log.append("step", RUN, 1, {"step": 2})
+    log.append("step", RUN, 1, {"step": 3})
+    again = opened(store)
+    assert (steps(again), again.gaps, len(again.refused)) == ([0, 1, 2, 3], [], 2)
+    change(store, NAMES[3], end + b" ")
+    assert opened(store).gaps == [3]
+
+
+def test_planted_name_ahead_is_superseded_when_its_number_comes(store: LocalStateStore) -> None:
+    """Whoever has no key stops nobody by taking names."""
+    store.create(NAMES[4], b"planted")
+    log = written(store, 6)
+    assert (steps(log), steps(opened(store))) == ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5])
+    assert list(opened(store).refused) == [NAMES[4]]
+
+
+@pytest.mark.parametrize("change_of", ["edited", "gone", "cut short", "of another table", "of another number"])
+def test_gap_stops_the_runs_that_began_before_it(store: LocalStateStore, change_of: str) -> None:
+    """Whichever run the lost record was of; a run that began after it is whole, and the log goes on."""
+    log = written(store, 3)
+    written(store, 2, NEXT, 2)
+    content = store.read(NAMES[2]) or b""
+    other = TableLog.open(store, "another", MAC)
+    for _ in range(2):
+        other.append("step", RUN, 1, {"step": 1})
+    changed = {
+        "edited": content.replace(b'"step":1', b'"step":7'),
+        "cut short": content[:-9],
+        "of another table": store.read("log/another/00000002.json") or b"",
+        "of another number": store.read(NAMES[1]) or b"",
+    }
+    store.delete(NAMES[2])
+    if change_of in changed:
+        store.create(NAMES[2], changed[change_of])
+    log = opened(store)
+    assert (steps(log), log.gaps, log.is_whole(RUN), log.is_whole(NEXT)) == ([0, 2, 0, 1], [2], False, True)
+    assert (NAMES[2] in log.refused) is (change_of in changed)
+    log.append("step", NEXT, 2, {"step": 5})
+    assert steps(opened(store))[-1] == 5
+
+
+def test_record_of_a_fenced_driver_or_a_weaker_key_is_none(store: LocalStateStore) -> None:
+    """What a slow driver, or the holder of a key that was given up, writes at the end is superseded."""
+    both, weak = TableMac(b"w" * 32, b"k" * 32), TableMac(b"w" * 32)
+    log = opened(store, both)
+    log.append("step", RUN, 2, {"step": 0})
+    for mac, token, why in ((weak, 2, "had given up"), (both, 1, "had been fenced off")):
+        forger = opened(store, both)
+        forger._mac = mac
+        name, content = forger._make("step", RUN, token, {"step": 9})
+        store.create(name, content)
+        found = opened(store, both)
+        assert steps(found) == [0] and why in found.refused[name]
+    assert opened(store, both).append("step", RUN, 2, {"step": 1}).number == 2
+
+
+def test_foreign_name_is_refused(store: LocalStateStore) -> None:
+    """Nobody knows what it would mean."""
+    written(store, 1)
+    store.create(f"log/{TABLE}/notes.txt", b"")
+    with pytest.raises(VerificationError, match=r"notes\.txt: is not the name of a record"):
+        opened(store)
+
+
+@pytest.fixture
+def small_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packs of two records."""
+    monkeypatch.setattr(import_module(TableLog.__module__), "MOST_PACKED", 2)
+
+
+def reduced(record: LogRecord) -> dict[str, Any]:
+    """Leave out what is long."""
+    return {name: value for name, value in record.fields.items() if name != "files"}
+
+
+def test_packed_records_stay_in_the_chain(store: LocalStateStore, small_packs: None) -> None:
+    """With what is kept of them; the newest is never packed, and appending goes on."""
+    log = opened(store)
+    for number in range(5):
+        log.append("step", RUN, 1, {"step": number, "files": [1] * 100})
+    log.pack(reduced)
+    packs = [f"log/{TABLE}/00000001-00000002.json", f"log/{TABLE}/00000003-00000004.json"]
+    assert store.list("log/") == tuple(sorted([*packs, NAMES[5]]))
+    again = opened(store)
+    assert (steps(again), again.gaps, "files" in again.records[0].fields) == ([0, 1, 2, 3, 4], [], False)
+    assert [record.digest for record in again.records] == [record.digest for record in log.records]
+    again.append("step", RUN, 1, {"step": 5})
+    again.pack(reduced)
+    assert steps(opened(store)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_killed_packing_is_finished_by_the_next(store: LocalStateStore, small_packs: None) -> None:
+    """Both copies are there: the pack counts; a loose one that differs is kept, and named."""
+    log = written(store, 3)
+    kept = {name: store.read(name) or b"" for name in store.list("log/")}
+    log.pack()
+    store.create(NAMES[2], kept[NAMES[2]])
+    again = opened(store)
+    assert (steps(again), again.gaps) == ([0, 1, 2], [])
+    again.pack()
+    assert NAMES[2] not in store.list("log/")
+    store.create(NAMES[2], kept[NAMES[1]])
+    with pytest.raises(VerificationError, match=r"00000002\.json: is not as its pack has it"):
+        opened(store).pack()
+    assert store.read(NAMES[2])
+
+
+def test_changed_pack_is_refused(store: LocalStateStore, small_packs: None) -> None:
+    """Edited, copied under another name, or put before another past."""
+    written(store, 5).pack()
+    name = f"log/{TABLE}/00000003-00000004.json"
+    content = store.read(name) or b""
+    change(store, name, content.replace(b'"step":2', b'"step":7'))
+    with pytest.raises(VerificationError, match=r"00000003-00000004\.json: does not authenticate"):
+        opened(store)
+    change(store, name, store.read(f"log/{TABLE}/00000001-00000002.json") or b"")
+    with pytest.raises(VerificationError, match=r"00000003-00000004\.json: has first 1, where 3 is expected"):
+        opened(store)
