@@ -1,18 +1,21 @@
 """The log of a table: one chain of numbered, authenticated records of what commands do to it.
 
-    log/<table id>/00000012.json              record 12
-    log/<table id>/00000012-1.json            record 12, where what stands under ``00000012.json`` is no record
+    log/<table id>/00000012.json              record 12, or the records from 12 on that were appended at once
+    log/<table id>/00000012-1.json            the same, where what stands under ``00000012.json`` is no record
     log/<table id>/00000001-00000064.json     older records in a pack
 
-A record is one line of canonical JSON: ``version``, ``table_id``, ``number``, ``time`` (UTC), ``kind``, ``run_id``,
-``fencing_token``, ``who``, ``fields``, ``previous`` (SHA-256 of the bytes of the record before), ``supersedes``
-(SHA-256 of what stands under its number and is no record, else null) and ``mac``, by the table's newest MAC key over a
-purpose and the canonical JSON of all these.  Each is created exclusively by who holds the table's lock.
+An object has one record a line.  A record is canonical JSON: ``version``, ``table_id``, ``number``, ``time`` (UTC),
+``kind``, ``run_id``, ``step`` (which of its run's records it is), ``fencing_token``, ``who``, ``fields``, ``previous``
+(the digest of the record before), ``previous_run`` (its run and step), ``supersedes`` (SHA-256 of what stands under its
+number and is no record, else null) and ``mac``, by the table's newest MAC key over a purpose and the canonical JSON of
+all these.  For MAC and digest (SHA-256 of the whole record) each list that a pack may leave out counts as its SHA-256,
+so that a packed record is authentic by itself.  Each object is created exclusively by who holds the table's lock.
 
 What stands at the end and is no authentic record (torn by a power cut, or planted) is never deleted, since a slow
 driver could then delete the good record that replaced it: its number is used again under the next name, and
-``supersedes`` pins its bytes.  What is missing or damaged before an authentic record is a *gap*.  Nobody can tell of
-which run the lost record was, so nothing is done on the word of runs that began before a gap.
+``supersedes`` pins its bytes.  What is missing or damaged before an authentic record is a *gap*.  The steps of each
+run, and the run of the record before each, tell whose records were lost: only these runs are not whole.  Where they do
+not tell of all (the ends of several runs are gone at once), no run is whole that has no record after the gap.
 
 A cut at the end is as a crash to the log itself; pins in the metastore find it (``pins``).
 """
@@ -22,34 +25,42 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import groupby
 from typing import Any
 
 from sparkcrypt.errors import RunConflictError, VerificationError
-from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.state.lock import acting_user
-from sparkcrypt.ledger.state.mac import TableMac, open_sealed, seal_record
+from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_decoded, encode_record
 
 MOST_PACKED, MOST_BYTES = 64, 4 * 1024 * 1024
 """The number of records, or of bytes, at which a pack is full."""
+LISTS = ("files", "made")
+"""Fields that are long, and needed only while old files exist: packs leave them out."""
 _VERSION = 1
-_RECORD, _PACK = b"sparkcrypt log record\n", b"sparkcrypt log pack\n"
+_PURPOSE = b"sparkcrypt log record\n"
 _NAME = re.compile(r"(?P<number>\d{8}|[1-9]\d{8,})(?:-(?P<attempt>[1-9]\d{0,6})|-(?P<last>\d{8}|[1-9]\d{8,}))?\.json")
 _START = hashlib.sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class LogRecord(JsonObject):
-    """One record; ``digest`` is the SHA-256 of its bytes, ``generation`` the number of the MAC key of its MAC."""
+class LogRecord:
+    """One record, of the object ``name``.
 
+    ``digest`` is the SHA-256 by which the next record names it; ``generation`` is the number of the MAC key that made
+    its MAC, counted from 1, and 0 if no MAC was checked.
+    """
+
+    name: str
     number: int
     time: str
     kind: str
     run_id: str
+    step: int
     fencing_token: int
     who: str
     fields: Mapping[str, Any]
@@ -64,24 +75,33 @@ class TableLog:
         records: every record, oldest first.
         refused: name -> why what stands there is no record.
         gaps: the numbers of records that are missing or damaged, before authentic ones.
+
+    Args:
+        store: the state directory.
+        table_id: the table's id.
+        mac: the table's MAC keys; without them records are read for display alone: neither MAC nor chain is checked.
     """
 
-    def __init__(self, store: StateStore, table_id: str, mac: TableMac) -> None:
+    def __init__(self, store: StateStore, table_id: str, mac: TableMac | None) -> None:
         self._store, self._table_id, self._mac = store, table_id, mac
         self._folder = f"log/{table_id}/"
         self._mutex = threading.RLock()
         self.records: list[LogRecord] = []
         self.refused: dict[str, str] = {}
         self.gaps: list[int] = []
-        self._taken: list[bytes] = []
-        self._packed = 0
+        self._next = 1
+        self._taken: list[tuple[str, bytes]] = []
+        self._is_forked = False
+        self._steps: dict[str, set[int]] = defaultdict(set)
+        self._known: dict[str, int] = {}
+        self._objects: dict[int, str] = {}
 
     @classmethod
-    def open(cls, store: StateStore, table_id: str, mac: TableMac) -> TableLog:
+    def open(cls, store: StateStore, table_id: str, mac: TableMac | None) -> TableLog:
         """Read a table's log.
 
         Raises:
-            VerificationError: a pack is not authentic, or a name is not that of a record.
+            VerificationError: a name is not that of a record.
         """
         log = cls(store, table_id, mac)
         log.refresh()
@@ -95,10 +115,29 @@ class TableLog:
         """The number and the digest of the last record."""
         return (self.records[-1].number, self.records[-1].digest) if self.records else (0, _START)
 
+    @property
+    def end(self) -> str | None:
+        """Why what stands after the last record is none; None if nothing stands there, or the log went on after it."""
+        return self.refused[self._taken[-1][0]] if self._taken else None
+
     def is_whole(self, run_id: str) -> bool:
-        """Return whether nothing is missing since a run began, so that its records may be acted upon."""
-        first = next((record.number for record in self.records if record.run_id == run_id), 0)
-        return first > max(self.gaps, default=0)
+        """Return whether a run has records and none of them is missing, so that they may be acted upon."""
+        steps = self._steps.get(run_id, set())
+        if not steps or len(steps) < self._known[run_id]:
+            return False
+        lost = sum(known - len(self._steps.get(run, ())) for run, known in self._known.items())
+        if lost >= len(self.gaps):
+            return True
+        return max(record.number for record in self.records if record.run_id == run_id) > self.gaps[-1]
+
+    def describe_gap(self, number: int) -> str:
+        """Return what is wrong with the record of a number in ``gaps``: the name of its object, and why it is none."""
+        name = f"{self._folder}{number:08d}.json"
+        for refused, why in self.refused.items():
+            first, _, last = self._place(refused)
+            if first <= number <= max(first, last):
+                return why
+        return f"{name}: is missing"
 
     def refresh(self) -> None:
         """Read what was appended since.
@@ -107,158 +146,232 @@ class TableLog:
             VerificationError: as `open`.
         """
         with self._mutex:
-            names = [(name, self._place(name)) for name in self._store.list(self._folder)]
-            for name, (first, _, last) in sorted(names, key=lambda item: item[1][0]):
-                if last and first == self._packed + 1 and not self.records[self._packed :]:
-                    self._take_pack(name, first, last)
-            number = self.head[0] + 1
+            names = [(self._place(name), name) for name in self._store.list(self._folder)]
+            found = sorted((first, not last, attempt, last, name) for (first, attempt, last), name in names)
             self._taken = []
-            loose = sorted((first, attempt, name) for name, (first, attempt, last) in names if not last)
-            for first, group in groupby((item for item in loose if item[0] >= number), key=lambda item: item[0]):
-                self._take_number(first, [name for _, _, name in group])
+            for (first, is_loose), group in groupby(found, key=lambda item: item[:2]):
+                members = list(group)
+                if not is_loose:
+                    for _, _, _, last, name in members:
+                        if last >= self._next:
+                            self._take_pack(name, first)
+                elif first >= self._next:
+                    self._take_number(first, [name for *_, name in members])
 
     def append(self, kind: str, run_id: str, token: int, fields: Mapping[str, Any]) -> LogRecord:
-        """Append a record under the table's lock.
+        """Append a record under the table's lock; see `append_all`."""
+        return self.append_all(run_id, token, [(kind, fields)])[0]
+
+    def append_all(
+        self, run_id: str, token: int, entries: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> Sequence[LogRecord]:
+        """Append records under the table's lock, all or none of them, as one object of the state directory.
 
         Args:
-            kind: what the record is about.
-            run_id: the run, or command, that appends it.
+            run_id: the run, or command, that appends them.
             token: the fencing token of the lock.
-            fields: JSON values.
+            entries: what each is about, and JSON values.
 
         Raises:
             RunConflictError: another driver appended, so this one is fenced off.
+            VerificationError: the MAC key is one that a record before it had given up.
         """
         with self._mutex:
             while True:
                 self._refuse_fenced(run_id, token)
-                name, content = self._make(kind, run_id, token, fields)
+                name, content = self._make(run_id, token, entries)
+                before = self._next
                 if self._store.create(name, content):
-                    self._take_number(self.head[0] + 1, [name])
-                    return self.records[-1]
-                before = self.head
+                    why = self._take_object(name, content, before)
+                    if why is not None:
+                        raise VerificationError(why)
+                    return [record for record in self.records[-len(entries) :] if record.number >= before]
                 self.refresh()
-                others = [record for record in self.records if record.number > before[0]]
-                if any(record.fencing_token != token for record in others):
+                if any(record.number >= before and record.fencing_token != token for record in self.records):
                     raise RunConflictError(
                         f"run {run_id}: another driver wrote {name}, so it works on this table; this one stops and "
                         "changes nothing more"
                     )
 
-    def pack(self, reduce: Callable[[LogRecord], Mapping[str, Any]] = lambda record: record.fields) -> None:
-        """Pack older records, and delete those that are packed; the caller holds the table's lock.
+    def pack(self, before: int | None = None) -> None:
+        """Pack older records without their lists, and delete those that are packed, under the table's lock.
 
         Args:
-            reduce: returns the fields of a record that are kept.
+            before: the number of the first record that is not packed, since its lists are needed; the last object of
+                the log is never packed.
 
         Raises:
-            VerificationError: a loose record differs from its copy in a pack; both stay.
+            VerificationError: the log has a gap, or what is packed is not as its pack has it; all stays.
         """
+        if self.gaps:
+            raise VerificationError(f"{self.describe_gap(self.gaps[0])}; restore the state directory's copy of it")
         self._clear_packed()
-        loose = [record for record in self.records[:-1] if record.number > self._packed]
-        for records in _full_packs(loose, reduce):
-            first, last = records[0], records[-1]
-            before = self._digest_before(first.number)
-            members = {
-                **self._describe_pack(first.number),
-                "previous": before,
-                "records": [record.to_dict() for record in records],
-            }
-            name = f"{self._folder}{first.number:08d}-{last.number:08d}.json"
-            self._store.create(name, seal_record(_PACK, members, self._mac))
-            self._packed = last.number
+        last_object = max(self._objects, default=1)
+        stop = last_object if before is None else min(before, last_object)
+        loose = [first for first, name in sorted(self._objects.items()) if not self._place(name)[2]]
+        ends = dict(zip(loose, [*loose[1:], self._next], strict=True))
+        for lines in _full_packs(self._shortened(first) for first in loose if ends[first] <= stop):
+            name = f"{self._folder}{lines[0][0]:08d}-{lines[-1][0]:08d}.json"
+            self._store.create(name, b"".join(line for _, line in lines))
+            for number, _ in lines:
+                self._objects.pop(number, None)
+            self._objects[lines[0][0]] = name
         self._clear_packed()
+
+    def _shortened(self, first: int) -> list[tuple[int, bytes]]:
+        """Return the records of a loose object, each with its number, without their lists."""
+        lines = (self._store.read(self._objects[first]) or b"").splitlines(keepends=True)
+        return [
+            (first + place, _shorten(decode_record(self._objects[first], line))) for place, line in enumerate(lines)
+        ]
 
     def _clear_packed(self) -> None:
-        """Delete the loose records that packs have, oldest first."""
-        digests = {record.number: record.digest for record in self.records[: self._packed]}
-        for name in self._store.list(self._folder):
-            number, _, last = self._place(name)
-            if last or number not in digests:
-                continue
-            content = self._store.read(name) or b""
-            if name not in self.refused and hashlib.sha256(content).hexdigest() != digests[number]:
-                raise VerificationError(
-                    f"{name}: is not as its pack has it: someone changed the log; restore the state directory's copy"
-                )
-            self._store.delete(name)
+        """Delete the loose objects that packs have, oldest first."""
+        packs = [(first, self._place(name)[2]) for first, name in self._objects.items() if self._place(name)[2]]
+        digests = {record.number: record.digest for record in self.records}
+        found = sorted((self._place(name), name) for name in self._store.list(self._folder))
+        for first, group in groupby(found, key=lambda item: item[0][0]):
+            names = [name for (_, _, last), name in group if not last]  # the good one is the last
+            if names and any(begin <= first <= end for begin, end in packs):
+                content = self._store.read(names[-1]) or b""
+                for number, line in enumerate(content.splitlines(keepends=True), first):
+                    if _digest(decode_record(names[-1], line)) != digests.get(number):
+                        raise VerificationError(
+                            f"{names[-1]}: is not as its pack has it: someone changed the log; restore the state "
+                            "directory's copy"
+                        )
+                for name in names:
+                    self._store.delete(name)
 
-    def _digest_before(self, number: int) -> str:
-        return next((record.digest for record in self.records if record.number == number - 1), _START)
-
-    def _take_pack(self, name: str, first: int, last: int) -> None:
-        content = self._store.read(name) or b""
-        members = open_sealed(_PACK, name, content, self._mac.check, self._describe_pack(first))
-        records = [LogRecord.from_dict(values) for values in members["records"]]
-        if members["previous"] != self.head[1] or [record.number for record in records] != list(range(first, last + 1)):
-            raise VerificationError(
-                f"{name}: does not follow from the records before it; restore the state directory's copy of it"
-            )
-        self.records.extend(records)
-        self._packed = last
-
-    def _describe_pack(self, first: int) -> dict[str, Any]:
-        return {"version": _VERSION, "table_id": self._table_id, "first": first}
+    def _take_pack(self, name: str, first: int) -> None:
+        """Take the records of a pack that are authentic."""
+        for number, line in enumerate((self._store.read(name) or b"").splitlines(keepends=True), first):
+            if number >= self._next:
+                found = self._parse(name, line, number, None, self.records[-1:])
+                if isinstance(found, str):
+                    self.refused[name] = found
+                else:
+                    self._add(found)
+                    self._objects[first] = name
 
     def _take_number(self, number: int, names: Sequence[str]) -> None:
-        """Take the record of a number from what stands under its names; note why the others are none."""
-        expected = self.head[0] + 1
-        taken = self._taken if number == expected else []
+        """Take the records that begin with a number from what stands under its names; note why the others are none."""
+        if number != self._next:
+            self._taken = []
         for name in names:
-            content = self._store.read(name) or b""
-            found = self._parse(name, content, number, taken)
-            if isinstance(found, LogRecord):
-                self.gaps.extend(range(expected, number))
-                self.records.append(found)
-                self._taken = []
+            why = self._take_object(name, self._store.read(name) or b"", number)
+            if why is None:
                 return
-            self.refused[name] = found
-            taken.append(content)
-        self._taken = taken if number == expected else []
+        if number != self._next:
+            self._taken = []
 
-    def _parse(self, name: str, content: bytes, number: int, taken: Sequence[bytes]) -> LogRecord | str:
-        """Return the record that bytes are, or why they are not the next one."""
+    def _take_object(self, name: str, content: bytes, number: int) -> str | None:
+        """Take the records of an object; return why it has none, and nothing is taken of it."""
+        found: list[LogRecord] = []
+        why = None if content.endswith(b"\n") else f"{name}: is not whole, as after a power cut, or was damaged"
+        for line in content.splitlines(keepends=True) if why is None else ():
+            superseded = [] if found else [taken for _, taken in self._taken]
+            record = self._parse(name, line, number + len(found), superseded, found[-1:] or self.records[-1:])
+            if isinstance(record, str):
+                why = record
+                break
+            found.append(record)
+        if why is not None:
+            self.refused[name] = why
+            self._taken.append((name, content))
+            return why
+        for record in found:
+            self._add(record)
+        self._objects[number] = name
+        return None
+
+    def _add(self, record: LogRecord) -> None:
+        if record.number > self._next:
+            lost = range(self._next - (1 if self._is_forked else 0), record.number)
+            for fork in self.records[len(self.records) - (1 if self._is_forked else 0) :]:
+                self._steps[fork.run_id].discard(fork.step)
+                self.records.remove(fork)
+            self.gaps.extend(lost)
+        self.records.append(record)
+        self._next, self._taken, self._is_forked = record.number + 1, [], False
+        self._steps[record.run_id].add(record.step)
+        self._known[record.run_id] = max(record.step, self._known.get(record.run_id, 0))
+
+    def _parse(
+        self, name: str, line: bytes, number: int, taken: Sequence[bytes] | None, last: Sequence[LogRecord]
+    ) -> LogRecord | str:
+        """Return the record that bytes are, or why they are not the record of a number.
+
+        Args:
+            name: the name of its object.
+            line: its bytes.
+            number: the number.
+            taken: what stands under the number before it; None if that is not known any more.
+            last: the record before; empty if there is none.
+        """
         try:
-            body = decode_record(name, content)
+            body = decode_record(name, line)
+            digest = _digest(body)
+            mac, authenticated = body.pop("mac"), _shorten({key: body[key] for key in body if key != "mac"})
+            version, table_id, previous = body.pop("version"), body.pop("table_id"), body.pop("previous")
+            supersedes, (run, step) = body.pop("supersedes"), body.pop("previous_run")
+            body["fields"] = {key: value for key, value in body["fields"].items() if not _is_shortened(key, value)}
+            generation = 0 if self._mac is None else self._mac.check(_PURPOSE + authenticated, str(mac))
+            record = LogRecord(name=name, digest=digest, generation=generation, **body)
         except VerificationError as error:
             return str(error)
-        mac = body.pop("mac", None)
-        generation = self._mac.check(_RECORD + encode_decoded(body), mac) if isinstance(mac, str) else 0
-        if not generation:
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return f"{name}: has not the members of a record"
+        if self._mac is not None and not generation:
             return f"{name}: does not authenticate: it was edited, or written by someone else"
-        if (body.pop("version"), body.pop("table_id"), body["number"]) != (_VERSION, self._table_id, number):
+        if (version, table_id, record.number) != (_VERSION, self._table_id, number):
             return f"{name}: belongs elsewhere: it was moved or copied"
-        previous, supersedes = body.pop("previous"), body.pop("supersedes")
-        record = LogRecord(**body, digest=hashlib.sha256(content).hexdigest(), generation=generation)
-        last = self.records[-1] if self.records else record
-        if number == self.head[0] + 1 and previous != self.head[1]:
-            return f"{name}: does not follow from the record before it, which was changed or replaced"
-        if supersedes != _digest_all(taken):
-            return f"{name}: does not follow from what stands under its number"
-        if record.fencing_token < last.fencing_token:
-            return f"{name}: was written by a driver that had been fenced off"
-        if generation < last.generation:
-            return f"{name}: is under a MAC key that a record before it had given up"
+        before = last[0] if last else record
+        if self._mac is not None:
+            follows = previous == (last[0].digest if last else _START)
+            if not follows and number == (before.number + 1 if last else 1):
+                self._is_forked = bool(last)
+                return f"{name}: does not follow from the record before it, which was changed or replaced"
+            if taken is not None and supersedes != _digest_all(taken):
+                return f"{name}: does not follow from what stands under its number"
+            if record.fencing_token < before.fencing_token:
+                return f"{name}: was written by a driver that had been fenced off"
+            if generation < before.generation:
+                return f"{name}: is under a MAC key that a record before it had given up"
+        if run:
+            self._known[run] = max(step, self._known.get(run, 0))
         return record
 
-    def _make(self, kind: str, run_id: str, token: int, fields: Mapping[str, Any]) -> tuple[str, bytes]:
-        number, digest = self.head[0] + 1, self.head[1]
-        body = {
-            "version": _VERSION,
-            "table_id": self._table_id,
-            "number": number,
-            "time": datetime.now(timezone.utc).isoformat(),
-            "kind": kind,
-            "run_id": run_id,
-            "fencing_token": token,
-            "who": acting_user(),
-            "fields": fields,
-            "previous": digest,
-            "supersedes": _digest_all(self._taken),
-        }
+    def _make(self, run_id: str, token: int, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, bytes]:
+        """Return the name and the bytes of an object that can be appended."""
+        (number, previous), step = self.head, self._known.get(run_id, 0)
+        before = [self.records[-1].run_id, self.records[-1].step] if self.records else ["", 0]
         attempt = f"-{len(self._taken)}" if self._taken else ""
-        content = encode_record({**body, "mac": self._mac(_RECORD + encode_record(body))})
-        return f"{self._folder}{number:08d}{attempt}.json", content
+        name, supersedes = f"{self._folder}{self._next:08d}{attempt}.json", [content for _, content in self._taken]
+        lines = []
+        for number, (kind, fields) in enumerate(entries, number + 1):
+            step += 1
+            body = {
+                "version": _VERSION,
+                "table_id": self._table_id,
+                "number": number,
+                "time": datetime.now(timezone.utc).isoformat(),
+                "kind": kind,
+                "run_id": run_id,
+                "step": step,
+                "fencing_token": token,
+                "who": acting_user(),
+                "fields": fields,
+                "previous": previous,
+                "previous_run": before,
+                "supersedes": _digest_all(supersedes),
+            }
+            line = encode_record(body)
+            mac = None if self._mac is None else self._mac(_PURPOSE + _shorten(decode_record(name, line)))
+            lines.append(encode_record({**body, "mac": mac}))
+            previous = _digest(decode_record(name, lines[-1]))
+            before, supersedes = [run_id, step], []
+        return name, b"".join(lines)
 
     def _refuse_fenced(self, run_id: str, token: int) -> None:
         last = self.records[-1].fencing_token if self.records else 0
@@ -282,22 +395,37 @@ class TableLog:
         return int(match["number"]), int(match["attempt"] or 0), int(match["last"] or 0)
 
 
+def _shorten(body: Mapping[str, Any]) -> bytes:
+    """Return the encoding of a decoded record with the SHA-256 of each of its lists in the place of that."""
+    fields = {
+        name: {"sha256": hashlib.sha256(encode_decoded({"list": value})).hexdigest()}
+        if name in LISTS and not _is_shortened(name, value)
+        else value
+        for name, value in body["fields"].items()
+    }
+    return encode_decoded({**body, "fields": fields})
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    """Return the digest of a decoded record."""
+    return hashlib.sha256(_shorten(body)).hexdigest()
+
+
+def _is_shortened(name: str, value: object) -> bool:
+    return name in LISTS and isinstance(value, dict) and value.keys() == {"sha256"}
+
+
 def _digest_all(taken: Sequence[bytes]) -> str | None:
     return (
         hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in taken)).hexdigest() if taken else None
     )
 
 
-def _full_packs(
-    records: Sequence[LogRecord], reduce: Callable[[LogRecord], Mapping[str, Any]]
-) -> Iterator[list[LogRecord]]:
-    """Yield records pack by pack, without the last ones if they do not fill a pack."""
-    pack: list[LogRecord] = []
-    size = 0
-    for record in records:
-        kept = {**record.to_dict(), "fields": dict(reduce(record))}
-        pack.append(LogRecord.from_dict(kept))
-        size += len(encode_record(kept))
-        if len(pack) >= MOST_PACKED or size >= MOST_BYTES:
+def _full_packs(objects: Iterable[Sequence[tuple[int, bytes]]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield the numbered records of objects pack by pack, without the last ones if they do not fill a pack."""
+    pack: list[tuple[int, bytes]] = []
+    for lines in objects:
+        pack.extend(lines)
+        if len(pack) >= MOST_PACKED or sum(len(line) for _, line in pack) >= MOST_BYTES:
             yield pack
-            pack, size = [], 0
+            pack = []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
-
 import pytest
 
 from sparkcrypt.errors import RunConflictError, VerificationError
@@ -15,6 +13,7 @@ from tests.unit.backfill.conftest import RUN, TABLE
 
 MAC = TableMac(b"k" * 32)
 NEXT = "20261122T101112Z-3f9a2c"
+BEFORE = "20261120T101112Z-3f9a2c"
 NAMES = [f"log/{TABLE}/{number:08d}.json" for number in range(10)]
 
 
@@ -96,26 +95,28 @@ def test_planted_name_ahead_is_superseded_when_its_number_comes(store: LocalStat
 
 
 @pytest.mark.parametrize("change_of", ["edited", "gone", "cut short", "of another table", "of another number"])
-def test_gap_stops_the_runs_that_began_before_it(store: LocalStateStore, change_of: str) -> None:
-    """Whichever run the lost record was of; a run that began after it is whole, and the log goes on."""
-    log = written(store, 3)
+def test_lost_record_costs_its_own_run(store: LocalStateStore, change_of: str) -> None:
+    """The steps tell whose record it was; other runs are whole, before and after it, and the log goes on."""
+    written(store, 1, BEFORE)
+    log = written(store, 2)
     written(store, 2, NEXT, 2)
-    content = store.read(NAMES[2]) or b""
+    content = store.read(NAMES[3]) or b""
     other = TableLog.open(store, "another", MAC)
-    for _ in range(2):
+    for _ in range(3):
         other.append("step", RUN, 1, {"step": 1})
     changed = {
-        "edited": content.replace(b'"step":1', b'"step":7'),
+        "edited": content.replace(b'"fields":{"step":1}', b'"fields":{"step":7}'),
         "cut short": content[:-9],
-        "of another table": store.read("log/another/00000002.json") or b"",
+        "of another table": store.read("log/another/00000003.json") or b"",
         "of another number": store.read(NAMES[1]) or b"",
     }
-    store.delete(NAMES[2])
+    store.delete(NAMES[3])
     if change_of in changed:
-        store.create(NAMES[2], changed[change_of])
+        store.create(NAMES[3], changed[change_of])
     log = opened(store)
-    assert (steps(log), log.gaps, log.is_whole(RUN), log.is_whole(NEXT)) == ([0, 2, 0, 1], [2], False, True)
-    assert (NAMES[2] in log.refused) is (change_of in changed)
+    assert (steps(log), log.gaps) == ([0, 0, 0, 1], [3])
+    assert [log.is_whole(run_id) for run_id in (BEFORE, RUN, NEXT)] == [True, False, True]
+    assert (NAMES[3] in log.refused) is (change_of in changed) and NAMES[3] in log.describe_gap(3)
     log.append("step", NEXT, 2, {"step": 5})
     assert steps(opened(store))[-1] == 5
 
@@ -128,7 +129,7 @@ def test_record_of_a_fenced_driver_or_a_weaker_key_is_none(store: LocalStateStor
     for mac, token, why in ((weak, 2, "had given up"), (both, 1, "had been fenced off")):
         forger = opened(store, both)
         forger._mac = mac
-        name, content = forger._make("step", RUN, token, {"step": 9})
+        name, content = forger._make(RUN, token, [("step", {"step": 9})])
         store.create(name, content)
         found = opened(store, both)
         assert steps(found) == [0] and why in found.refused[name]
@@ -149,24 +150,19 @@ def small_packs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module(TableLog.__module__), "MOST_PACKED", 2)
 
 
-def reduced(record: LogRecord) -> dict[str, Any]:
-    """Leave out what is long."""
-    return {name: value for name, value in record.fields.items() if name != "files"}
-
-
 def test_packed_records_stay_in_the_chain(store: LocalStateStore, small_packs: None) -> None:
     """With what is kept of them; the newest is never packed, and appending goes on."""
     log = opened(store)
     for number in range(5):
         log.append("step", RUN, 1, {"step": number, "files": [1] * 100})
-    log.pack(reduced)
+    log.pack()
     packs = [f"log/{TABLE}/00000001-00000002.json", f"log/{TABLE}/00000003-00000004.json"]
     assert store.list("log/") == tuple(sorted([*packs, NAMES[5]]))
     again = opened(store)
     assert (steps(again), again.gaps, "files" in again.records[0].fields) == ([0, 1, 2, 3, 4], [], False)
     assert [record.digest for record in again.records] == [record.digest for record in log.records]
     again.append("step", RUN, 1, {"step": 5})
-    again.pack(reduced)
+    again.pack()
     assert steps(opened(store)) == [0, 1, 2, 3, 4, 5]
 
 
@@ -186,14 +182,106 @@ def test_killed_packing_is_finished_by_the_next(store: LocalStateStore, small_pa
     assert store.read(NAMES[2])
 
 
-def test_changed_pack_is_refused(store: LocalStateStore, small_packs: None) -> None:
-    """Edited, copied under another name, or put before another past."""
+def test_changed_pack_costs_what_was_changed(store: LocalStateStore, small_packs: None) -> None:
+    """Edited, copied under another name, or gone: the records are lost, and no others."""
     written(store, 5).pack()
     name = f"log/{TABLE}/00000003-00000004.json"
     content = store.read(name) or b""
-    change(store, name, content.replace(b'"step":2', b'"step":7'))
+    change(store, name, content.replace(b'"fields":{"step":2}', b'"fields":{"step":7}'))
+    assert (steps(log := opened(store)), log.gaps) == ([0, 1, 3, 4], [3])
+    assert name in log.describe_gap(3) and not log.is_whole(RUN)
     with pytest.raises(VerificationError, match=r"00000003-00000004\.json: does not authenticate"):
-        opened(store)
+        log.pack()
     change(store, name, store.read(f"log/{TABLE}/00000001-00000002.json") or b"")
-    with pytest.raises(VerificationError, match=r"00000003-00000004\.json: has first 1, where 3 is expected"):
-        opened(store)
+    assert (steps(log := opened(store)), log.gaps) == ([0, 1, 4], [3, 4])
+    store.delete(name)
+    assert steps(opened(store)) == [0, 1, 4] and "is missing" in opened(store).describe_gap(4)
+
+
+def test_records_whose_lists_are_needed_are_not_packed(store: LocalStateStore, small_packs: None) -> None:
+    """Nor those after them."""
+    written(store, 8).pack(4)
+    assert [name for name in store.list("log/") if "-0" in name.rpartition("/")[2]] == [
+        f"log/{TABLE}/00000001-00000002.json"
+    ]
+    assert steps(opened(store)) == list(range(8))
+
+
+def test_lists_that_were_left_out_stay_pinned(store: LocalStateStore) -> None:
+    """A record without them is authentic; one with others is not."""
+    log = opened(store)
+    log.append("step", RUN, 1, {"step": 0, "files": [["", []]]})
+    log.append("step", RUN, 1, {"step": 1})
+    content = store.read(NAMES[1]) or b""
+    assert opened(store).records[0].fields == {"step": 0, "files": [["", []]]}
+    change(store, NAMES[1], content.replace(b'[["",[]]]', b'[["x",[]]]'))
+    assert opened(store).gaps == [1]
+
+
+def test_records_are_appended_at_once(store: LocalStateStore, small_packs: None) -> None:
+    """One object has them, all or none; they are packed together."""
+    log = written(store, 1)
+    several = log.append_all(RUN, 1, [("step", {"step": number}) for number in (1, 2, 3)])
+    assert [record.number for record in several] == [2, 3, 4]
+    assert store.list("log/") == (NAMES[1], NAMES[2])
+    again = opened(store)
+    assert (again.records, again.head) == (log.records, log.head)
+    again.append("step", RUN, 1, {"step": 4})
+    content = store.read(NAMES[2]) or b""
+    again.pack()
+    assert store.list("log/") == (f"log/{TABLE}/00000001-00000004.json", NAMES[5])
+    assert steps(opened(store)) == [0, 1, 2, 3, 4]
+    store.create(NAMES[2], content)
+    opened(store).pack()
+    assert NAMES[2] not in store.list("log/")
+
+
+@pytest.mark.parametrize("whole", [0, 1, 2])
+def test_object_that_is_torn_between_its_records_has_none(store: LocalStateStore, whole: int) -> None:
+    """Nothing was done yet on the word of those that are whole: their numbers are used again."""
+    written(store, 1).append_all(RUN, 1, [("step", {"step": number}) for number in (1, 2, 3)])
+    lines = (store.read(NAMES[2]) or b"").splitlines(keepends=True)
+    change(store, NAMES[2], b"".join(lines[:whole]) + lines[whole][:-9])
+    log = opened(store)
+    assert steps(log) == [0] and NAMES[2] in str(log.end)
+    log.append("step", RUN, 1, {"step": 1})
+    assert (steps(again := opened(store)), again.gaps, again.end) == ([0, 1], [], None)
+
+
+def test_several_lost_records_cost_the_runs_that_may_have_had_them(store: LocalStateStore) -> None:
+    """All are told by what is left of the runs; where the ends of two are gone, every run that ended before is doubted."""
+    written(store, 2, BEFORE)
+    written(store, 2)
+    written(store, 2, NEXT, 2)
+    runs = (BEFORE, RUN, NEXT)
+    store.delete(NAMES[3])
+    store.delete(NAMES[4])
+    log = opened(store)
+    assert [log.is_whole(run_id) for run_id in runs] == [True, False, True]
+    store.delete(NAMES[2])
+    assert [opened(store).is_whole(run_id) for run_id in runs] == [False, False, True]
+
+
+def test_copy_of_another_past_costs_what_it_replaced(store: LocalStateStore) -> None:
+    """An authentic record of a past that was given up stands in the place of another: neither counts."""
+    written(store, 2)
+    kept = {name: store.read(name) or b"" for name in store.list("log/")}
+    written(store, 1, NEXT, 2)
+    forked = store.read(NAMES[3]) or b""
+    for name in store.list("log/"):
+        store.delete(name)
+    for name, content in kept.items():
+        store.create(name, content)
+    written(store, 3, BEFORE, 3)
+    change(store, NAMES[3], forked)
+    log = opened(store)
+    assert log.gaps == [3, 4] and not log.is_whole(NEXT) and not log.is_whole(BEFORE) and not log.is_whole("other")
+
+
+def test_log_is_shown_without_a_key(store: LocalStateStore) -> None:
+    """What was edited too, since nothing is checked."""
+    written(store, 3)
+    content = store.read(NAMES[2]) or b""
+    change(store, NAMES[2], content.replace(b'"fields":{"step":1}', b'"fields":{"step":7}'))
+    log = TableLog.open(store, TABLE, None)
+    assert steps(log) == [0, 7, 2] and {record.generation for record in log.records} == {0}
