@@ -326,21 +326,33 @@ class TableLog:
             return f"{name}: does not authenticate: it was edited, or written by someone else"
         if (version, table_id, record.number) != (_VERSION, self._table_id, number):
             return f"{name}: belongs elsewhere: it was moved or copied"
-        before = last[0] if last else record
-        if self._mac is not None:
-            follows = previous == (last[0].digest if last else _START)
-            if not follows and number == (before.number + 1 if last else 1):
-                self._is_forked = bool(last)
-                return f"{name}: does not follow from the record before it, which was changed or replaced"
-            if taken is not None and supersedes != _digest_all(taken):
-                return f"{name}: does not follow from what stands under its number"
-            if record.fencing_token < before.fencing_token:
-                return f"{name}: was written by a driver that had been fenced off"
-            if generation < before.generation:
-                return f"{name}: is under a MAC key that a record before it had given up"
+        why = None if self._mac is None else self._misplaced(record, previous, supersedes, taken, last)
+        if why is not None:
+            return f"{name}: {why}"
         if run:
             self._known[run] = max(step, self._known.get(run, 0))
         return record
+
+    def _misplaced(
+        self,
+        record: LogRecord,
+        previous: str,
+        supersedes: str | None,
+        taken: Sequence[bytes] | None,
+        last: Sequence[LogRecord],
+    ) -> str | None:
+        """Return why an authentic record does not follow from what is before it; None if it does."""
+        before = last[0] if last else record
+        if record.number == (before.number + 1 if last else 1) and previous != (before.digest if last else _START):
+            self._is_forked = bool(last)
+            return "does not follow from the record before it, which was changed or replaced"
+        if taken is not None and supersedes != _digest_all(taken):
+            return "does not follow from what stands under its number"
+        if record.fencing_token < before.fencing_token:
+            return "was written by a driver that had been fenced off"
+        if record.generation < before.generation:
+            return "is under a MAC key that a record before it had given up"
+        return None
 
     def _make(self, run_id: str, token: int, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, bytes]:
         """Return the name and the bytes of an object that can be appended."""
@@ -349,8 +361,8 @@ class TableLog:
         attempt = f"-{len(self._taken)}" if self._taken else ""
         name, supersedes = f"{self._folder}{self._next:08d}{attempt}.json", [content for _, content in self._taken]
         lines = []
-        for number, (kind, fields) in enumerate(entries, number + 1):
-            step += 1
+        for kind, fields in entries:
+            number, step = number + 1, step + 1
             body = {
                 "version": _VERSION,
                 "table_id": self._table_id,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+
 import pytest
 
 from sparkcrypt.errors import RunConflictError, VerificationError
-from sparkcrypt.ledger.log import LogRecord, TableLog
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from tests.unit.backfill.conftest import RUN, TABLE
@@ -188,12 +189,14 @@ def test_changed_pack_costs_what_was_changed(store: LocalStateStore, small_packs
     name = f"log/{TABLE}/00000003-00000004.json"
     content = store.read(name) or b""
     change(store, name, content.replace(b'"fields":{"step":2}', b'"fields":{"step":7}'))
-    assert (steps(log := opened(store)), log.gaps) == ([0, 1, 3, 4], [3])
+    log = opened(store)
+    assert (steps(log), log.gaps) == ([0, 1, 3, 4], [3])
     assert name in log.describe_gap(3) and not log.is_whole(RUN)
     with pytest.raises(VerificationError, match=r"00000003-00000004\.json: does not authenticate"):
         log.pack()
     change(store, name, store.read(f"log/{TABLE}/00000001-00000002.json") or b"")
-    assert (steps(log := opened(store)), log.gaps) == ([0, 1, 4], [3, 4])
+    log = opened(store)
+    assert (steps(log), log.gaps) == ([0, 1, 4], [3, 4])
     store.delete(name)
     assert steps(opened(store)) == [0, 1, 4] and "is missing" in opened(store).describe_gap(4)
 
@@ -245,11 +248,12 @@ def test_object_that_is_torn_between_its_records_has_none(store: LocalStateStore
     log = opened(store)
     assert steps(log) == [0] and NAMES[2] in str(log.end)
     log.append("step", RUN, 1, {"step": 1})
-    assert (steps(again := opened(store)), again.gaps, again.end) == ([0, 1], [], None)
+    again = opened(store)
+    assert (steps(again), again.gaps, again.end) == ([0, 1], [], None)
 
 
 def test_several_lost_records_cost_the_runs_that_may_have_had_them(store: LocalStateStore) -> None:
-    """All are told by what is left of the runs; where the ends of two are gone, every run that ended before is doubted."""
+    """What is left of the runs tells of all; where the ends of two are gone, each that ended before is doubted."""
     written(store, 2, BEFORE)
     written(store, 2)
     written(store, 2, NEXT, 2)
