@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, in_memory
-from sparkcrypt.ledger.audit.audit import AuditWriter, pack_audit, verify_audit
+from sparkcrypt.ledger.audit.audit import AuditWriter, verify_audit
 from sparkcrypt.ledger.audit.trust import AuditIndex, is_settled, settle
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord, archive_records
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
 
@@ -46,9 +47,7 @@ def _of_table(store: LocalStateStore, root: Path, table: str) -> dict[str, float
 
 
 def _measured(store: LocalStateStore, root: Path, table: str, state: str) -> dict[str, float]:
-    sizes = [
-        (root / name).stat().st_size for kind in ("runs", "archive", "audit") for name in _names(store, kind, table)
-    ]
+    sizes = [(root / name).stat().st_size for kind in ("runs", "archive", "log") for name in _names(store, kind, table)]
     names = store.list(f"runs/{table}/")
     found = {
         f"{state}: files|files": float(len(sizes)),
@@ -61,8 +60,8 @@ def _measured(store: LocalStateStore, root: Path, table: str, state: str) -> dic
     found[f"{state}: unfinished runs, by the pointer|s"] = _seconds(
         lambda: is_settled(store, table, store.list(f"runs/{table}/"), _MAC.check)
     )
-    found[f"{state}: audit read by a pass|s"] = _seconds(lambda: AuditIndex.of(store, table, _MAC.check))
-    found[f"{state}: audit verify|s"] = _seconds(lambda: verify_audit(store, table, check_mac=_MAC.check))
+    found[f"{state}: audit read by a pass|s"] = _seconds(lambda: AuditIndex.of(store, table, _MAC))
+    found[f"{state}: audit verify|s"] = _seconds(lambda: verify_audit(store, table, _MAC))
     return found
 
 
@@ -95,9 +94,8 @@ def _night(store: LocalStateStore, table: str, night: int) -> None:
     journal.append("unit_swapping", unit=unit, staged=new)
     outcome = {"unit": unit, "files": FILES, "rows": 20, "old_location": old, "new_location": new, "verified": True}
     last = journal.records[-1]
-    head = AuditWriter(store, table, _MAC).append(
+    head = AuditWriter(store, table, _MAC, 1).append(
         {
-            "who": "etl@host",
             "what": "encrypt",
             "why": {"policy_digest": _DIGEST, "run_id": run_id},
             "table": "sales.t",
@@ -128,7 +126,7 @@ def _compact(store: LocalStateStore, table: str) -> None:
     """Compact the state as ``expire`` does at its end."""
     for run_id in Journal.runs(store, table, archived=False):
         archive_records(store, table, run_id, Journal.open(store, table, run_id, _MAC).records, _MAC)
-    pack_audit(store, table, _MAC)
+    TableLog.open(store, table, _MAC).pack()
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -64,6 +64,7 @@ class LogRecord:
     fencing_token: int
     who: str
     fields: Mapping[str, Any]
+    previous: str
     digest: str
     generation: int
 
@@ -90,8 +91,8 @@ class TableLog:
         self.refused: dict[str, str] = {}
         self.gaps: list[int] = []
         self._next = 1
-        self._taken: list[tuple[str, bytes]] = []
-        self._is_forked = False
+        self._taken: list[bytes] = []
+        self._fork: LogRecord | None = None
         self._steps: dict[str, set[int]] = defaultdict(set)
         self._known: dict[str, int] = {}
         self._objects: dict[int, str] = {}
@@ -110,6 +111,30 @@ class TableLog:
             log.refresh()
         return log
 
+    @classmethod
+    def open_after(cls, store: StateStore, table_id: str, mac: TableMac, number: int, digest: str) -> TableLog | None:
+        """Read a table's log from a record on, to look at what came after it: earlier ones are not read, or checked.
+
+        Returns:
+            None if the log has not that record.
+
+        Raises:
+            VerificationError: as `open`.
+        """
+        log = cls(store, table_id, mac)
+        places = [(*log._place(name), name) for name in store.list(log._folder)]
+        loose = max((first for first, _, last, _ in places if not last and first <= number), default=0)
+        for first, _, last, name in places:
+            if first == loose if not last else first <= number <= last:
+                line = (store.read(name) or b"").splitlines(keepends=True)[number - first :][:1]
+                record = log._parse(name, line[0], number, None, ()) if line else name
+                if isinstance(record, LogRecord) and record.digest == digest:
+                    log._next = number
+                    log._add(record)
+                    log.refresh()
+                    return log
+        return None
+
     @property
     def head(self) -> tuple[int, str]:
         """The number and the digest of the last record."""
@@ -117,8 +142,9 @@ class TableLog:
 
     @property
     def end(self) -> str | None:
-        """Why what stands after the last record is none; None if nothing stands there, or the log went on after it."""
-        return self.refused[self._taken[-1][0]] if self._taken else None
+        """Why what stands after the last record is none; None if nothing stands there."""
+        later = (why for name, why in self.refused.items() if self._place(name)[0] >= self._next)
+        return next(later, None)
 
     def is_whole(self, run_id: str) -> bool:
         """Return whether a run has records and none of them is missing, so that they may be acted upon."""
@@ -126,7 +152,7 @@ class TableLog:
         if not steps or len(steps) < self._known[run_id]:
             return False
         lost = sum(known - len(self._steps.get(run, ())) for run, known in self._known.items())
-        if lost >= len(self.gaps):
+        if lost == len(self.gaps):  # else records of other pasts may be among those before a gap
             return True
         return max(record.number for record in self.records if record.run_id == run_id) > self.gaps[-1]
 
@@ -182,7 +208,7 @@ class TableLog:
                 name, content = self._make(run_id, token, entries)
                 before = self._next
                 if self._store.create(name, content):
-                    why = self._take_object(name, content, before)
+                    why = self._take_object(name, content, before, self._taken)
                     if why is not None:
                         raise VerificationError(why)
                     return [record for record in self.records[-len(entries) :] if record.number >= before]
@@ -256,21 +282,19 @@ class TableLog:
 
     def _take_number(self, number: int, names: Sequence[str]) -> None:
         """Take the records that begin with a number from what stands under its names; note why the others are none."""
-        if number != self._next:
-            self._taken = []
+        taken = self._taken if number == self._next else []
         for name in names:
-            why = self._take_object(name, self._store.read(name) or b"", number)
-            if why is None:
+            content = self._store.read(name) or b""
+            if self._take_object(name, content, number, taken) is None:
                 return
-        if number != self._next:
-            self._taken = []
+            taken.append(content)
 
-    def _take_object(self, name: str, content: bytes, number: int) -> str | None:
+    def _take_object(self, name: str, content: bytes, number: int, taken: Sequence[bytes]) -> str | None:
         """Take the records of an object; return why it has none, and nothing is taken of it."""
         found: list[LogRecord] = []
         why = None if content.endswith(b"\n") else f"{name}: is not whole, as after a power cut, or was damaged"
         for line in content.splitlines(keepends=True) if why is None else ():
-            superseded = [] if found else [taken for _, taken in self._taken]
+            superseded = () if found else taken
             record = self._parse(name, line, number + len(found), superseded, found[-1:] or self.records[-1:])
             if isinstance(record, str):
                 why = record
@@ -278,7 +302,6 @@ class TableLog:
             found.append(record)
         if why is not None:
             self.refused[name] = why
-            self._taken.append((name, content))
             return why
         for record in found:
             self._add(record)
@@ -287,15 +310,31 @@ class TableLog:
 
     def _add(self, record: LogRecord) -> None:
         if record.number > self._next:
-            lost = range(self._next - (1 if self._is_forked else 0), record.number)
-            for fork in self.records[len(self.records) - (1 if self._is_forked else 0) :]:
-                self._steps[fork.run_id].discard(fork.step)
-                self.records.remove(fork)
-            self.gaps.extend(lost)
+            self._note_gap(record)
         self.records.append(record)
-        self._next, self._taken, self._is_forked = record.number + 1, [], False
+        self._next, self._taken, self._fork = record.number + 1, [], None
         self._steps[record.run_id].add(record.step)
         self._known[record.run_id] = max(record.step, self._known.get(record.run_id, 0))
+
+    def _note_gap(self, record: LogRecord) -> None:
+        """Note which records are lost before an authentic one.
+
+        Of two authentic ones of which the second does not follow from the first, one was replaced by that of another
+        past: the first, if the record after them follows from the second; either, if that is lost too.
+        """
+        fork, first = self._fork, self._next
+        if fork is not None and (fork.digest == record.previous or record.number > fork.number + 1):
+            replaced = self.records.pop()
+            self._steps[replaced.run_id].discard(replaced.step)
+            self.refused[replaced.name] = f"{replaced.name}: the record after it does not follow from it"
+            self.gaps.append(replaced.number)
+            if fork.digest == record.previous:
+                self._known[replaced.run_id] = max(self._steps[replaced.run_id], default=0)
+                del self.refused[fork.name]
+                self._next = first = fork.number
+                self._add(fork)
+                first += 1
+        self.gaps.extend(range(first, record.number))
 
     def _parse(
         self, name: str, line: bytes, number: int, taken: Sequence[bytes] | None, last: Sequence[LogRecord]
@@ -313,7 +352,7 @@ class TableLog:
             body = decode_record(name, line)
             digest = _digest(body)
             mac, authenticated = body.pop("mac"), _shorten({key: body[key] for key in body if key != "mac"})
-            version, table_id, previous = body.pop("version"), body.pop("table_id"), body.pop("previous")
+            version, table_id = body.pop("version"), body.pop("table_id")
             supersedes, (run, step) = body.pop("supersedes"), body.pop("previous_run")
             body["fields"] = {key: value for key, value in body["fields"].items() if not _is_shortened(key, value)}
             generation = 0 if self._mac is None else self._mac.check(_PURPOSE + authenticated, str(mac))
@@ -326,7 +365,7 @@ class TableLog:
             return f"{name}: does not authenticate: it was edited, or written by someone else"
         if (version, table_id, record.number) != (_VERSION, self._table_id, number):
             return f"{name}: belongs elsewhere: it was moved or copied"
-        why = None if self._mac is None else self._misplaced(record, previous, supersedes, taken, last)
+        why = None if self._mac is None else self._misplaced(record, supersedes, taken, last)
         if why is not None:
             return f"{name}: {why}"
         if run:
@@ -336,15 +375,15 @@ class TableLog:
     def _misplaced(
         self,
         record: LogRecord,
-        previous: str,
         supersedes: str | None,
         taken: Sequence[bytes] | None,
         last: Sequence[LogRecord],
     ) -> str | None:
         """Return why an authentic record does not follow from what is before it; None if it does."""
         before = last[0] if last else record
-        if record.number == (before.number + 1 if last else 1) and previous != (before.digest if last else _START):
-            self._is_forked = bool(last)
+        number, digest = (before.number + 1, before.digest) if last else (1, _START)
+        if record.number == number and record.previous != digest:
+            self._fork = record if last else None
             return "does not follow from the record before it, which was changed or replaced"
         if taken is not None and supersedes != _digest_all(taken):
             return "does not follow from what stands under its number"
@@ -359,7 +398,7 @@ class TableLog:
         (number, previous), step = self.head, self._known.get(run_id, 0)
         before = [self.records[-1].run_id, self.records[-1].step] if self.records else ["", 0]
         attempt = f"-{len(self._taken)}" if self._taken else ""
-        name, supersedes = f"{self._folder}{self._next:08d}{attempt}.json", [content for _, content in self._taken]
+        name, supersedes = f"{self._folder}{self._next:08d}{attempt}.json", self._taken
         lines = []
         for kind, fields in entries:
             number, step = number + 1, step + 1

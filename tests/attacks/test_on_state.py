@@ -18,7 +18,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import SparkcryptError
-from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
@@ -79,7 +79,7 @@ class Victim:
     def is_unharmed(self) -> bool:
         """Tell whether the table has its rows, all encrypted, and the audit tells of the run and nothing else."""
         self.lake.spark.catalog.refreshTable("t")
-        told = {signed.entry["why"]["run_id"] for signed in audit_entries(self.store, self.table_id)}
+        told = {signed.entry["why"]["run_id"] for signed in list_entries(self.store, self.table_id, None)}
         whole = rows_of(self.lake.spark.table("t")) == self.rows and verify_table(self.lake.spark, "t", self.policy).ok
         return whole and LATER not in told and len(list(self.foreign.iterdir())) == 1
 
@@ -194,9 +194,7 @@ def test_expire_deletes_no_foreign_folder(victim: Victim) -> None:
 
 def test_a_swap_of_which_the_audit_does_not_tell_is_refused(victim: Victim) -> None:
     """Without the audit's entry neither expire nor a rollback acts, though the journal is authentic."""
-    folder = Path(victim.store._root) / "audit" / victim.table_id
-    for name in ("00000002.json", "head-00000002.json"):
-        (folder / name).unlink()
+    (Path(victim.store._root) / "log" / victim.table_id / "00000002.json").unlink()
     with pytest.raises(
         SparkcryptError, match=r"p=1: the journal of run .* says unit swapped, and the audit has no entry"
     ):

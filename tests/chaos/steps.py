@@ -101,8 +101,8 @@ def set_clock_and_lifetime(seconds_ahead: float, lifetime_seconds: float) -> Non
 
 def wait_shortly_for_writers() -> None:
     """Let this process compare old folders twice within a round, not wait long for killed writers, and pack early."""
-    from sparkcrypt.ledger.audit.audit import full_packs
+    from sparkcrypt.ledger.log import TableLog
     from sparkcrypt.runs.old_folders import old_folder
 
-    setattr(import_module(full_packs.__module__), "MOST_ENTRIES", 2)  # noqa: B010  # a constant
+    setattr(import_module(TableLog.__module__), "MOST_PACKED", 2)  # noqa: B010  # a constant
     old_folder.APART_SECONDS, old_folder.MOST_SECONDS = 0.5, 5.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.progress import Progress
@@ -43,7 +43,7 @@ def ids(lake: Lake) -> list[int]:
 def audits(lake: Lake, policy: Policy) -> list[str]:
     """Return the actions in the audit's entries."""
     store, uuid = open_state_store(policy.run_state), Catalog(lake.spark).table("t").uuid or ""
-    return [signed.entry["what"] for signed in audit_entries(store, uuid)]
+    return [signed.entry["what"] for signed in list_entries(store, uuid, None)]
 
 
 class At(Progress):

@@ -13,7 +13,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, load_policy, verify_table
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.ledger.audit.audit import audit_entries, journalled_head, verify_audit
+from sparkcrypt.ledger.audit.audit import journalled_head, list_entries, verify_audit
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import LocalStateStore, open_state_store
 from sparkcrypt.policy.model import Policy
@@ -51,8 +51,8 @@ def entries(lake: Lake, policy: Policy) -> list[dict[str, Any]]:
     store, table_id = store_of(lake, policy)
     mac = open_mac(store, table_id, key_service(policy), MasterKeys.of(policy))
     head = journalled_head(store, table_id)
-    assert head is not None and verify_audit(store, table_id, check_mac=mac.check, expected=[head]) == head
-    return [signed.entry for signed in audit_entries(store, table_id)]
+    assert head is not None and verify_audit(store, table_id, mac, expected=[head]) == head
+    return [signed.entry for signed in list_entries(store, table_id, None)]
 
 
 def local(uri: str) -> Path:
@@ -170,7 +170,7 @@ def test_readers_key_forges_no_entry(lake: Lake) -> None:
     (folder / "mac-key.json").write_bytes(json.dumps(forged, sort_keys=True, separators=(",", ":")).encode() + b"\n")
     mac = open_mac(store, table_id, key_service(policy), MasterKeys.of(policy))
     with pytest.raises(VerificationError, match="does not authenticate"):
-        verify_audit(store, table_id, check_mac=mac.check)
+        verify_audit(store, table_id, mac)
 
 
 def encrypted(lake: Lake, *tags: str, create: str = PARTITIONED["using"]) -> Policy:
@@ -365,7 +365,7 @@ def test_list_that_was_cut_or_never_made_is_refused(lake: Lake) -> None:
         listed(lake, policy)
     encrypt_table(lake.spark, "t", policy)
     store = open_state_store(policy.run_state)
-    names = store.list(f"audit/{Catalog(lake.spark).table('t').uuid}/")
+    names = [*store.list("log/"), *store.list(f"keys/{Catalog(lake.spark).table('t').uuid}/")]
     for name in (max(path for path in names if path.rpartition("/")[2][0].isdigit()), *names):
         store.delete(name)
         with pytest.raises(VerificationError):

@@ -8,7 +8,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import ConfigError, RunConflictError, SparkcryptError
-from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import open_state_store
@@ -182,7 +182,7 @@ def test_driver_of_a_renamed_table_that_wakes_up_early_undoes_its_rename(
     assert report.outcome in ("done", "nothing to do")
     table = Catalog(lake.spark).table("t")
     store = open_state_directory(lake.spark, policy.run_state, outside="/nowhere")
-    assert [signed.entry["what"] for signed in audit_entries(store, table.uuid or "")] == ["encrypt"]
+    assert [signed.entry["what"] for signed in list_entries(store, table.uuid or "", None)] == ["encrypt"]
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
     expire_run(lake.spark, "t", policy)
     assert len(data_files(lake.root / "db")) == 4

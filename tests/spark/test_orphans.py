@@ -16,7 +16,7 @@ from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.cli.runs.past_runs import expire
 from sparkcrypt.cli.tables.audit import verify
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders import old_folder as reach_module
@@ -73,7 +73,7 @@ def found(lake: Lake, policy: Policy, *, delete: bool = False) -> dict[str, Orph
 
 def deletions(policy: Policy, table_id: str) -> list[dict[str, Any]]:
     """Return what an audit says was deleted."""
-    entries = audit_entries(open_state_store(policy.run_state), table_id)
+    entries = list_entries(open_state_store(policy.run_state), table_id, None)
     return [signed.entry for signed in entries if signed.entry["what"] == "delete"]
 
 

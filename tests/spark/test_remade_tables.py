@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sparkcrypt import encrypt_table
-from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.names import PREDECESSOR, REQUIRE_ENCRYPTION
 from sparkcrypt.policy.model import Policy
@@ -169,7 +169,7 @@ def test_audit_names_the_predecessor(lake: Lake) -> None:
     set_tags(lake.spark, "t", {"id": ["fin"]}, policy)
     encrypt_table(lake.spark, "t", policy)
     table = Catalog(lake.spark).table("t")
-    entries = [signed.entry for signed in audit_entries(open_state_store(policy.run_state), str(table.uuid))]
+    entries = [signed.entry for signed in list_entries(open_state_store(policy.run_state), str(table.uuid), None)]
     assert [entry["predecessor"] for entry in entries] == [first]
     assert rows_of(lake.spark.table("t")) == [(2, SECRET, PLAIN)]
 

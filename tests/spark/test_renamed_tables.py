@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import ExpiryOptions, expire_run
@@ -65,7 +65,7 @@ def rows(lake: Lake, table: str) -> list[Any]:
 def said(lake: Lake, policy: Policy, table: str) -> list[str]:
     """Return what the audit's entries of a table say was done."""
     uuid = Catalog(lake.spark).table(table).uuid or ""
-    return [signed.entry["what"] for signed in audit_entries(open_state_store(policy.run_state), uuid)]
+    return [signed.entry["what"] for signed in list_entries(open_state_store(policy.run_state), uuid, None)]
 
 
 @pytest.mark.parametrize("kind", PARTITIONED)

@@ -10,7 +10,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
@@ -61,7 +61,7 @@ def assert_whole(lake: Lake, policy: Policy, before: list[Any]) -> None:
     assert checked.manifest is not None
     assert (checked.manifest.missing, checked.manifest.changed, checked.manifest.unlisted) == ((), (), ())
     store, uuid = open_state_store(policy.run_state), Catalog(lake.spark).table("t").uuid or ""
-    units = [signed.entry["unit"] for signed in audit_entries(store, uuid)]
+    units = [signed.entry["unit"] for signed in list_entries(store, uuid, None)]
     told = {unit["new_location"].rstrip("/") for unit in units if "new_location" in unit}
     assert {location.replace("file:///", "file:/").rstrip("/") for location in locations(lake)} <= {
         location.replace("file:///", "file:/") for location in told

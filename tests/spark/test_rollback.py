@@ -9,7 +9,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders import rollback as rollback_module
@@ -58,7 +58,7 @@ def test_old_files_are_in_use_again(lake: Lake, kind: str) -> None:
     assert_plaintext(lake.path("t"))
     assert rows_of(lake.spark.table("t")) == before
     store = open_state_store(policy.run_state)
-    entries = [signed.entry["what"] for signed in audit_entries(store, Catalog(lake.spark).table("t").uuid or "")]
+    entries = [signed.entry["what"] for signed in list_entries(store, Catalog(lake.spark).table("t").uuid or "", None)]
     assert entries == ["encrypt"] * len(done.units) + ["roll back"] * len(done.units)
     again = encrypt_table(lake.spark, "t", policy)
     assert (again.outcome, rows_of(lake.spark.table("t"))) == ("done", before)

@@ -130,7 +130,7 @@ def test_many_writers_become_one_kek_a_master_key(
     with pytest.raises(VerificationError, match=r": 21 files under an older version"):
         retire(4)
     assert check_keys(lake.spark, policy, tables=["t"]).exit_code == 0
-    with pytest.raises(VerificationError, match=r"audit/.*mac-key.json: holds a MAC key"):
+    with pytest.raises(VerificationError, match=r"keys/.*mac-key.json: holds a MAC key"):
         service.rotate("footer")
         retire_versions(lake.spark, policy, "footer", 2, leave_out=[lake.name("t")])
 

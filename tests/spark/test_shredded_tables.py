@@ -17,7 +17,7 @@ from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.material import parse_key_material, version_of
 from sparkcrypt.keys.sealed_history import seal_history
 from sparkcrypt.keys.tombstones import tombstone_name
-from sparkcrypt.ledger.audit.audit import authentic_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
@@ -109,7 +109,7 @@ def audited(policy: Policy, table_id: str) -> list[dict[str, Any]]:
     """Return what the audit of a table says of its swaps."""
     store, service = state_of(policy), key_service(policy)
     mac = open_mac(store, table_id, service, MasterKeys.of(policy))
-    return [entry.entry for entry, _ in authentic_entries(store, table_id, mac.check)]
+    return [entry.entry for entry in list_entries(store, table_id, mac)]
 
 
 def test_rotation_carries_dark_columns(lake: Lake, policy: Policy) -> None:
@@ -203,10 +203,10 @@ def test_tombstone_that_is_not_authentic_makes_nothing_dark(lake: Lake, policy: 
     assert [(unit["unit"], unit["error"]) for unit in done.tables[0].quarantined] == [
         ("d=2026-10-01", "KeyNotFoundError")
     ]
-    Path(policy.run_state, "audit/keys/00000004.json").unlink()
+    Path(policy.run_state, "log/keys/00000004.json").unlink()
     again = rotate_key(lake.spark, policy, "pii", tables=["t"])
     assert [error.error for error in again.failed] == ["VerificationError"]
-    assert "audit/keys/00000004.json: is missing" in again.failed[0].message
+    assert "none is the entry 4" in again.failed[0].message
 
 
 def test_new_data_keys_are_refused_by_name(lake: Lake, policy: Policy) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sparkcrypt import configure, encrypt_table, verify_table
 from sparkcrypt.errors import ConfigError, RunConflictError
-from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.object_store import ObjectStateStore
 from sparkcrypt.policy.model import Policy
@@ -71,8 +71,8 @@ def test_a_run_a_pass_and_expire(s3_lake: Lake, uri: str) -> None:
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
     store, uuid = open_state_directory(lake.spark, uri, outside="/nowhere"), Catalog(lake.spark).table("t").uuid or ""
     assert isinstance(store, ObjectStateStore)
-    assert store.list(f"runs/{uuid}/{report.run_id}/") and store.list("audit/") and store.list("probes/") == ()
-    assert len(list(audit_entries(store, uuid))) == len(report.units)
+    assert store.list(f"runs/{uuid}/{report.run_id}/") and store.list("log/") and store.list("probes/") == ()
+    assert len(list(list_entries(store, uuid, None))) == len(report.units)
     again = backfill(lake.spark, policy, tables=["t"])
     assert again.outcome == "nothing to do"
     lake.sql("INSERT INTO t VALUES (1001, 'late@example.com', 'late', 7)")

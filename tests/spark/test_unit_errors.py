@@ -10,7 +10,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import KeyServiceUnavailableError, SourceChangedError, VerificationError
-from sparkcrypt.ledger.audit.audit import audit_entries
+from sparkcrypt.ledger.audit.audit import list_entries
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.check_keys import check_keys
@@ -219,7 +219,7 @@ def test_first_run_over_plaintext_is_no_forgery_where_the_history_names_it(lake:
     policy = lake.changed("pii: {key: pii}", "pii: {key: pii, history: [plaintext]}")
     assert encrypt_table(lake.spark, "t", policy).outcome == "done"
     store = open_state_directory(lake.spark, policy.run_state, outside="/nowhere")
-    entries = [signed.entry["unit"] for signed in audit_entries(store, catalog.table("t").uuid or "")]
+    entries = [signed.entry["unit"] for signed in list_entries(store, catalog.table("t").uuid or "", None)]
     assert [any("adopted" in note for note in unit["notes"]) for unit in entries] == [True, False]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.audit.audit import AuditWriter, audit_entries
+from sparkcrypt.ledger.audit.audit import AuditWriter, list_entries
 from sparkcrypt.ledger.journal.unit_status import has_ended
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.store import StateStore, open_state_store
@@ -245,7 +245,7 @@ def store_of(lake: Lake, policy: Policy) -> tuple[StateStore, str]:
 
 def told(lake: Lake, policy: Policy) -> list[tuple[str, str]]:
     """Return what the audit says, and of which unit."""
-    return [(entry.entry["what"], entry.entry["unit"]["unit"]) for entry in audit_entries(*store_of(lake, policy))]
+    return [(entry.entry["what"], entry.entry["unit"]["unit"]) for entry in list_entries(*store_of(lake, policy), None)]
 
 
 def is_listed(lake: Lake, policy: Policy) -> bool:
@@ -437,7 +437,7 @@ def test_pass_reads_no_more_of_a_longer_history(lake: Lake, monkeypatch: pytest.
             patched.setattr(StateStore, "read", count)
             read.clear()
             assert run_pass(lake, policy).outcome == "nothing to do"
-        return [name for name in read if name.startswith(("audit/", "listed/"))]
+        return [name for name in read if name.startswith(("log/", "listed/"))]
 
     def overwrite_and_count(times: int) -> int:
         for number in range(times):

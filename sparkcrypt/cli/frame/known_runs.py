@@ -9,10 +9,10 @@ from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyServiceError, KeyServiceUnavailableError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.audit import authentic_entries
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import has_expired, is_paused, status_of_units
-from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac
+from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, has_mac_key, open_mac
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.policy.model import Policy, normalized_table
 
@@ -49,20 +49,20 @@ class Authenticity:
         return Journal.open(self._store, table_id, run_id, self.mac(table_id))
 
     def entries(self, table_id: str) -> frozenset[int]:
-        """Return the numbers of a table's audit entries that are authentic, up to the first that is not."""
-        mac, found = self.mac(table_id), set()
-        try:
-            for entry, _ in authentic_entries(self._store, table_id, mac.check) if mac is not None else ():
-                found.add(entry.number)
-        except VerificationError as error:
-            self.reasons[str(error)] = None
-        return frozenset(found)
+        """Return the numbers of a table's audit entries that are authentic; what is not is added to `reasons`."""
+        mac = self.mac(table_id)
+        if mac is None:
+            return frozenset()
+        log = TableLog.open(self._store, table_id, mac)
+        wrong = [*map(log.describe_gap, log.gaps), *([] if log.end is None else [log.end])]
+        self.reasons |= dict.fromkeys(wrong)
+        return frozenset(record.number for record in log.records)
 
     def _open_mac(self, table_id: str) -> TableMac | None:
         """Open a table's MAC keys; return None if that fails, and stop trying once the key service is unavailable."""
         if not self._asks:
             return None
-        if not self._store.list(f"audit/{table_id}/mac-key"):
+        if not has_mac_key(self._store, table_id):
             self.reasons[f"table {table_id} has no MAC key in the state directory"] = None
             return None
         try:

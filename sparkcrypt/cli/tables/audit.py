@@ -17,10 +17,10 @@ from sparkcrypt.decide.access_log import AccessReport, Record, read_accesses
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.audit import audit_entries, journalled_head, verify_audit
+from sparkcrypt.ledger.audit.audit import journalled_head, list_entries, verify_audit
 from sparkcrypt.ledger.audit.trust import verify_journals
 from sparkcrypt.ledger.journal.entries import AuditHead
-from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
+from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key, open_mac
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.text import count_of
 
@@ -197,11 +197,11 @@ def _verify_audit(
     """Verify an audit, and return its head and the master key of its newest MAC key; None if there is no audit."""
     journalled = journalled_head(store, table_id)
     expected = [entry for entry in (journalled, kept) if entry is not None]
-    if not store.list(f"audit/{table_id}/"):
-        verify_audit(store, table_id, check_mac=lambda *_: 0, expected=expected)  # raises if an entry is expected
+    if not has_mac_key(store, table_id):
+        verify_audit(store, table_id, None, expected=expected)  # raises if an entry is expected
         return None
     mac = open_mac(store, table_id, service, masters)
-    head = verify_audit(store, table_id, check_mac=mac.check, expected=expected)
+    head = verify_audit(store, table_id, mac, expected=expected)
     verify_journals(store, table_id, mac)
     return None if head is None else (head, mac.key_ids[-1])
 
@@ -218,14 +218,14 @@ def _document(table: str, found: list[tuple[AuditHead, str]], masters: MasterKey
 
 
 def _ids(store: StateStore, table: str) -> list[str]:
-    if "/" not in table and store.list(f"audit/{table}/"):
+    if "/" not in table and has_mac_key(store, table):
         return [table]  # a table's UUID, even if no journal with its name is left
     return list(dict.fromkeys(run.table_id for run in known_runs(store, table)))
 
 
 def _entries(store: StateStore, table_id: str, authenticity: Authenticity) -> list[dict[str, Any]]:
     """Return a table's entries as JSON values, with whether each is authenticated."""
-    entries = list(audit_entries(store, table_id))
+    entries = list(list_entries(store, table_id, None))
     authentic = authenticity.entries(table_id) if entries else frozenset()
     return [
         {

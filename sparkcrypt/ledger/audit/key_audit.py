@@ -3,7 +3,7 @@
 A key service cannot store this, so the audit of keys does: an audit like that of a table, under the id `KEYS`.  Its
 entries are chained and authenticated; removing a hold from it, or its end together with the head, is detected.
 
-    audit/keys/00000001.json                 a hold, its release, a step of a retirement or of a shredding, a tombstone
+    log/keys/00000001.json                   a hold, its release, a step of a retirement or of a shredding, a tombstone
     heads/keys/00000001.json                 the length of that audit, in a record with its MAC
     tombstones/<digest of the key id>.json   for messages to readers, who cannot open the audit; not trusted otherwise
 
@@ -29,7 +29,7 @@ from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.keys.tombstones import TOMBSTONE_VERSION, tombstone_name
-from sparkcrypt.ledger.audit.audit import AuditEntry, AuditWriter, authentic_entries, make_entry, verify_audit
+from sparkcrypt.ledger.audit.audit import AuditEntry, AuditWriter, list_entries, make_entry, verify_audit
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import (
@@ -37,7 +37,7 @@ from sparkcrypt.ledger.state.mac import (
     CheckMac,
     MasterKeys,
     TableMac,
-    is_mac_key,
+    has_mac_key,
     open_mac,
     open_sealed,
     seal_record,
@@ -221,19 +221,19 @@ def read_key_facts(
         VerificationError: the audit was changed or cut, or its head or all of it is missing.
         KeyServiceError: its MAC key cannot be unwrapped.
     """
-    records = store.list(f"audit/{KEYS}/")
-    if not records:
+    records = store.list(f"log/{KEYS}/")
+    if not records and not has_mac_key(store, KEYS):
         leftovers = [*store.list(f"heads/{KEYS}/"), *store.list("tombstones/")]
         if leftovers or (expected is not None and expected.number):
             raise _lost_error(f"{leftovers[0]} is there" if leftovers else "its head was kept")
         return KeyFacts()
     mac = open_mac(store, KEYS, service, masters)
     kept = _read_head(store, mac.check)
-    if kept is None and any(not is_mac_key(name.rpartition("/")[2]) for name in records):
+    if kept is None and records:
         raise VerificationError(f"heads/{KEYS}: is gone, so nobody can tell how long the audit of keys is; {FOUND}")
     heads = [head for head in (kept, expected) if head is not None and head.number]
-    head = verify_audit(store, KEYS, check_mac=mac.check, expected=heads)
-    entries = [entry for entry, _ in authentic_entries(store, KEYS, mac.check)]
+    head = verify_audit(store, KEYS, mac, expected=heads)
+    entries = list(list_entries(store, KEYS, mac))
     facts = _sum_up(entries)
     goes_on = bool(facts[1]) and all(entry.entry["what"] in (SHRED, TOMBSTONE) for entry in entries)
     if head is not None and expected is not None and not expected.number and not goes_on:
@@ -325,7 +325,7 @@ class KeyAudit:
         self, store: StateStore, policy: Policy, service: KeyService, lock: RunLock, mac: TableMac, command: str
     ) -> None:
         self._store, self._policy, self._service, self._lock, self._mac = store, policy, service, lock, mac
-        self._writer, self._command = AuditWriter(store, KEYS, mac), command
+        self._writer, self._command = AuditWriter(store, KEYS, mac, lock.token), command
         self.facts = self._read()
 
     def check_lock(self) -> None:

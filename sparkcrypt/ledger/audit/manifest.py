@@ -23,18 +23,11 @@ from typing import Any
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.audit import (
-    AuditChain,
-    AuditRecords,
-    audit_entries,
-    authentic_entries,
-    journalled_head,
-    verify_audit,
-)
+from sparkcrypt.ledger.audit.audit import AuditEntry, journalled_head, list_entries, open_audit, verify_audit
 from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.journal.entries import AuditHead
-from sparkcrypt.ledger.journal.journal import digest_of
-from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac, open_sealed, seal_record
+from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, has_mac_key, open_mac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import MOST_BYTES, StateStore
 from sparkcrypt.ledger.unit import Unit, by_place
 from sparkcrypt.policy.model import Policy
@@ -174,13 +167,13 @@ def read_manifest(store: StateStore, table_id: str, service: KeyService, policy:
         KeyServiceError: its keys cannot be unwrapped.
     """
     expected = journalled_head(store, table_id)
-    if not store.list(f"audit/{table_id}/"):
-        verify_audit(store, table_id, check_mac=lambda *_: 0, expected=[expected] if expected else [])
+    if not has_mac_key(store, table_id):
+        verify_audit(store, table_id, None, expected=[expected] if expected else [])
         raise ConfigError("there is no audit of this table in the policy's state directory; a run makes it")
     mac = open_mac(store, table_id, service, MasterKeys.of(policy))
-    verify_audit(store, table_id, check_mac=mac.check, expected=[expected] if expected else [])
+    verify_audit(store, table_id, mac, expected=[expected] if expected else [])
     manifest = Manifest()
-    for entry in audit_entries(store, table_id):
+    for entry in list_entries(store, table_id, mac):
         manifest.take(entry.entry)
     return manifest
 
@@ -251,13 +244,12 @@ def read_listed(store: StateStore, table_id: str, mac: TableMac) -> tuple[Manife
     Raises:
         VerificationError: an entry was edited, dropped or moved.
     """
-    records = AuditRecords.of(store, table_id, mac.check)
-    chain, manifest, known = _find_known(store, table_id, mac, records)
-    last = len(records.numbers)
-    for number in range(known + 1, last + 1):
-        manifest.take(chain.entry(number, records.entry(number))["entry"])
-    head = AuditHead(last, digest_of(records.entry(last)) if last else "")
-    if known != last:
+    log, manifest, known = _find_known(store, table_id, mac)
+    for record in log.records:
+        if record.number > known:
+            manifest.take(AuditEntry.of(record).entry)
+    head = AuditHead(*log.head)
+    if known != head.number:
         keep_listed(store, table_id, mac, manifest, head)
     return manifest, head
 
@@ -288,30 +280,26 @@ def read_every_entry(store: StateStore, table_id: str, mac: TableMac) -> Manifes
         VerificationError: an entry was edited, dropped or moved.
     """
     manifest = Manifest()
-    for entry, _ in authentic_entries(store, table_id, mac.check):
+    for entry in list_entries(store, table_id, mac):
         manifest.take(entry.entry)
     return manifest
 
 
-def _find_known(
-    store: StateStore, table_id: str, mac: TableMac, records: AuditRecords
-) -> tuple[AuditChain, Manifest, int]:
-    """Return the manifest that was kept last, the chain after its entry, and the number of that entry."""
+def _find_known(store: StateStore, table_id: str, mac: TableMac) -> tuple[TableLog, Manifest, int]:
+    """Return the log after the entry as of which the last manifest was kept, the manifest, and the entry's number."""
     for name in sorted(store.list(f"listed/{table_id}/"), reverse=True):
-        chain, manifest = AuditChain(table_id, mac.check), Manifest()
         try:
             expected = {"version": _VERSION, "table_id": table_id}
             members = open_sealed(_PURPOSE, name, store.read(name) or b"", mac.check, expected)
-            number = int(members["number"])
-            content = records.entry(number)
-            if digest_of(content) != members["entry"]:
-                continue
-            chain.begin_after(number, content)
         except VerificationError:
+            continue
+        number, manifest = int(members["number"]), Manifest()
+        log = TableLog.open_after(store, table_id, mac, number, members["entry"])
+        if log is None or log.gaps:
             continue
         for partition, unit in members["units"].items():
             manifest.runs[partition] = str(unit["run"])
             manifest.listed[partition] = {place: ManifestFile(place, length, "", {}) for place, length in unit["files"]}
             manifest.beside[partition] = {place: length for place, length in unit["beside"]}
-        return chain, manifest, number
-    return AuditChain(table_id, mac.check), Manifest(), 0
+        return log, manifest, number
+    return open_audit(store, table_id, mac), Manifest(), 0

@@ -29,7 +29,7 @@ from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.audit import AuditEntry, authentic_entries
+from sparkcrypt.ledger.audit.audit import AuditEntry, list_entries
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.audit.pins import (
     ListPlaces,
@@ -43,7 +43,16 @@ from sparkcrypt.ledger.audit.pins import (
 )
 from sparkcrypt.ledger.journal.journal import Journal, Record
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended
-from sparkcrypt.ledger.state.mac import CheckMac, Mac, MasterKeys, TableMac, open_mac, open_sealed, seal_record
+from sparkcrypt.ledger.state.mac import (
+    CheckMac,
+    Mac,
+    MasterKeys,
+    TableMac,
+    has_mac_key,
+    open_mac,
+    open_sealed,
+    seal_record,
+)
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import base_location, is_staged, old_folder, staging_folder
 from sparkcrypt.paths import Place, comparable_path
@@ -186,15 +195,15 @@ class AuditIndex:
     pinned: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, store: StateStore, table_id: str, check_mac: CheckMac) -> AuditIndex:
+    def of(cls, store: StateStore, table_id: str, mac: TableMac) -> AuditIndex:
         """Read a table's audit.
 
         Raises:
             VerificationError: an entry is not authentic, missing, or under another's name; the message names it.
         """
         index = cls()
-        for entry, digest in authentic_entries(store, table_id, check_mac):
-            index._take(entry, digest)
+        for entry in list_entries(store, table_id, mac):
+            index._take(entry)
         return index
 
     def bases(self) -> set[str]:
@@ -217,10 +226,10 @@ class AuditIndex:
                     "on its word; restore the state directory"
                 )
 
-    def _take(self, entry: AuditEntry, digest: str) -> None:
+    def _take(self, entry: AuditEntry) -> None:
         fields = entry.entry
         run_id, unit = str(fields["why"]["run_id"]), fields.get("unit") or {}
-        self.digests[entry.number] = digest
+        self.digests[entry.number] = entry.digest
         if fields["what"] in _SWAPS:
             self.swaps[run_id, str(unit.get("unit"))] = entry
         if fields["what"] in _LATER:
@@ -240,7 +249,7 @@ def verify_journals(store: StateStore, table_id: str, mac: TableMac) -> None:
     Raises:
         VerificationError: a journal is missing, or was cut, edited, or replaced by an older copy.
     """
-    index = AuditIndex.of(store, table_id, mac.check)
+    index = AuditIndex.of(store, table_id, mac)
     for run_id in sorted(index.marks):
         index.refuse_cut(Journal.open(store, table_id, run_id, mac))
 
@@ -373,7 +382,7 @@ class TableTrust:
             VerificationError: an entry is not authentic; the message names it.
         """
         if self._audit is None:
-            self._audit = AuditIndex.of(self.store, self.table_id, self.mac().check)
+            self._audit = AuditIndex.of(self.store, self.table_id, self.mac())
         return self._audit
 
     def forget_audit(self) -> None:
@@ -441,7 +450,7 @@ class TableTrust:
         places = list_own(self.list_pins() if listed is None else listed, self.table_id)
         if not places:
             return []
-        if not self.store.list(f"audit/{self.table_id}/mac-key"):  # else opening it would make one
+        if not has_mac_key(self.store, self.table_id):  # else opening it would make one
             why = "it has a pin, and the state directory has no audit of its table"
             return [LostPin(place.name, place.text, why) for place in places]
         return find_lost(self.store, self.table_id, self.mac(), places, self.audit().pinned)

@@ -1,7 +1,7 @@
 """The MAC keys that authenticate a table's audit: wrapped by master keys, each used from its first entry on.
 
-    audit/<table id>/mac-key.json     the first MAC key, wrapped by a master key
-    audit/<table id>/mac-key-2.json   its successor, made after the policy named another master key, or another key
+    keys/<table id>/mac-key.json     the first MAC key, wrapped by a master key
+    keys/<table id>/mac-key-2.json   its successor, made after the policy named another master key, or another key
                                       service
 
 Anyone who can unwrap a MAC key can write entries that verify.  Readers of a table may unwrap with its footer key, so a
@@ -138,8 +138,13 @@ def open_mac(
     return TableMac(*(_unwrap(store, name, service) for name in names), key_ids=key_ids)
 
 
+def has_mac_key(store: StateStore, table_id: str) -> bool:
+    """Return whether a table has a MAC key; opening it would make one otherwise."""
+    return bool(store.list(f"keys/{table_id}/mac-key"))
+
+
 def is_mac_key(name: str) -> bool:
-    """Return whether a name below an audit's folder is that of a MAC key."""
+    """Return whether the last part of a record's name is that of a MAC key's."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -153,7 +158,7 @@ def _generations(store: StateStore, table_id: str) -> list[str]:
     Raises:
         VerificationError: a MAC key is missing.
     """
-    there = {name for name in store.list(f"audit/{table_id}/mac-key") if is_mac_key(name.rpartition("/")[2])}
+    there = {name for name in store.list(f"keys/{table_id}/mac-key") if is_mac_key(name.rpartition("/")[2])}
     names = [_name(table_id, generation) for generation in range(1, len(there) + 1)]
     for name in names:
         if name not in there:
@@ -164,7 +169,7 @@ def _generations(store: StateStore, table_id: str) -> list[str]:
 def _make(store: StateStore, table_id: str, service: KeyService, key_id: str, generation: int) -> None:
     name = _name(table_id, generation)
     wrapped = service.wrap(key_id, secrets.token_bytes(MAC_KEY_BYTES))
-    if generation == 1 and store.list(f"audit/{table_id}/") and store.read(name) is None:
+    if generation == 1 and store.list(f"log/{table_id}/") and store.read(name) is None:
         raise VerificationError(f"{name}: is gone, and the audit's entries cannot be checked without it; {FOUND}")
     store.create(name, encode_record({"version": VERSION, "table_id": table_id, "key_id": key_id, "wrapped": wrapped}))
 
@@ -196,7 +201,7 @@ def _is_moving(store: StateStore, name: str, service: KeyService) -> bool:
 
 
 def _name(table_id: str, generation: int) -> str:
-    return f"audit/{table_id}/mac-key{'' if generation == 1 else f'-{generation}'}.json"
+    return f"keys/{table_id}/mac-key{'' if generation == 1 else f'-{generation}'}.json"
 
 
 def seal_record(purpose: bytes, members: Mapping[str, Any], mac: Mac) -> bytes:

@@ -14,7 +14,7 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.state.directory import open_state_directory
-from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
+from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key, open_mac
 from sparkcrypt.ledger.unit import list_unit
 from sparkcrypt.policy.key_service import split_former
 from sparkcrypt.policy.model import Policy
@@ -157,7 +157,7 @@ def _check_table(
                 checked.unopened.append(Unopened(file.path, type(facts).__name__, str(facts)))
     checked.unopened.extend(unlisted)
     store = open_state_directory(spark, policy.run_state, outside=target.base)
-    if store.list(f"audit/{target.table_id}/mac-key"):
+    if has_mac_key(store, target.table_id):
         try:
             mac = open_mac(store, target.table_id, open_key_service(policy.key_service), MasterKeys.of(policy))
             checked.key_ids.update(mac.key_ids)

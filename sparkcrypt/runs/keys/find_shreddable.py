@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -27,7 +26,7 @@ from sparkcrypt.runs.keys.shredding_plan import DarkTable, Export, LateData, Shr
 from sparkcrypt.runs.old_folders.old_folder import count_awaiting_expiry
 from sparkcrypt.runs.old_folders.problems import problems_of_target
 from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
-from sparkcrypt.runs.passes.keys_by_catalog import RECORDS, list_logged, walk_objects
+from sparkcrypt.runs.passes.keys_by_catalog import RECORDS, list_logged, walk_record
 from sparkcrypt.runs.passes.keys_in_use import TableUse, list_key_uses
 from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, own_keys
 from sparkcrypt.runs.table.target import CatalogTarget, catalog_target, id_of, pin_places_of, refuse_kinds
@@ -357,7 +356,7 @@ class Survey:
         found: dict[str, list[str]] = {}
         for name in (name for kind in RECORDS for name in self._store.list(kind)) if key_ids else ():
             with contextlib.suppress(ValueError):  # a torn record is not used for anything
-                for record in walk_objects(json.loads(self._store.read(name) or b"")):
+                for record in walk_record(self._store.read(name) or b""):
                     key_id = record.get("key_id")
                     if key_id in key_ids and isinstance(record.get("wrapped"), str):
                         found.setdefault(str(key_id), []).append(name)

@@ -40,7 +40,7 @@ from sparkcrypt.ledger.audit.manifest import (
     read_listed,
 )
 from sparkcrypt.ledger.audit.trust import AuditIndex
-from sparkcrypt.ledger.state.mac import MasterKeys
+from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key
 from sparkcrypt.ledger.unit import (
     Unit,
     base_location,
@@ -140,7 +140,7 @@ def record_decision(runs: PastRuns, found: Problem, decision: Decision, held: Ma
     listing = {"old": [[place, length] for place, length in sorted(held.items())]}
     unit = {**found.resolution(decision), "folder": found.old_location, "listing": listing}
     entry = make_entry("resolve", runs.table.policy.digest(), found.run_id, table=runs.table.target.name, unit=unit)
-    AuditWriter(runs.table.store, table_id, mac).append(entry)
+    runs.audit_writer().append(entry)
     runs.table.trust.forget_audit()
     Problems(runs.table.store, table_id, lambda: mac).close(found.problem, decision)
 
@@ -278,7 +278,7 @@ class ListedFiles:
 
     def __init__(self, runs: PastRuns, problems: Iterable[Problem]) -> None:
         self._runs, self._problems, self._manifest = runs, tuple(problems), Manifest()
-        if runs.table.store.list(f"audit/{runs.table.target.table_id}/"):
+        if has_mac_key(runs.table.store, runs.table.target.table_id):
             self._manifest, self._head = read_listed(
                 runs.table.store, runs.table.target.table_id, runs.table.trust.mac()
             )
@@ -464,9 +464,7 @@ class ListedFiles:
 
     @cached_property
     def _audit(self) -> AuditWriter:
-        return AuditWriter(
-            self._runs.table.store, self._runs.table.target.table_id, self._runs.table.trust.mac(renew=True)
-        )
+        return self._runs.audit_writer()
 
     @cached_property
     def _history(self) -> Manifest:
@@ -535,7 +533,7 @@ def resolve_listed(runs: PastRuns, found: Problem, decision: Decision) -> None:
     entry = make_entry(
         "resolve", runs.table.policy.digest(), REPLACED, table=runs.table.target.name, unit=unit_fields, **evidence
     )
-    AuditWriter(runs.table.store, runs.table.target.table_id, runs.table.trust.mac(renew=True)).append(entry)
+    runs.audit_writer().append(entry)
     runs.table.trust.forget_audit()
     runs.problems().close(found.problem, decision)
 

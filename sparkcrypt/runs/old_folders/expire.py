@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
-from sparkcrypt.ledger.audit.audit import pack_audit
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import RunExpiring
 from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused, status_of_units
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.unit import by_place, is_staged, list_folders, old_folder, staging_folder
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy
@@ -516,4 +516,4 @@ def _compact(runs: PastRuns) -> None:
             needed = True
         elif has_ended(journal) and not needed:
             archive_records(store, table_id, journal.run.run_id, journal.records, mac)
-    pack_audit(store, table_id, mac)
+    TableLog.open(store, table_id, mac).pack()

@@ -24,7 +24,7 @@ from sparkcrypt.ledger.journal.journal import Journal, list_run_ids, start_of_ru
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
-from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
+from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key, open_mac
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import (
     UnitOutcome,
@@ -107,11 +107,11 @@ def left_of_table(store: StateStore, policy: Policy, table_id: str, files: Hadoo
     Raises:
         KeyServiceError: the key service did not unwrap the MAC key that authenticates the journals.
     """
-    if not store.list(f"audit/{table_id}/mac-key"):
+    if not has_mac_key(store, table_id):
         return  # its journals cannot be authenticated
     mac = open_mac(store, table_id, open_key_service(policy.key_service), MasterKeys.of(policy))
     try:
-        audit = AuditIndex.of(store, table_id, mac.check)
+        audit = AuditIndex.of(store, table_id, mac)
     except VerificationError:
         return
     named = {_comparable(folder) for folder in audit.folders}
@@ -537,7 +537,7 @@ def _delete(search: OrphanSearch, found: list[Orphan], table_id: str) -> list[Or
     with acquire(search.store, table_id, run_id=command, owner=acting_user()) as lock:
         lock.keep_alive()
         mac = open_mac(search.store, table_id, open_key_service(policy.key_service), MasterKeys.of(policy), renew=True)
-        audit = AuditWriter(search.store, table_id, mac)
+        audit = AuditWriter(search.store, table_id, mac, lock.token)
 
         def note_deletion(orphan: Orphan) -> None:
             unit = {"unit": orphan.folder, "kind": orphan.kind, "files": orphan.files, "bytes": orphan.total_bytes}

@@ -63,6 +63,12 @@ class PastRuns:
                 self.table.trust.unread[run_id] = str(error)
         return tuple(found)
 
+    def audit_writer(self) -> AuditWriter:
+        """Return the writer of the table's audit."""
+        return AuditWriter(
+            self.table.store, self.table.target.table_id, self.table.trust.mac(renew=True), self.lock.token
+        )
+
     def problems(self) -> Problems:
         """Return the table's problems."""
         return problems_of_target(self.table.target, self.table.store, self.table.trust.mac, self.table.files)
@@ -80,7 +86,7 @@ class PastRuns:
             self.lock.check()
             pins = {"pinned": [digest_of_pin(pin.text) for pin in lost], "pins": [[pin.name, pin.text] for pin in lost]}
             entry = make_entry(ACCEPT, self.table.policy.digest(), ACCEPT, table=target.name, reason=reason, **pins)
-            AuditWriter(self.table.store, target.table_id, trust.mac(renew=True)).append(entry)
+            self.audit_writer().append(entry)
             trust.forget_audit()
         return lost
 
@@ -125,7 +131,7 @@ def past_runs(
     refuse_shared_identity(spark, found)
     target = catalog_target(spark, found, policy, None)
     opened = open_target(spark, target, policy, progress)
-    if not any(opened.store.list(f"{kept}/{target.table_id}/") for kept in ("runs", "archive", "audit", "problems")):
+    if not any(opened.store.list(f"{kept}/{target.table_id}/") for kept in ("runs", "archive", "log", "problems")):
         raise ConfigError(f"{target.name}: no run is known in this state directory; nothing is to {what}")
     owner = acting_user()
     with acquire(opened.store, target.table_id, run_id=what, owner=owner) as lock:

@@ -11,6 +11,7 @@ from sparkcrypt.ledger.audit.manifest import CUT_OFF, REPLAYED
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
+from sparkcrypt.ledger.state.mac import has_mac_key
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.runs.old_folders.compare_with_audit import ListedFiles, compare_unread
@@ -211,7 +212,7 @@ def _has_no_old_files(store: StateStore, table_id: str) -> bool:
     """Tell whether no run of a table has old files: all runs are archived, or there are neither runs nor an audit."""
     if Journal.runs(store, table_id, archived=False):
         return False
-    return bool(Journal.runs(store, table_id)) or not store.list(f"audit/{table_id}/")
+    return bool(Journal.runs(store, table_id)) or not has_mac_key(store, table_id)
 
 
 def read_open_problems(table: OpenTable) -> list[Problem]:

@@ -238,7 +238,7 @@ def _describe(path: str, error: Found) -> str:
     return text if path in text else f"{path}: {text}"
 
 
-RECORDS = ("audit/", "runs/", "archive/", "indexes/")
+RECORDS = ("keys/", "log/", "runs/", "archive/", "indexes/")
 """Folders of the state directory with wrapped MAC keys of audits and wrapped secrets of runs' digests.
 
 A table's KEKs do not need a version: under an older one they wrap nothing new, and files contain those that they need.
@@ -302,13 +302,23 @@ def find_records(store: StateStore, key_id: str, below: int, service_type: str) 
     for kind in RECORDS:
         for name in store.list(kind):
             with contextlib.suppress(ValueError):  # a torn record is not used for anything
-                objects = walk_objects(json.loads(store.read(name) or b""))
+                objects = walk_record(store.read(name) or b"")
                 if any(_is_needed(record, key_id, below, service_type) for record in objects):
                     yield Need(
                         name,
                         "holds a MAC key or a digest secret under an older version; audits are proven with it, so the "
                         "key of audits keeps its versions",
                     )
+
+
+def walk_record(content: bytes) -> Iterator[dict[str, Any]]:
+    """Yield every object in the bytes of a record of a state directory, or of one that has several, a line each.
+
+    Raises:
+        ValueError: it is torn.
+    """
+    for line in content.splitlines():
+        yield from walk_objects(json.loads(line))
 
 
 def walk_objects(value: Any) -> Iterator[dict[str, Any]]:

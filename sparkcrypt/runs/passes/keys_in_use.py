@@ -128,7 +128,7 @@ def find_uses_of_keys(store: StateStore, key_ids: Collection[str]) -> dict[str, 
 
 
 def _list_mac_keys(store: StateStore) -> tuple[str, ...]:
-    return tuple(name for name in store.list("audit/") if is_mac_key(name.rpartition("/")[2]))
+    return tuple(name for name in store.list("keys/") if is_mac_key(name.rpartition("/")[2]))
 
 
 def count_uses(

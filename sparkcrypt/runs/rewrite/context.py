@@ -131,7 +131,7 @@ class RunContext:
         """The writer of the table's audit; under the table's lock no other process appends to it."""
         with self.one_at_a_time:
             if self._audit is None:
-                self._audit = AuditWriter(self.table.store, self.table.target.table_id, self.mac)
+                self._audit = AuditWriter(self.table.store, self.table.target.table_id, self.mac, self.lock.token)
             return self._audit
 
     @property

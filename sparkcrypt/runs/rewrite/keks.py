@@ -31,7 +31,7 @@ from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.trust import TableTrust
-from sparkcrypt.ledger.state.mac import Mac
+from sparkcrypt.ledger.state.mac import Mac, has_mac_key
 from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_record
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.runs.rewrite.options import RunOptions
@@ -256,7 +256,7 @@ def rotation_of(options: RunOptions, trust: TableTrust) -> Rotation | None:
     version = 1 if options.rotate_to is None else options.rotate_to
     if not options.dry_run:
         version = max(version, open_key_service(trust.policy.key_service).describe(options.rotate_key).versions)
-    has_audit = bool(trust.store.list(f"audit/{trust.table_id}/mac-key"))
+    has_audit = has_mac_key(trust.store, trust.table_id)
     if not has_audit:
         return Rotation(options.rotate_key, version, None, options.rotate_from)
     policy = trust.policy

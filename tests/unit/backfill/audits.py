@@ -10,7 +10,7 @@ from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import encode_record
 from tests.unit.backfill.conftest import RUN, TABLE
 
-FOLDER = f"audit/{TABLE}/"
+FOLDER = f"log/{TABLE}/"
 
 
 MAC = TableMac(b"k" * 32)
@@ -20,7 +20,7 @@ def entry(number: int = 0, run_id: str = RUN) -> dict[str, Any]:
     """An entry as a run gives it."""
     files = [{"source": f"/old/{number}", "target": f"/new/{number}", "keys": ["pii"], "before": "aa", "after": "bb"}]
     why = {"policy_digest": "digest-1", "run_id": run_id}
-    return {"who": {"user": "ann", "host": "etl-1"}, "what": "encrypt", "why": why, "files": files}
+    return {"what": "encrypt", "why": why, "files": files}
 
 
 def rewritten(content: bytes, change: Callable[[dict[str, Any]], None], mac: TableMac | None = None) -> bytes:

@@ -191,7 +191,7 @@ def test_every_file_that_entries_name_is_known_as_an_earlier_one() -> None:
 def test_kept_list_goes_on_with_newer_entries_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is as good as the whole audit; one that is forged, or of an entry that the audit has not, is ignored."""
     store, mac = LocalStateStore(tmp_path), TableMac(b"k" * 32, key_ids=("audit",))
-    audit = AuditWriter(store, "t", mac)
+    audit = AuditWriter(store, "t", mac, 1)
     audit.append(RUN)
     manifest, head = read_listed(store, "t", mac)
     manifest.beside[UNIT] = {"c": 3}
@@ -207,14 +207,14 @@ def test_kept_list_goes_on_with_newer_entries_alone(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(LocalStateStore, "read", note)
     assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"a", "b", "d"}
     assert "listed/t/00000001.json" in read
-    assert read.count("audit/t/00000001.json") == 1
+    assert read.count("log/t/00000001.json") == 1
     again, _ = read_listed(store, "t", mac)
     assert (set(again.listed[UNIT]), again.beside[UNIT]) == ({"a", "b", "d"}, {"c": 3})
     (name,) = store.list("listed/t/")
     store.delete(name)
     store.create(name, b'{"mac":"00"}\n')
     assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"a", "b", "d"}
-    for kept in store.list("audit/t/"):
+    for kept in store.list("log/t/"):
         store.delete(kept)
-    AuditWriter(store, "t", mac).append(entry("encrypt", None, files("/x", z=1)))
+    AuditWriter(store, "t", mac, 1).append(entry("encrypt", None, files("/x", z=1)))
     assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"z"}

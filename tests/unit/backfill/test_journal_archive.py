@@ -56,7 +56,7 @@ class Killed(BaseException):
 def expired_run(store: Any) -> Journal:
     """A run of one unit, audited, ended and expired."""
     journal = Journal.start(store, run_record(), MAC)
-    head = AuditWriter(store, TABLE, MAC).append(entry())
+    head = AuditWriter(store, TABLE, MAC, 1).append(entry())
     listed = {"location": "/t/p=1", "partition": [["p", "1"]], "serde": "", "partition_path": "p=1"}
     files = [["", [["/f", 1, 2]]]]
     swap_unit(journal, "p=1", **listed, files=files, outcome={"unit": "p=1"}, audit=head.to_dict())
@@ -76,7 +76,7 @@ def test_one_record_is_left_and_says_what_the_journal_said() -> None:
     """The run, its units, its end and the audit's counts and heads are as before; the lists of files are gone."""
     store = MemoryStore({})
     before = archived(store)
-    assert [name for name in store.records if not name.startswith("audit/")] == [NAME]
+    assert [name for name in store.records if not name.startswith("log/")] == [NAME]
     after = Journal.open(store, TABLE, RUN, MAC)
     assert after.archived and after.authenticated and has_ended(after) and has_expired(after)
     assert after.run == before.run and Journal.runs(store, TABLE) == (RUN,)
@@ -109,12 +109,12 @@ def test_an_audit_is_held_against_the_archive(cut: bool) -> None:
     head = journalled_head(store, TABLE)
     assert head is not None and head.number == 1
     if not cut:
-        assert verify_audit(store, TABLE, check_mac=MAC.check, expected=[head]) == head
+        assert verify_audit(store, TABLE, MAC, expected=[head]) == head
         return
-    for name in [name for name in store.records if name.startswith("audit/")]:
+    for name in [name for name in store.records if name.startswith("log/")]:
         store.delete(name)
     with pytest.raises(VerificationError, match="its end was cut off"):
-        verify_audit(store, TABLE, check_mac=MAC.check)
+        verify_audit(store, TABLE, MAC)
 
 
 @pytest.mark.parametrize("deleted", range(9))

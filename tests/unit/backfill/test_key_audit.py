@@ -151,26 +151,24 @@ def test_tombstone_ends_a_shredding_and_tells_readers(policy: Policy, root: Path
 
 
 def delete_last_entry(root: Path) -> None:
-    """Delete the last entry of the audit and its head."""
-    for name in ("00000002.json", "head-00000002.json"):
-        (root / "audit" / "keys" / name).unlink()
+    """Delete the last entry of the audit."""
+    (root / "log" / "keys" / "00000002.json").unlink()
 
 
 def delete_first_entry(root: Path) -> None:
     """Delete the first entry."""
-    (root / "audit" / "keys" / "00000001.json").unlink()
+    (root / "log" / "keys" / "00000001.json").unlink()
 
 
 def delete_audit(root: Path) -> None:
-    """Delete the audit, and leave what lies beside it."""
-    shutil.rmtree(root / "audit" / "keys")
+    """Delete the audit and its MAC key, and leave what lies beside it."""
+    shutil.rmtree(root / "log" / "keys")
+    shutil.rmtree(root / "keys" / "keys")
 
 
 def delete_entries(root: Path) -> None:
     """Delete all but the MAC key."""
-    for file in (root / "audit" / "keys").iterdir():
-        if not file.name.startswith("mac-key"):
-            file.unlink()
+    shutil.rmtree(root / "log" / "keys")
 
 
 def delete_end_and_length(root: Path) -> None:
@@ -181,17 +179,17 @@ def delete_end_and_length(root: Path) -> None:
 
 def edit_reason(root: Path) -> None:
     """Change what an entry says."""
-    file = root / "audit" / "keys" / "00000001.json"
+    file = root / "log" / "keys" / "00000001.json"
     body = json.loads(file.read_text())
-    body["entry"]["key_id"] = "contact-2025-09"
+    body["fields"]["key_id"] = "contact-2025-09"
     file.write_bytes(encode_record(body))
 
 
 def forge_release(root: Path) -> None:
     """Append an entry that releases the hold, with another entry's MAC."""
-    folder = root / "audit" / "keys"
+    folder = root / "log" / "keys"
     body = json.loads((folder / "00000002.json").read_text())
-    body["number"], body["entry"]["what"], body["entry"]["hold"] = 3, "release", 1
+    body["number"], body["kind"], body["fields"]["hold"] = 3, "release", 1
     (folder / "00000003.json").write_bytes(encode_record(body))
 
 
@@ -231,7 +229,7 @@ def test_hold_cannot_be_taken_away_without_keys(policy: Policy, root: Path, atta
 def test_tombstone_alone_shows_that_the_audit_is_gone(policy: Policy, root: Path) -> None:
     """A state directory that has tombstones and no audit of keys lost it."""
     bury(policy, root)
-    shutil.rmtree(root / "audit" / "keys")
+    delete_audit(root)
     shutil.rmtree(root / "heads")
     with pytest.raises(VerificationError, match=r"audit of keys: is gone, though tombstones/.* is there"):
         facts_of(policy, root)
@@ -336,8 +334,8 @@ def test_keys_are_shredded_by_an_authentic_tombstone_of_what_is_gone(policy: Pol
     assert selected() == frozenset()
     assert kept.select((KEY,)) == {KEY}
     service.delete_key(KEY)
-    (root / "audit/keys/00000003.json").unlink()
-    with pytest.raises(VerificationError, match="is missing"):
+    (root / "log/keys/00000003.json").unlink()
+    with pytest.raises(VerificationError, match="none is the entry 3"):
         selected()
 
 
@@ -540,25 +538,24 @@ def test_records_that_older_versions_wrapped_are_found(store: LocalStateStore, s
     service.rotate("pii")
     new = service.wrap("pii", b"k" * 16)
 
-    def record(name: str, key_id: str, wrapped: str, *, packed: bool = False) -> None:
-        inner = {"entry": {"secret": {"key_id": key_id, "wrapped": wrapped}}}
-        body = {"entries": [json.dumps(inner)]} if packed else inner
-        store.create(name, json.dumps(body).encode())
+    def record(name: str, key_id: str, wrapped: str, before: bytes = b"") -> None:
+        inner = {"fields": {"secret": {"key_id": key_id, "wrapped": wrapped}}}
+        store.create(name, before + json.dumps(inner).encode() + b"\n")
 
-    record("audit/t/mac-key.json", "pii", old)
-    record("audit/t/00000001.json", "other", old)
-    record("audit/t/00000002.json", "pii", new)
-    record("audit/t/pack-00000001-00000064.json", "pii", old, packed=True)
-    record("audit/t/00000003.json", "pii", "AQICAHh")
-    store.create("audit/t/00000004.json", b"torn")
-    record("audit/t/00000005.json", "pii", "vault:v1:AAAA")
+    record("keys/t/mac-key.json", "pii", old)
+    record("log/t/00000001.json", "other", old)
+    record("log/t/00000002.json", "pii", new)
+    record("log/t/00000011-00000064.json", "pii", old, b'{"fields":{}}\n')
+    record("log/t/00000003.json", "pii", "AQICAHh")
+    store.create("log/t/00000004.json", b"torn")
+    record("log/t/00000005.json", "pii", "vault:v1:AAAA")
     assert [need.what for need in find_records(store, "pii", 2, "local")] == [
-        "audit/t/00000003.json",
-        "audit/t/mac-key.json",
-        "audit/t/pack-00000001-00000064.json",
+        "keys/t/mac-key.json",
+        "log/t/00000003.json",
+        "log/t/00000011-00000064.json",
     ]
     assert [need.what for need in find_records(store, "pii", 2, "vault")] == [
-        "audit/t/00000003.json",
-        "audit/t/00000005.json",
+        "log/t/00000003.json",
+        "log/t/00000005.json",
     ]
     assert list(find_records(store, "fin", 2, "local")) == []

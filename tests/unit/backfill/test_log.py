@@ -9,8 +9,9 @@ import pytest
 from sparkcrypt.errors import RunConflictError, VerificationError
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
-from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.state.store import LocalStateStore, StateStore
 from tests.unit.backfill.conftest import RUN, TABLE
+from tests.unit.backfill.memory_store import MemoryStore
 
 MAC = TableMac(b"k" * 32)
 NEXT = "20261122T101112Z-3f9a2c"
@@ -18,12 +19,12 @@ BEFORE = "20261120T101112Z-3f9a2c"
 NAMES = [f"log/{TABLE}/{number:08d}.json" for number in range(10)]
 
 
-def opened(store: LocalStateStore, mac: TableMac = MAC) -> TableLog:
+def opened(store: StateStore, mac: TableMac = MAC) -> TableLog:
     """Open the log."""
     return TableLog.open(store, TABLE, mac)
 
 
-def written(store: LocalStateStore, count: int = 4, run_id: str = RUN, token: int = 1) -> TableLog:
+def written(store: StateStore, count: int = 4, run_id: str = RUN, token: int = 1) -> TableLog:
     """Append records of a run; return the log."""
     log = opened(store)
     for number in range(count):
@@ -266,20 +267,27 @@ def test_several_lost_records_cost_the_runs_that_may_have_had_them(store: LocalS
     assert [opened(store).is_whole(run_id) for run_id in runs] == [False, False, True]
 
 
-def test_copy_of_another_past_costs_what_it_replaced(store: LocalStateStore) -> None:
-    """An authentic record of a past that was given up stands in the place of another: neither counts."""
+@pytest.mark.parametrize(("number", "gaps"), [(3, [3]), (4, [4]), (None, [4])])
+def test_copy_of_another_past_costs_what_it_replaced(
+    store: LocalStateStore, number: int | None, gaps: list[int]
+) -> None:
+    """An authentic record of a past that was given up stands in the place of another; those after it tell."""
     written(store, 2)
     kept = {name: store.read(name) or b"" for name in store.list("log/")}
-    written(store, 1, NEXT, 2)
-    forked = store.read(NAMES[3]) or b""
-    for name in store.list("log/"):
+    written(store, 2, NEXT, 2)
+    forked = {name: store.read(name) or b"" for name in store.list("log/")}
+    for name in forked:
         store.delete(name)
     for name, content in kept.items():
         store.create(name, content)
-    written(store, 3, BEFORE, 3)
-    change(store, NAMES[3], forked)
+    written(store, 4, BEFORE, 3)
+    change(store, NAMES[number or 3], forked[NAMES[number or 3]])
+    if number is None:
+        change(store, NAMES[4], b"")
     log = opened(store)
-    assert log.gaps == [3, 4] and not log.is_whole(NEXT) and not log.is_whole(BEFORE) and not log.is_whole("other")
+    assert (log.gaps, log.records[-1].number) == (gaps, 6)
+    whole = [log.is_whole(run_id) for run_id in (RUN, BEFORE, NEXT)]
+    assert whole == [number is not None, False, False]
 
 
 def test_log_is_shown_without_a_key(store: LocalStateStore) -> None:
@@ -289,3 +297,61 @@ def test_log_is_shown_without_a_key(store: LocalStateStore) -> None:
     change(store, NAMES[2], content.replace(b'"fields":{"step":1}', b'"fields":{"step":7}'))
     log = TableLog.open(store, TABLE, None)
     assert steps(log) == [0, 7, 2] and {record.generation for record in log.records} == {0}
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+class Mortal(MemoryStore):
+    """A store whose process ends at the so-manieth deletion."""
+
+    lives = 0
+
+    def delete(self, name: str) -> None:
+        """Delete a record, or end."""
+        if not self.lives:
+            raise Killed
+        self.lives -= 1
+        super().delete(name)
+
+
+@pytest.mark.parametrize("lives", range(5))
+def test_packing_that_is_killed_anywhere_loses_nothing(small_packs: None, lives: int) -> None:
+    """The log reads as before, also where numbers were used again, and the next packing ends what this one began."""
+    store = Mortal({f"log/{TABLE}/00000002.json": b"torn"})
+    before = written(store, 5).records
+    store.lives = lives
+    with pytest.raises(Killed):
+        opened(store).pack()
+    assert [record.digest for record in opened(store).records] == [record.digest for record in before]
+    store.lives = 9
+    opened(store).pack()
+    assert store.list("log/") == (
+        f"log/{TABLE}/00000001-00000002.json", f"log/{TABLE}/00000003-00000004.json", NAMES[5],
+    )  # fmt: skip
+
+
+def test_log_is_read_on_from_a_record(store: LocalStateStore, small_packs: None) -> None:
+    """Loose or packed; not from one that is not there so."""
+    log = written(store, 5)
+    for _ in range(2):
+        for record in log.records:
+            later = TableLog.open_after(store, TABLE, MAC, record.number, record.digest)
+            assert later is not None and steps(later) == list(range(record.number - 1, 5))
+            assert TableLog.open_after(store, TABLE, MAC, record.number, "0" * 64) is None
+        opened(store).pack()
+    assert TableLog.open_after(store, TABLE, MAC, 6, log.head[1]) is None
+
+
+def test_log_that_was_edited_from_its_beginning_goes_on(store: LocalStateStore) -> None:
+    """Each number is used again in its turn."""
+    written(store, 3)
+    for name in store.list("log/"):
+        change(store, name, (store.read(name) or b"").replace(b'"fields":{"step":', b'"fields":{"step":1'))
+    log = opened(store)
+    assert log.records == [] and NAMES[1] in str(log.end)
+    store.delete(NAMES[1])
+    assert NAMES[2] in str(opened(store).end)
+    log = written(store, 4)
+    assert (steps(opened(store)), log.head, opened(store).end) == ([0, 1, 2, 3], opened(store).head, None)

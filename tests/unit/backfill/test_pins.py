@@ -91,7 +91,7 @@ def test_the_audit_confirms_a_pin_whose_journal_is_damaged(
     journal, place, mac = pinned
     why = {"run_id": RUN, "policy_digest": "d"}
     entry = {"who": "a", "what": "encrypt", "why": why, "pinned": [journal.records[-1].digest]}
-    AuditWriter(store, TABLE, mac).append(entry)
+    AuditWriter(store, TABLE, mac, 1).append(entry)
     name = journal.records[0].name
     content = store.read(name) or b""
     store.delete(name)
@@ -151,6 +151,6 @@ def test_given_up_records_stop_nothing_any_more(store: LocalStateStore, tmp_path
     later = replace(place, name="p=1", unit="p=1", text=make_pin(mac, TABLE, "p=1", journal.records[-1]))
     why = {"run_id": "accept", "policy_digest": "d"}
     entry = {"who": "a", "what": "accept", "why": why, "pinned": [digest_of_pin(place.text)]}
-    AuditWriter(store, TABLE, mac).append(entry)
+    AuditWriter(store, TABLE, mac, 1).append(entry)
     assert not refused(store, tmp_path, place)
     assert "p=1: its pin names record 2" in refused(store, tmp_path, place, later)

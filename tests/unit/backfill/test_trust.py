@@ -53,7 +53,7 @@ def swapped(store: LocalStateStore, trust: TableTrust, **audited: Any) -> Journa
         "journal": {"number": last.number, "digest": last.digest},
         **audited,
     }
-    head = AuditWriter(store, TABLE, mac).append(entry)
+    head = AuditWriter(store, TABLE, mac, 1).append(entry)
     journal.append("unit_swapped", unit="p=0", outcome=outcome(), audit=head.to_dict())
     return journal
 
@@ -257,7 +257,7 @@ def test_a_place_of_which_the_journal_alone_tells_is_refused(
     opened = trust.journal(RUN)
     with pytest.raises(VerificationError, match="p=0: the journal of run"):
         trust.refuse_unaudited(opened, "p=0", status_of_units(opened.records)["p=0"])
-    AuditWriter(store, TABLE, mac).append(
+    AuditWriter(store, TABLE, mac, 1).append(
         {
             "who": "a@h",
             "what": "relocate",

@@ -498,7 +498,7 @@ def test_status_does_not_trust_a_changed_audit(policy: Path, keys: KeyService, s
     """A hold that was deleted ends the command with 74, and a denied audit key is told."""
     run("keys", "hold", "pii", "--reason", "case 4711", "--policy", policy)
     (store_root,) = policy.parent.glob("state")
-    for file in (store_root / "audit" / "keys").glob("*0001.json"):
+    for file in (store_root / "log" / "keys").glob("*0001.json"):
         file.unlink()
     ended = run("keys", "status", "--recorded", "--policy", policy)
     assert ended.code == 74
