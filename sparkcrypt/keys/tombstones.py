@@ -25,7 +25,7 @@ _TIME = re.compile(r"[0-9T:.+Z-]{10,40}")
 
 def tombstone_name(digest: str) -> str:
     """Return the name of a tombstone's record in the state directory."""
-    return f"tombstones/{digest}.json"
+    return f"keys/tombstones/{digest}.json"
 
 
 def reason_of_absence(run_state: str, key_id: str) -> Absence:

@@ -365,7 +365,7 @@ def test_list_that_was_cut_or_never_made_is_refused(lake: Lake) -> None:
         listed(lake, policy)
     encrypt_table(lake.spark, "t", policy)
     store = open_state_store(policy.run_state)
-    names = [*store.list("log/"), *store.list(f"keys/{Catalog(lake.spark).table('t').uuid}/")]
+    names = [*store.list("log/"), *store.list(f"keys/macs/{Catalog(lake.spark).table('t').uuid}/")]
     for name in (max(path for path in names if path.rpartition("/")[2][0].isdigit()), *names):
         store.delete(name)
         with pytest.raises(VerificationError):

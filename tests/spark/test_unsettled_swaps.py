@@ -437,7 +437,7 @@ def test_pass_reads_no_more_of_a_longer_history(lake: Lake, monkeypatch: pytest.
             patched.setattr(StateStore, "read", count)
             read.clear()
             assert run_pass(lake, policy).outcome == "nothing to do"
-        return [name for name in read if name.startswith(("log/", "listed/"))]
+        return [name for name in read if name.startswith(("log/", "cache/listed/"))]
 
     def overwrite_and_count(times: int) -> int:
         for number in range(times):

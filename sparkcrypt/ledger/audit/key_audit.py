@@ -3,9 +3,9 @@
 A key service cannot store this, so the audit of keys does: an audit like that of a table, under the id `KEYS`.  Its
 entries are chained and authenticated; removing a hold from it, or its end together with the head, is detected.
 
-    log/keys/00000001.json                   a hold, its release, a step of a retirement or of a shredding, a tombstone
-    heads/keys/00000001.json                 the length of that audit, in a record with its MAC
-    tombstones/<digest of the key id>.json   for messages to readers, who cannot open the audit; not trusted otherwise
+    log/keys/00000001.json                        a hold, its release, a step of a retirement or of a shredding, …
+    keys/heads/keys/00000001.json                 the length of that audit, in a record with its MAC
+    keys/tombstones/<digest of the key id>.json   for messages to readers, who cannot open the audit; else not trusted
 
 A state directory that was replaced as a whole by an earlier copy of itself, or deleted as a whole, is not detected.  To
 detect that, keep the head that each command prints, and pass it as ``--head``.
@@ -223,14 +223,16 @@ def read_key_facts(
     """
     records = store.list(f"log/{KEYS}/")
     if not records and not has_mac_key(store, KEYS):
-        leftovers = [*store.list(f"heads/{KEYS}/"), *store.list("tombstones/")]
+        leftovers = [*store.list(f"keys/heads/{KEYS}/"), *store.list("keys/tombstones/")]
         if leftovers or (expected is not None and expected.number):
             raise _lost_error(f"{leftovers[0]} is there" if leftovers else "its head was kept")
         return KeyFacts()
     mac = open_mac(store, KEYS, service, masters)
     kept = _read_head(store, mac.check)
     if kept is None and records:
-        raise VerificationError(f"heads/{KEYS}: is gone, so nobody can tell how long the audit of keys is; {FOUND}")
+        raise VerificationError(
+            f"keys/heads/{KEYS}: is gone, so nobody can tell how long the audit of keys is; {FOUND}"
+        )
     heads = [head for head in (kept, expected) if head is not None and head.number]
     head = verify_audit(store, KEYS, mac, expected=heads)
     entries = list(list_entries(store, KEYS, mac))
@@ -241,7 +243,7 @@ def read_key_facts(
             f"audit of {KEYS}: has {head.number} entries, where none is expected; look at them with `sparkcrypt audit "
             f"show --table {KEYS}`, and give --head {head.to_text()} if they are right"
         )
-    if store.list("tombstones/") and not facts[2]:
+    if store.list("keys/tombstones/") and not facts[2]:
         raise _lost_error(f"{store.list('tombstones/')[0]} is there")
     return KeyFacts(*facts, head, masters.weakness(mac.key_ids[-1]), _find_retired(entries))
 
@@ -252,7 +254,7 @@ def _lost_error(why: str) -> VerificationError:
 
 def head_record(store: StateStore) -> LatestRecord:
     """Return the record of the length of the audit of keys, which is kept outside of the audit."""
-    return LatestRecord(store, f"heads/{KEYS}/")
+    return LatestRecord(store, f"keys/heads/{KEYS}/")
 
 
 def _read_head(store: StateStore, check_mac: CheckMac) -> AuditHead | None:
@@ -265,7 +267,7 @@ def _read_head(store: StateStore, check_mac: CheckMac) -> AuditHead | None:
     if content is None:
         return None
     expected = {"version": HEAD_VERSION, "table_id": KEYS}
-    members = open_sealed(HEAD_PURPOSE, f"heads/{KEYS}", content, check_mac, expected)
+    members = open_sealed(HEAD_PURPOSE, f"keys/heads/{KEYS}", content, check_mac, expected)
     return AuditHead.from_dict(members)
 
 
@@ -478,7 +480,7 @@ def key_audit(store: StateStore, policy: Policy, command: str) -> Iterator[KeyAu
 class ShreddedKeys:
     """Finds which master keys were shredded; answers are cached for the lifetime of the object.
 
-    The records for readers (``tombstones/``) only select the keys to check; they are not trusted otherwise.
+    The records for readers (``keys/tombstones/``) only select the keys to check; they are not trusted otherwise.
 
     Args:
         store: the state directory.
@@ -519,7 +521,7 @@ class ShreddedKeys:
 
     def _list_marks(self) -> frozenset[str]:
         if self._marks is None:
-            self._marks = frozenset(self._store.list("tombstones/"))
+            self._marks = frozenset(self._store.list("keys/tombstones/"))
         return self._marks
 
     def _is_shredded(self, key_id: str) -> bool:

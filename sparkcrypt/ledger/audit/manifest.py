@@ -7,7 +7,7 @@ a writer has replaced all files of a unit since, the entry of the pass that foun
 
 The list as of one entry is kept, so that a pass need not read the entries before that one:
 
-    listed/<table id>/<number of the entry>.json     version, table_id, number, entry (its SHA-256), units, mac
+    cache/listed/<table id>/<number of the entry>.json     version, table_id, number, entry (its SHA-256), units, mac
 
 It has the MAC of the table's audit, and lists names and lengths alone.  One that is not authentic, or is not of an
 entry that the audit has, is ignored: then every entry is read.  It also has the files that passes saw beside all listed
@@ -266,11 +266,11 @@ def keep_listed(store: StateStore, table_id: str, mac: TableMac, manifest: Manif
         if files
     }
     members = {"version": _VERSION, "table_id": table_id, "number": head.number, "entry": head.digest, "units": units}
-    for name in store.list(f"listed/{table_id}/"):
+    for name in store.list(f"cache/listed/{table_id}/"):
         store.delete(name)
     content = seal_record(_PURPOSE, members, mac)
     if len(content) <= MOST_BYTES:
-        store.create(f"listed/{table_id}/{head.number:08d}.json", content)
+        store.create(f"cache/listed/{table_id}/{head.number:08d}.json", content)
 
 
 def read_every_entry(store: StateStore, table_id: str, mac: TableMac) -> Manifest:
@@ -287,7 +287,7 @@ def read_every_entry(store: StateStore, table_id: str, mac: TableMac) -> Manifes
 
 def _find_known(store: StateStore, table_id: str, mac: TableMac) -> tuple[TableLog, Manifest, int]:
     """Return the log after the entry as of which the last manifest was kept, the manifest, and the entry's number."""
-    for name in sorted(store.list(f"listed/{table_id}/"), reverse=True):
+    for name in sorted(store.list(f"cache/listed/{table_id}/"), reverse=True):
         try:
             expected = {"version": _VERSION, "table_id": table_id}
             members = open_sealed(_PURPOSE, name, store.read(name) or b"", mac.check, expected)

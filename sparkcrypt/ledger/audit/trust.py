@@ -11,7 +11,7 @@ Code that deletes old files, or puts them back, also requires the unit's own aud
 
 A marker that all runs of a table have ended means that a pass need not open every journal:
 
-    settled/<table id>/<digest of the names>.json     version, table_id, names (their SHA-256), mac
+    cache/settled/<table id>/<digest of the names>.json     version, table_id, names (their SHA-256), mac
 
 A run that has ended stays ended, and every new record changes the list of record names.  A marker is therefore valid as
 long as these names are the same, and is stored under their digest.  It has the MAC of the table's audit.  If there is
@@ -307,7 +307,7 @@ def settle(store: StateStore, table_id: str, names: tuple[str, ...], mac: Mac) -
     if store.list(f"runs/{table_id}/") != names:
         return
     name = _settled_name(table_id, digest := _digest_names(names))
-    earlier = [other for other in store.list(f"settled/{table_id}/") if other != name]
+    earlier = [other for other in store.list(f"cache/settled/{table_id}/") if other != name]
     members = {"version": _SETTLED_VERSION, "table_id": table_id, "names": digest}
     store.create(name, seal_record(_SETTLED_PURPOSE, members, mac))
     for earlier_name in earlier:
@@ -319,7 +319,7 @@ def _digest_names(names: tuple[str, ...]) -> str:
 
 
 def _settled_name(table_id: str, digest: str) -> str:
-    return f"settled/{table_id}/{digest[:32]}.json"
+    return f"cache/settled/{table_id}/{digest[:32]}.json"
 
 
 @dataclass(slots=True)

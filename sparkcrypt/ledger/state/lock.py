@@ -5,7 +5,8 @@
     locks/<table id>/00000007.released.json   released
 
 The highest token owns the table until it is released, its latest record has expired, or its process is known to be dead
-(``is_dead``); then the next token may be taken.  Tokens only grow, since the records of the last one stay.  An
+(``is_dead``); then the next token may be taken.  Tokens only grow, since the records of the last one stay, and where
+they were deleted, tokens go on after that of the table's log.  An
 owner that was suspended detects the higher token, or the end of its own lock, at its next ``check``.  A renewal is
 valid only if it was written before the lock's end, so a lock cannot be taken over while its owner holds it, provided
 that the clocks of their machines agree.
@@ -317,7 +318,7 @@ def _free_token(store: StateStore, folder: str, table_id: str, clock: Callable[[
     now = clock()  # before the listing, which then contains every renewal that was written in time
     newest = _find_highest_token(store.list(folder))
     if newest is None:
-        return 1
+        return 1 + _find_last_token(store, table_id)
     if newest.released:
         return newest.token + 1
     record = _read(store, folder, newest)
@@ -330,6 +331,20 @@ def _free_token(store: StateStore, folder: str, table_id: str, clock: Callable[[
         f"{record['pid']}) since {_text(record['acquired'])}, until {_text(record['expires'])} unless it renews; "
         f"wait until that run has ended, or, if its process is dead, run again after {_text(record['expires'])}"
     )
+
+
+def _find_last_token(store: StateStore, table_id: str) -> int:
+    """Return the token of the last record in a table's log, which may be forged; 0 if there is none.
+
+    Where the records of locks were deleted, a lower one would fence off every later driver.
+    """
+    for name in reversed(store.list(f"log/{table_id}/")):
+        for line in reversed((store.read(name) or b"").splitlines()):
+            with contextlib.suppress(VerificationError):
+                token = decode_record(name, line + b"\n").get("fencing_token")
+                if isinstance(token, int):
+                    return token
+    return 0
 
 
 def _find_highest_token(names: Iterable[str]) -> _Names | None:

@@ -1,7 +1,7 @@
 """The MAC keys that authenticate a table's audit: wrapped by master keys, each used from its first entry on.
 
-    keys/<table id>/mac-key.json     the first MAC key, wrapped by a master key
-    keys/<table id>/mac-key-2.json   its successor, made after the policy named another master key, or another key
+    keys/macs/<table id>/mac-key.json     the first MAC key, wrapped by a master key
+    keys/macs/<table id>/mac-key-2.json   its successor, made after the policy named another master key, or another key
                                       service
 
 Anyone who can unwrap a MAC key can write entries that verify.  Readers of a table may unwrap with its footer key, so a
@@ -140,7 +140,7 @@ def open_mac(
 
 def has_mac_key(store: StateStore, table_id: str) -> bool:
     """Return whether a table has a MAC key; opening it would make one otherwise."""
-    return bool(store.list(f"keys/{table_id}/mac-key"))
+    return bool(store.list(f"keys/macs/{table_id}/mac-key"))
 
 
 def is_mac_key(name: str) -> bool:
@@ -158,7 +158,7 @@ def _generations(store: StateStore, table_id: str) -> list[str]:
     Raises:
         VerificationError: a MAC key is missing.
     """
-    there = {name for name in store.list(f"keys/{table_id}/mac-key") if is_mac_key(name.rpartition("/")[2])}
+    there = {name for name in store.list(f"keys/macs/{table_id}/mac-key") if is_mac_key(name.rpartition("/")[2])}
     names = [_name(table_id, generation) for generation in range(1, len(there) + 1)]
     for name in names:
         if name not in there:
@@ -201,7 +201,7 @@ def _is_moving(store: StateStore, name: str, service: KeyService) -> bool:
 
 
 def _name(table_id: str, generation: int) -> str:
-    return f"keys/{table_id}/mac-key{'' if generation == 1 else f'-{generation}'}.json"
+    return f"keys/macs/{table_id}/mac-key{'' if generation == 1 else f'-{generation}'}.json"
 
 
 def seal_record(purpose: bytes, members: Mapping[str, Any], mac: Mac) -> bytes:

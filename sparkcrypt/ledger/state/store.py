@@ -238,7 +238,7 @@ def _raise_unless_gone(error: OSError) -> None:
 
 
 class LatestRecord:
-    """The latest record below a name, such as ``passes/<table id>/``; records that are acted on have a MAC."""
+    """The latest record below a name, such as ``cache/passes/<table id>/``; records that are acted on have a MAC."""
 
     def __init__(self, store: StateStore, folder: str) -> None:
         self._store, self._folder = store, folder

@@ -1,6 +1,6 @@
 """Rotation of a master key: adds a version or names a successor, and rewraps the data keys of its tables under it.
 
-    rotations/<digest of the key id>/00000002.json     the version that it makes, and whether everything is under it
+    keys/rotations/<digest of the key id>/00000002.json     the version it makes, and whether all is under it
 
 The record, by which a repeated command continues an unfinished rotation, is written before the key service is asked for
 a version.  A command that was killed, or whose budget was spent, therefore continues with the version that it made, and
@@ -133,7 +133,7 @@ def _find_unfinished(store: StateStore, key_id: str, *, rekeys: bool) -> Rotatio
 
 
 def _record(store: StateStore, key_id: str) -> LatestRecord:
-    return LatestRecord(store, f"rotations/{key_digest(key_id)}/")
+    return LatestRecord(store, f"keys/rotations/{key_digest(key_id)}/")
 
 
 def _untold_error(key_id: str, version: int, newest: int) -> KeyServiceError:

@@ -298,7 +298,10 @@ class KeySearch:
         """Return for each missing key what to do; only one that nothing knows is to be made."""
         if not absent:
             return {}
-        marks, lost = frozenset(store.list("tombstones/")), dict.fromkeys(in_files, "files of the table are under it")
+        marks, lost = (
+            frozenset(store.list("keys/tombstones/")),
+            dict.fromkeys(in_files, "files of the table are under it"),
+        )
         try:
             lost |= find_uses_of_keys(store, [*absent])
             facts = read_key_facts(store, self._service, MasterKeys.of(self._policy))

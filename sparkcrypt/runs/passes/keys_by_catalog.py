@@ -238,7 +238,7 @@ def _describe(path: str, error: Found) -> str:
     return text if path in text else f"{path}: {text}"
 
 
-RECORDS = ("keys/", "log/", "runs/", "archive/", "indexes/")
+RECORDS = ("keys/macs/", "keys/indexes/", "log/", "runs/", "archive/")
 """Folders of the state directory with wrapped MAC keys of audits and wrapped secrets of runs' digests.
 
 A table's KEKs do not need a version: under an older one they wrap nothing new, and files contain those that they need.

@@ -90,8 +90,8 @@ class TableUse:
 
 def list_table_ids(store: StateStore) -> tuple[str, ...]:
     """Return the ids of the tables and folders that a state directory knows, sorted."""
-    kinds = ("footers/", "keks/", "runs/", "archive/")
-    return tuple(sorted({name.split("/")[1] for kind in kinds for name in store.list(kind)}))
+    kinds = ("cache/footers/", "keys/keks/", "runs/", "archive/")
+    return tuple(sorted({name.removeprefix(kind).partition("/")[0] for kind in kinds for name in store.list(kind)}))
 
 
 def list_key_uses(store: StateStore) -> Iterator[TableUse]:
@@ -128,7 +128,7 @@ def find_uses_of_keys(store: StateStore, key_ids: Collection[str]) -> dict[str, 
 
 
 def _list_mac_keys(store: StateStore) -> tuple[str, ...]:
-    return tuple(name for name in store.list("keys/") if is_mac_key(name.rpartition("/")[2]))
+    return tuple(name for name in store.list("keys/macs/") if is_mac_key(name.rpartition("/")[2]))
 
 
 def count_uses(
@@ -164,8 +164,8 @@ def _count(keys: dict[str, KeyUse], known: FooterFacts, length: int) -> None:
 
 def _list_kept(store: StateStore, table_id: str) -> frozenset[str]:
     """Return the digests of the master keys under which KEKs are stored for a table."""
-    names = store.list(f"keks/{table_id}/")
-    return frozenset(name.split("/")[2].partition("-")[0] for name in names)
+    names = store.list(f"keys/keks/{table_id}/")
+    return frozenset(name.split("/")[3].partition("-")[0] for name in names)
 
 
 def _find_name(store: StateStore, table_id: str) -> str | None:

@@ -1,6 +1,6 @@
 """Tags that a table lost: found by the plan of its last run, and recorded until a pass finds them set again.
 
-    lost_tags/<digest of the table's name>.json    the table, and why passes refuse it
+    cache/lost_tags/<digest of the table's name>.json    the table, and why passes refuse it
 
 The record tells commands without Spark what only a pass can find.  A pass removes it once the tags are set again, or
 no table has the name.  It has no MAC, since it does no more than raise an alarm: where it was deleted, the next pass
@@ -22,7 +22,7 @@ from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import normalized_table
 
 VERSION = 1
-_FOLDER = "lost_tags/"
+_FOLDER = "cache/lost_tags/"
 
 
 def lost_tags(store: StateStore, table_id: str, plan: EncryptionPlan) -> tuple[str, ...]:

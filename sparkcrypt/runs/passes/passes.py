@@ -332,7 +332,7 @@ class PassFingerprint:
     """The fingerprint that a table had when a pass last found no drift in it."""
 
     def __init__(self, store: StateStore, table_id: str) -> None:
-        self._record = LatestRecord(store, f"passes/{table_id}/")
+        self._record = LatestRecord(store, f"cache/passes/{table_id}/")
 
     def read(self) -> str | None:
         """Return the recorded fingerprint; None if no pass found the table without drift."""

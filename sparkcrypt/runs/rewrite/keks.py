@@ -1,7 +1,7 @@
 """The KEKs of a table: one for each master key, kept wrapped in the state directory and used by later runs.
 
-    keks/<table id>/<digest of the key id>-<bits>/000001.json     the first KEK under a master key
-    keks/<table id>/<digest of the key id>-<bits>/000002.json     its successor
+    keys/keks/<table id>/<digest of the key id>-<bits>/000001.json     the first KEK under a master key
+    keys/keks/<table id>/<digest of the key id>-<bits>/000002.json     its successor
 
 A reader of the table therefore makes one key-service call for each master key, however many executors wrote it, and one
 more for each KEK that has a successor and still has files.  New files use a KEK as long as its record has the MAC of
@@ -226,7 +226,7 @@ class _Keks:
         return -_CLOCKS_DIFFER.total_seconds() <= time.time() - made < MAX_AGE.total_seconds()
 
     def _folder(self) -> str:
-        return f"keks/{self.table_id}/{key_digest(self.master_key)}-{self.bits}"
+        return f"keys/keks/{self.table_id}/{key_digest(self.master_key)}-{self.bits}"
 
     def _name(self, number: int) -> str:
         return f"{self._folder()}/{number:06d}.json"

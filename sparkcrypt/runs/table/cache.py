@@ -1,6 +1,6 @@
 """The cache of footers in the state directory, so that a later pass reads only those of new and changed files.
 
-    footers/<table id>/<digest of the unit's name>/00000003.json
+    cache/footers/<table id>/<digest of the unit's name>/00000003.json
 
 A record contains the facts of one unit's files with their length and modification time; a newer one replaces it.  It is
 trusted only for planning: before a unit is rewritten its footers are read again, since anyone who can replace a file
@@ -32,7 +32,7 @@ class FooterCache:
     """
 
     def __init__(self, store: StateStore, table_id: str, *, name: str | None = None, keeps: bool = True) -> None:
-        self._store, self._folder, self._name, self._keeps = store, f"footers/{table_id}", name, keeps
+        self._store, self._folder, self._name, self._keeps = store, f"cache/footers/{table_id}", name, keeps
 
     def find_known(self, unit: str, sources: Sequence[SourceFile]) -> dict[str, Found]:
         """Return the facts of those files of a unit that have not changed since they were read.

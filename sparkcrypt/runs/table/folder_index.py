@@ -1,6 +1,6 @@
 """Opens the index of a folder, and finds the store of an index by the policy, with the record of its last generation.
 
-    indexes/<table id>/00000003.json    the generation, under its own MAC key, in the state directory
+    keys/indexes/<table id>/00000003.json    the generation, under its own MAC key, in the state directory
 
 A store's sidecar authenticates its generation, but does not show whether there is a later one: anyone who can write to
 the storage could restore an older store, with which queries would miss rows that were added since.  The record is
@@ -160,7 +160,7 @@ class StoreGeneration:
 
     def __init__(self, store: StateStore, table_id: str, service: KeyService, masters: MasterKeys) -> None:
         self._store, self._table_id = store, table_id
-        self._record = LatestRecord(store, f"indexes/{table_id}/")
+        self._record = LatestRecord(store, f"keys/indexes/{table_id}/")
         self._open: Callable[[bool], TableMac] = lambda renew: open_mac(
             store, f"index-{table_id}", service, masters, renew=renew
         )
@@ -175,7 +175,7 @@ class StoreGeneration:
         content = next(self._record.read(), None)
         if content is None:
             return 0
-        name, expected = f"indexes/{self._table_id}", {"version": VERSION, "table_id": self._table_id}
+        name, expected = f"keys/indexes/{self._table_id}", {"version": VERSION, "table_id": self._table_id}
         found = open_sealed(_PURPOSE, name, content, self._open(False).check, expected)["generation"]
         if type(found) is not int or found < 1:
             raise VerificationError(f"{name}: has the generation {found!r}; restore the state directory's copy of it")

@@ -206,11 +206,11 @@ def test_kept_list_goes_on_with_newer_entries_alone(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(LocalStateStore, "read", note)
     assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"a", "b", "d"}
-    assert "listed/t/00000001.json" in read
+    assert "cache/listed/t/00000001.json" in read
     assert read.count("log/t/00000001.json") == 1
     again, _ = read_listed(store, "t", mac)
     assert (set(again.listed[UNIT]), again.beside[UNIT]) == ({"a", "b", "d"}, {"c": 3})
-    (name,) = store.list("listed/t/")
+    (name,) = store.list("cache/listed/t/")
     store.delete(name)
     store.create(name, b'{"mac":"00"}\n')
     assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"a", "b", "d"}

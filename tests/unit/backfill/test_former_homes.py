@@ -92,7 +92,7 @@ def test_record_lasts_until_the_tags_are_back() -> None:
     record_lost_tags(store, "d.other", "all are gone")
     assert sorted(recorded_lost_tags(store)) == [("D.T", "fin is gone"), ("d.other", "all are gone")]
     for content in (b"[", b"[]", b'{"version": 2}', b'{"version": 1}'):
-        for name in store.list("lost_tags/"):
+        for name in store.list("cache/lost_tags/"):
             store.delete(name)
             store.create(name, content)
         assert list(recorded_lost_tags(store)) == []

@@ -163,7 +163,7 @@ def delete_first_entry(root: Path) -> None:
 def delete_audit(root: Path) -> None:
     """Delete the audit and its MAC key, and leave what lies beside it."""
     shutil.rmtree(root / "log" / "keys")
-    shutil.rmtree(root / "keys" / "keys")
+    shutil.rmtree(root / "keys" / "macs" / "keys")
 
 
 def delete_entries(root: Path) -> None:
@@ -174,7 +174,7 @@ def delete_entries(root: Path) -> None:
 def delete_end_and_length(root: Path) -> None:
     """Delete the last entry, and the record that tells how long the audit is."""
     delete_last_entry(root)
-    shutil.rmtree(root / "heads")
+    shutil.rmtree(root / "keys" / "heads")
 
 
 def edit_reason(root: Path) -> None:
@@ -196,7 +196,7 @@ def forge_release(root: Path) -> None:
 def forge_length(root: Path) -> None:
     """Say that the audit is shorter, and cut it."""
     delete_last_entry(root)
-    file = max((root / "heads" / "keys").iterdir())
+    file = max((root / "keys" / "heads" / "keys").iterdir())
     body = json.loads(file.read_text())
     body["number"] = 1
     file.write_bytes(encode_record(body))
@@ -230,8 +230,8 @@ def test_tombstone_alone_shows_that_the_audit_is_gone(policy: Policy, root: Path
     """A state directory that has tombstones and no audit of keys lost it."""
     bury(policy, root)
     delete_audit(root)
-    shutil.rmtree(root / "heads")
-    with pytest.raises(VerificationError, match=r"audit of keys: is gone, though tombstones/.* is there"):
+    shutil.rmtree(root / "keys" / "heads")
+    with pytest.raises(VerificationError, match=r"audit of keys: is gone, though keys/tombstones/.* is there"):
         facts_of(policy, root)
 
 
@@ -294,7 +294,7 @@ def test_planted_tombstone_shreds_nothing(policy: Policy, root: Path, reason: st
     """A record that somebody planted gets into messages, short and escaped, and into no decision."""
     hold(policy, root)
     bury(policy, root)
-    (file,) = (root / "tombstones").iterdir()
+    (file,) = (root / "keys" / "tombstones").iterdir()
     body = json.loads(file.read_text())
     file.write_text(json.dumps({**body, "reason": reason}))
     told = describe_tombstone(policy.run_state, KEY)
@@ -522,7 +522,7 @@ def test_hidden_versions_are_no_success(store: LocalStateStore, service: Service
 def test_damaged_record_is_none(store: LocalStateStore, service: Service, content: bytes) -> None:
     """A record that says nothing of this key is passed over."""
     RotationRecord("pii", 5, asked=True).keep(store)
-    (name,) = store.list("rotations/")
+    (name,) = store.list("keys/rotations/")
     store.delete(name)
     store.create(name, content)
     assert RotationRecord.read(store, "pii") is None
@@ -542,7 +542,7 @@ def test_records_that_older_versions_wrapped_are_found(store: LocalStateStore, s
         inner = {"fields": {"secret": {"key_id": key_id, "wrapped": wrapped}}}
         store.create(name, before + json.dumps(inner).encode() + b"\n")
 
-    record("keys/t/mac-key.json", "pii", old)
+    record("keys/macs/t/mac-key.json", "pii", old)
     record("log/t/00000001.json", "other", old)
     record("log/t/00000002.json", "pii", new)
     record("log/t/00000011-00000064.json", "pii", old, b'{"fields":{}}\n')
@@ -550,7 +550,7 @@ def test_records_that_older_versions_wrapped_are_found(store: LocalStateStore, s
     store.create("log/t/00000004.json", b"torn")
     record("log/t/00000005.json", "pii", "vault:v1:AAAA")
     assert [need.what for need in find_records(store, "pii", 2, "local")] == [
-        "keys/t/mac-key.json",
+        "keys/macs/t/mac-key.json",
         "log/t/00000003.json",
         "log/t/00000011-00000064.json",
     ]

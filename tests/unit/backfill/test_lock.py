@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import acquire, is_dead, this_process
+from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from tests.services.installed import ROOT
-from tests.unit.backfill.conftest import Clock, Together
+from tests.unit.backfill.conftest import RUN, TABLE, Clock, Together
 from tests.unit.backfill.lock_behaviour import FOLDER, KILLED, RACE, LockBehaviour, take
 
 
@@ -200,3 +202,11 @@ def test_racing_processes_hold_the_lock_one_after_the_other(together: Together, 
     assert sorted(tokens)[-1] >= len(tokens)
     left = LocalStateStore(tmp_path / "state").list("locks/t/")
     assert f"locks/t/{max(tokens):08d}.released.json" in left
+
+
+def test_tokens_go_on_after_those_of_the_log(store: LocalStateStore) -> None:
+    """Where the records of locks were deleted: a driver that began again at one would be fenced off for ever."""
+    log = TableLog.open(store, TABLE, TableMac(b"k" * 32))
+    log.append("step", RUN, 7, {})
+    store.create(f"log/{TABLE}/00000002.json", b"torn")
+    assert acquire(store, TABLE, run_id=RUN, owner="a@h").token == 8

@@ -20,7 +20,7 @@ from sparkcrypt.policy.load import policy_from_text
 from tests.unit.backfill.audits import entry, rewritten
 from tests.unit.backfill.conftest import TABLE
 
-FOLDER = f"keys/{TABLE}/"
+FOLDER = f"keys/macs/{TABLE}/"
 BEFORE = MasterKeys("footer", (), ("footer",))
 AFTER = MasterKeys("audit", (), ("footer",))
 """A policy before and after it came to name a key for audits."""

@@ -31,7 +31,7 @@ def test_a_pointer_holds_for_the_names_it_was_made_for() -> None:
     store.create(f"runs/{TABLE}/r2/000001.json", b"")
     assert not is_settled(store, TABLE, names_in(store), MAC.check)
     settle(store, TABLE, names_in(store), MAC)
-    assert is_settled(store, TABLE, names_in(store), MAC.check) and len(store.list("settled/")) == 1
+    assert is_settled(store, TABLE, names_in(store), MAC.check) and len(store.list("cache/settled/")) == 1
     store.delete(f"runs/{TABLE}/r2/000001.json")
     assert not is_settled(store, TABLE, names_in(store), MAC.check)
 
@@ -42,7 +42,7 @@ def test_a_record_that_comes_meanwhile_is_not_settled() -> None:
     seen = names_in(store)
     store.create(f"runs/{TABLE}/r1/000003.json", b"")
     settle(store, TABLE, seen, MAC)
-    assert store.list("settled/") == ()
+    assert store.list("cache/settled/") == ()
 
 
 @pytest.mark.parametrize("forged", ["without a key", "another table's", "another listing's"])
@@ -50,7 +50,7 @@ def test_a_pointer_of_somebody_else_is_none(forged: str) -> None:
     """One under another key, or that was copied from elsewhere, is as good as none, and journals are asked."""
     store, other = one_run(), one_run()
     settle(store, TABLE, names_in(store), OTHER if forged == "without a key" else MAC)
-    (name,) = store.list("settled/")
+    (name,) = store.list("cache/settled/")
     if forged == "another table's":
         content = store.records.pop(name)
         moved = MemoryStore({listed.replace(TABLE, "t2"): b"" for listed in names_in(other)})
@@ -62,6 +62,6 @@ def test_a_pointer_of_somebody_else_is_none(forged: str) -> None:
         settle(other, TABLE, names_in(store), MAC)
         names = names_in(store)
         settle(store, TABLE, names, MAC)
-        (wanted,) = store.list("settled/")
+        (wanted,) = store.list("cache/settled/")
         store.records[wanted] = other.records.get(name, b"{}\n")
     assert not is_settled(store, TABLE, names_in(store), MAC.check)

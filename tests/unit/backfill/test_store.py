@@ -312,20 +312,20 @@ def test_the_last_generation_is_kept(tmp_path: Path, service: KeyService) -> Non
         generation(tmp_path, service).keep(noted)
         assert generation(tmp_path, service).read() == last
     assert generation(tmp_path, service, "u").read() == 0
-    assert len(list((tmp_path / "state" / "indexes" / "t").iterdir())) == 1
+    assert len(list((tmp_path / "state" / "keys" / "indexes" / "t").iterdir())) == 1
 
 
 def test_a_record_that_was_forged_or_moved_is_refused(tmp_path: Path, service: KeyService) -> None:
     """Who can only write to the state directory cannot say that an older store is the last one."""
     generation(tmp_path, service).keep(7)
-    (record,) = (tmp_path / "state" / "indexes" / "t").iterdir()
+    (record,) = (tmp_path / "state" / "keys" / "indexes" / "t").iterdir()
     content = record.read_bytes()
     record.write_bytes(content.replace(b'"generation":7', b'"generation":6'))
-    with pytest.raises(VerificationError, match="indexes/t: does not authenticate"):
+    with pytest.raises(VerificationError, match="keys/indexes/t: does not authenticate"):
         generation(tmp_path, service).read()
     record.write_bytes(content)
     generation(tmp_path, service, "u").keep(9)
-    (other,) = (tmp_path / "state" / "indexes" / "u").iterdir()
+    (other,) = (tmp_path / "state" / "keys" / "indexes" / "u").iterdir()
     other.write_bytes(content)
     with pytest.raises(VerificationError, match="does not authenticate"):
         generation(tmp_path, service, "u").read()

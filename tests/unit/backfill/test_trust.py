@@ -140,7 +140,7 @@ def test_once_all_has_ended_one_pointer_says_so(store: LocalStateStore, service:
     journal = swapped(store, trust_of(store, tmp_path))
     journal.append("run_finished", outcome="done")
     assert trust_of(store, tmp_path).find_unfinished() is None
-    assert len(store.list(f"settled/{TABLE}/")) == 1
+    assert len(store.list(f"cache/settled/{TABLE}/")) == 1
     store.create(f"runs/{TABLE}/later/000001.json", b"{}\n")
     trust = trust_of(store, tmp_path)
     assert trust.find_unfinished() is None and "later" in trust.unread
@@ -181,7 +181,7 @@ def test_an_end_without_a_mac_ends_no_run(
     name = plant(store, ("run_finished", {"outcome": "done"}))
     trust = trust_of(store, tmp_path)
     assert trust.find_unfinished() is None and name in trust.unread[RUN]
-    assert not store.list("settled/")
+    assert not store.list("cache/settled/")
     store.delete(name)
     assert trust_of(store, tmp_path).find_unfinished() == RUN
 
@@ -195,7 +195,7 @@ def test_another_runs_end_ends_no_run(store: LocalStateStore, service: KeyServic
     store.create(name, store.read(end.name) or b"")
     trust = trust_of(store, tmp_path)
     assert trust.find_unfinished() is None and "belongs to run 20260101" in trust.unread[RUN]
-    assert not store.list("settled/")
+    assert not store.list("cache/settled/")
 
 
 def test_a_weaker_key_ends_no_run(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def test_a_column_under_a_shredded_key_is_named(tmp_path: Path, policy: Path, ke
     path.write_bytes(content[:4] + bytes([content[4] ^ 1]) + content[5:])
     assert run("verify", path, "--policy", policy).code == 74
     path.write_bytes(content)
-    for tombstone in (tmp_path / "state" / "tombstones").iterdir():
+    for tombstone in (tmp_path / "state" / "keys" / "tombstones").iterdir():
         tombstone.unlink()
     assert run("verify", path, "--policy", policy).code == 69
 

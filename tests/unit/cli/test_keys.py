@@ -464,7 +464,7 @@ def test_status_of_a_run_tells_overdue_keys_of_its_table(
 
 def test_facts_that_cannot_be_understood_are_none(policy: Path, keys: KeyService, store: LocalStateStore) -> None:
     """A damaged record of footers hides its unit's files, which the next run reads anew, and nothing else."""
-    (name,) = store.list("footers/id-2/")
+    (name,) = store.list("cache/footers/id-2/")
     store.delete(name)
     store.create(name, b'{"version": 2, "unit": 3}')
     assert statuses(policy)["pii"]["files"] == 3
