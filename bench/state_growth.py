@@ -15,10 +15,11 @@ from typing import Any
 from bench.harness import Report, in_memory
 from sparkcrypt.ledger.audit.audit import AuditWriter, verify_audit
 from sparkcrypt.ledger.audit.trust import AuditIndex, is_settled, settle
-from sparkcrypt.ledger.journal.journal import Journal, RunRecord, archive_records
+from sparkcrypt.ledger.journal.journal import RunRecord
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
+from tests.journals import find_unfinished, start_run
 
 TABLES, NIGHTS, FILES = 5, 365, 4
 _MAC = TableMac(b"k" * 32)
@@ -47,20 +48,18 @@ def _of_table(store: LocalStateStore, root: Path, table: str) -> dict[str, float
 
 
 def _measured(store: LocalStateStore, root: Path, table: str, state: str) -> dict[str, float]:
-    sizes = [(root / name).stat().st_size for kind in ("runs", "archive", "log") for name in _names(store, kind, table)]
-    names = store.list(f"runs/{table}/")
+    sizes = [(root / name).stat().st_size for kind in ("log",) for name in _names(store, kind, table)]
+    names = store.list(f"log/{table}/")
     found = {
         f"{state}: files|files": float(len(sizes)),
         f"{state}: bytes|MB": sum(sizes) / 1e6,
-        f"{state}: unfinished runs, every journal asked|s": _seconds(
-            lambda: [Journal.has_ended(store, table, run_id, _MAC) for run_id in Journal.runs(store, table)]
-        ),
+        f"{state}: unfinished runs, every journal asked|s": _seconds(lambda: find_unfinished(store, table, _MAC)),
     }
     settle(store, table, names, _MAC)
     found[f"{state}: unfinished runs, by the pointer|s"] = _seconds(
-        lambda: is_settled(store, table, store.list(f"runs/{table}/"), _MAC.check)
+        lambda: is_settled(store, table, store.list(f"log/{table}/"), _MAC.check)
     )
-    found[f"{state}: audit read by a pass|s"] = _seconds(lambda: AuditIndex.of(store, table, _MAC))
+    found[f"{state}: audit read by a pass|s"] = _seconds(lambda: AuditIndex.of(TableLog.open(store, table, _MAC)))
     found[f"{state}: audit verify|s"] = _seconds(lambda: verify_audit(store, table, _MAC))
     return found
 
@@ -78,7 +77,7 @@ def _night(store: LocalStateStore, table: str, night: int) -> None:
     """Write the state that a run over one unit, and its expiry, leave."""
     run_id = f"2026{night // 31 + 1:02d}{night % 31 + 1:02d}T010000Z-{night:06x}"
     plan, options = {"columns": {"email": "pii"}}, {"engine": "native"}
-    journal = Journal.start(store, RunRecord(table, "sales.t", run_id, _DIGEST, plan, options, night + 1), _MAC)
+    journal = start_run(store, RunRecord(table, "sales.t", run_id, _DIGEST, plan, options, night + 1), _MAC)
     unit, old = f"p={night}", f"file:/warehouse/sales.db/t/p={night}"
     new = f"file:/warehouse/sales.db/.sparkcrypt/t/{run_id}-{night + 1}-1-0123abcd/{unit}"
     paths = [
@@ -93,13 +92,11 @@ def _night(store: LocalStateStore, table: str, night: int) -> None:
     journal.append("unit_verified", unit=unit, staged=new, rows=20, evidence={"digests": digests, "changes": changes})
     journal.append("unit_swapping", unit=unit, staged=new)
     outcome = {"unit": unit, "files": FILES, "rows": 20, "old_location": old, "new_location": new, "verified": True}
-    last = journal.records[-1]
-    head = AuditWriter(store, table, _MAC, 1).append(
+    head = AuditWriter(TableLog.open(store, table, _MAC), 1).append(
         {
             "what": "encrypt",
             "why": {"policy_digest": _DIGEST, "run_id": run_id},
             "table": "sales.t",
-            "journal": {"number": last.number, "digest": last.digest},
             "engine": "native",
             "unit": outcome,
             "digests": digests,
@@ -124,8 +121,6 @@ def _change(path: str, new: str) -> dict[str, Any]:
 
 def _compact(store: LocalStateStore, table: str) -> None:
     """Compact the state as ``expire`` does at its end."""
-    for run_id in Journal.runs(store, table, archived=False):
-        archive_records(store, table, run_id, Journal.open(store, table, run_id, _MAC).records, _MAC)
     TableLog.open(store, table, _MAC).pack()
 
 

@@ -1,18 +1,26 @@
-"""What tests ask of a table's journals."""
+"""What tests do with a table's journals."""
 
 from __future__ import annotations
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.journal.unit_status import has_ended
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import StateStore
 
 
+def start_run(store: StateStore, run: RunRecord, mac: TableMac | None = None) -> Journal:
+    """Begin the journal of a run."""
+    return Journal.start(TableLog.open(store, run.table_id, mac), run)
+
+
 def find_unfinished(store: StateStore, table_id: str, mac: TableMac | None = None) -> str | None:
     """Return the id of the latest run that has not ended, except damaged ones; None if all have."""
-    for run_id in reversed(Journal.runs(store, table_id, archived=False)):
+    log = TableLog.open(store, table_id, mac)
+    for run_id in reversed(Journal.runs(log, archived=False)):
         try:
-            if not Journal.has_ended(store, table_id, run_id, mac):
+            if not has_ended(Journal.open(log, run_id)):
                 return run_id
         except VerificationError:
             continue

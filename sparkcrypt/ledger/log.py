@@ -32,7 +32,7 @@ from datetime import datetime, timezone
 from itertools import groupby
 from typing import Any
 
-from sparkcrypt.errors import RunConflictError, VerificationError
+from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
 from sparkcrypt.ledger.state.lock import acting_user
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_decoded, encode_record
@@ -52,7 +52,7 @@ class LogRecord:
     """One record, of the object ``name``.
 
     ``digest`` is the SHA-256 by which the next record names it; ``generation`` is the number of the MAC key that made
-    its MAC, counted from 1, and 0 if no MAC was checked.
+    its MAC, counted from 1, and 0 if no MAC was checked; ``is_short`` says that lists of files were left out.
     """
 
     name: str
@@ -67,6 +67,23 @@ class LogRecord:
     previous: str
     digest: str
     generation: int
+    is_short: bool = False
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether its MAC was checked and is correct."""
+        return self.generation > 0
+
+    @property
+    def unit(self) -> str | None:
+        """The name of the record's unit; None for a record of the whole run."""
+        unit = self.fields.get("unit")
+        return unit if isinstance(unit, str) else None
+
+    @property
+    def staged(self) -> str | None:
+        """The folder where new files are made, if the record names it."""
+        return str(self.fields["staged"]) if "staged" in self.fields else None
 
 
 class TableLog:
@@ -76,6 +93,7 @@ class TableLog:
         records: every record, oldest first.
         refused: name -> why what stands there is no record.
         gaps: the numbers of records that are missing or damaged, before authentic ones.
+        mac: the table's MAC keys.
 
     Args:
         store: the state directory.
@@ -84,8 +102,8 @@ class TableLog:
     """
 
     def __init__(self, store: StateStore, table_id: str, mac: TableMac | None) -> None:
-        self._store, self._table_id, self._mac = store, table_id, mac
-        self._folder = f"log/{table_id}/"
+        self._store, self.table_id, self.mac = store, table_id, mac
+        self.name = self._folder = f"log/{table_id}/"
         self._mutex = threading.RLock()
         self.records: list[LogRecord] = []
         self.refused: dict[str, str] = {}
@@ -93,9 +111,11 @@ class TableLog:
         self._next = 1
         self._taken: list[bytes] = []
         self._fork: LogRecord | None = None
-        self._steps: dict[str, set[int]] = defaultdict(set)
+        self._of_run: dict[str, list[LogRecord]] = defaultdict(list)
         self._known: dict[str, int] = {}
         self._objects: dict[int, str] = {}
+        self._claims: dict[str, tuple[str, str]] = {}
+        self._unreadable: str | None = None
 
     @classmethod
     def open(cls, store: StateStore, table_id: str, mac: TableMac | None) -> TableLog:
@@ -146,15 +166,47 @@ class TableLog:
         later = (why for name, why in self.refused.items() if self._place(name)[0] >= self._next)
         return next(later, None)
 
+    @property
+    def authenticates(self) -> bool:
+        """Whether MACs are checked."""
+        return self.mac is not None
+
+    def of_run(self, run_id: str) -> Sequence[LogRecord]:
+        """Return the records of a run, or of a command, oldest first."""
+        return tuple(self._of_run.get(run_id, ()))
+
+    def claims(self) -> frozenset[tuple[str, str]]:
+        """Return run and kind of what stands after the last record, has the form of a record, and is none."""
+        return frozenset(claim for name, claim in self._claims.items() if self._place(name)[0] >= self._next)
+
     def is_whole(self, run_id: str) -> bool:
         """Return whether a run has records and none of them is missing, so that they may be acted upon."""
-        steps = self._steps.get(run_id, set())
-        if not steps or len(steps) < self._known[run_id]:
-            return False
-        lost = sum(known - len(self._steps.get(run, ())) for run, known in self._known.items())
-        if lost == len(self.gaps):  # else records of other pasts may be among those before a gap
-            return True
-        return max(record.number for record in self.records if record.run_id == run_id) > self.gaps[-1]
+        return bool(self._of_run.get(run_id)) and self.find_loss(run_id) is None
+
+    def find_loss(self, run_id: str) -> str | None:
+        """Return what is wrong with a record of a run that is missing, damaged or not authentic; None if all is well.
+
+        That is also asked where nobody can tell whose records are lost, and this run has none after them.
+        """
+        for name, (claimed, _) in self._claims.items():
+            if claimed == run_id and self._place(name)[0] >= self._next:
+                return self.refused[name]
+        number, step = 0, 0
+        for record in self._of_run.get(run_id, ()):
+            if record.step != step + 1:
+                return self._describe_loss(number)
+            number, step = record.number, record.step
+        if step < self._known.get(run_id, 0):
+            return self._describe_loss(number)
+        lost = sum(known - len(self._of_run.get(run, ())) for run, known in self._known.items())
+        if lost == len(self.gaps) or number > self.gaps[-1]:  # else records of other pasts may be before a gap
+            return None
+        return self.describe_gap(self.gaps[-1])
+
+    def _describe_loss(self, number: int) -> str:
+        """Return what is wrong with the first record that is lost after a number."""
+        after = (gap for gap in self.gaps if gap > number)
+        return self.describe_gap(next(after, number + 1))
 
     def describe_gap(self, number: int) -> str:
         """Return what is wrong with the record of a number in ``gaps``: the name of its object, and why it is none."""
@@ -174,7 +226,7 @@ class TableLog:
         with self._mutex:
             names = [(self._place(name), name) for name in self._store.list(self._folder)]
             found = sorted((first, not last, attempt, last, name) for (first, attempt, last), name in names)
-            self._taken = []
+            self._taken, self._unreadable = [], None
             for (first, is_loose), group in groupby(found, key=lambda item: item[:2]):
                 members = list(group)
                 if not is_loose:
@@ -200,7 +252,8 @@ class TableLog:
 
         Raises:
             RunConflictError: another driver appended, so this one is fenced off.
-            VerificationError: the MAC key is one that a record before it had given up.
+            VerificationError: the MAC key is one that a record before it had given up, or what stands under the next
+                number cannot be read.
         """
         with self._mutex:
             while True:
@@ -271,7 +324,7 @@ class TableLog:
 
     def _take_pack(self, name: str, first: int) -> None:
         """Take the records of a pack that are authentic."""
-        for number, line in enumerate((self._store.read(name) or b"").splitlines(keepends=True), first):
+        for number, line in enumerate((self._read(name) or b"").splitlines(keepends=True), first):
             if number >= self._next:
                 found = self._parse(name, line, number, None, self.records[-1:])
                 if isinstance(found, str):
@@ -284,10 +337,21 @@ class TableLog:
         """Take the records that begin with a number from what stands under its names; note why the others are none."""
         taken = self._taken if number == self._next else []
         for name in names:
-            content = self._store.read(name) or b""
-            if self._take_object(name, content, number, taken) is None:
+            content = self._read(name)
+            if content is not None and self._take_object(name, content, number, taken) is None:
                 return
-            taken.append(content)
+            if content is not None:
+                taken.append(content)
+            elif number == self._next:
+                self._unreadable = name
+
+    def _read(self, name: str) -> bytes | None:
+        """Return the bytes of an object; None if they cannot be read, which is noted."""
+        try:
+            return self._store.read(name) or b""
+        except (ConfigError, VerificationError) as error:
+            self.refused[name] = str(error)
+            return None
 
     def _take_object(self, name: str, content: bytes, number: int, taken: Sequence[bytes]) -> str | None:
         """Take the records of an object; return why it has none, and nothing is taken of it."""
@@ -312,8 +376,8 @@ class TableLog:
         if record.number > self._next:
             self._note_gap(record)
         self.records.append(record)
-        self._next, self._taken, self._fork = record.number + 1, [], None
-        self._steps[record.run_id].add(record.step)
+        self._next, self._taken, self._fork, self._unreadable = record.number + 1, [], None, None
+        self._of_run[record.run_id].append(record)
         self._known[record.run_id] = max(record.step, self._known.get(record.run_id, 0))
 
     def _note_gap(self, record: LogRecord) -> None:
@@ -325,11 +389,11 @@ class TableLog:
         fork, first = self._fork, self._next
         if fork is not None and (fork.digest == record.previous or record.number > fork.number + 1):
             replaced = self.records.pop()
-            self._steps[replaced.run_id].discard(replaced.step)
+            self._of_run[replaced.run_id].remove(replaced)
             self.refused[replaced.name] = f"{replaced.name}: the record after it does not follow from it"
             self.gaps.append(replaced.number)
             if fork.digest == record.previous:
-                self._known[replaced.run_id] = max(self._steps[replaced.run_id], default=0)
+                self._known[replaced.run_id] = max((record.step for record in self._of_run[replaced.run_id]), default=0)
                 del self.refused[fork.name]
                 self._next = first = fork.number
                 self._add(fork)
@@ -354,19 +418,22 @@ class TableLog:
             mac, authenticated = body.pop("mac"), _shorten({key: body[key] for key in body if key != "mac"})
             version, table_id = body.pop("version"), body.pop("table_id")
             supersedes, (run, step) = body.pop("supersedes"), body.pop("previous_run")
-            body["fields"] = {key: value for key, value in body["fields"].items() if not _is_shortened(key, value)}
-            generation = 0 if self._mac is None else self._mac.check(_PURPOSE + authenticated, str(mac))
-            record = LogRecord(name=name, digest=digest, generation=generation, **body)
+            kept = {key: value for key, value in body["fields"].items() if not _is_shortened(key, value)}
+            is_short, body["fields"] = len(kept) < len(body["fields"]), kept
+            generation = 0 if self.mac is None else self.mac.check(_PURPOSE + authenticated, str(mac))
+            record = LogRecord(name=name, digest=digest, generation=generation, is_short=is_short, **body)
         except VerificationError as error:
             return str(error)
         except (AttributeError, KeyError, TypeError, ValueError):
             return f"{name}: has not the members of a record"
-        if self._mac is not None and not generation:
-            return f"{name}: does not authenticate: it was edited, or written by someone else"
-        if (version, table_id, record.number) != (_VERSION, self._table_id, number):
-            return f"{name}: belongs elsewhere: it was moved or copied"
-        why = None if self._mac is None else self._misplaced(record, supersedes, taken, last)
+        if self.mac is not None and not generation:
+            why: str | None = "does not authenticate: it was edited, or written by someone else"
+        elif (version, table_id, record.number) != (_VERSION, self.table_id, number):
+            why = "belongs elsewhere: it was moved or copied"
+        else:
+            why = None if self.mac is None else self._misplaced(record, supersedes, taken, last)
         if why is not None:
+            self._claims[name] = (record.run_id, record.kind)
             return f"{name}: {why}"
         if run:
             self._known[run] = max(step, self._known.get(run, 0))
@@ -404,7 +471,7 @@ class TableLog:
             number, step = number + 1, step + 1
             body = {
                 "version": _VERSION,
-                "table_id": self._table_id,
+                "table_id": self.table_id,
                 "number": number,
                 "time": datetime.now(timezone.utc).isoformat(),
                 "kind": kind,
@@ -418,13 +485,15 @@ class TableLog:
                 "supersedes": _digest_all(supersedes),
             }
             line = encode_record(body)
-            mac = None if self._mac is None else self._mac(_PURPOSE + _shorten(decode_record(name, line)))
+            mac = None if self.mac is None else self.mac(_PURPOSE + _shorten(decode_record(name, line)))
             lines.append(encode_record({**body, "mac": mac}))
             previous = _digest(decode_record(name, lines[-1]))
             before, supersedes = [run_id, step], []
         return name, b"".join(lines)
 
     def _refuse_fenced(self, run_id: str, token: int) -> None:
+        if self._unreadable is not None:  # it may be a record, which nothing may take the place of
+            raise VerificationError(self.refused[self._unreadable])
         last = self.records[-1].fencing_token if self.records else 0
         if token < last:
             raise RunConflictError(

@@ -130,7 +130,7 @@ class Nightly:
 def kill_driver(home: Path, running: subprocess.Popen[bytes]) -> None:
     """Kill the driver of January's backfill, the JVM and its Python, when it has swapped a day and has others left."""
     while running.poll() is None:
-        records = [json.loads(file.read_bytes()) for file in home.glob("state/runs/*/*/*.json")]
+        records = [json.loads(file.read_bytes()) for file in home.glob("state/log/*/*.json")]
         swapped = {record["run_id"] for record in records if record["kind"] == "unit_swapped" and _of_january(record)}
         if swapped:
             assert not any(record["kind"] == "run_finished" and record["run_id"] in swapped for record in records)

@@ -203,10 +203,10 @@ def test_a_forged_mark_gets_no_records_of_the_owner(lake: Lake) -> None:
     alter(lake, {names.TABLE_UUID: str(Catalog(lake.spark).table("t").uuid)}, table="evil")
     alter(lake, {names.TABLE_MARK: mark_of(Catalog(lake.spark).table("evil"))}, kind="TBLPROPERTIES", table="evil")
     state = lake.root / "policy-0" / "state"
-    records = [sorted((state / kind).rglob("*")) for kind in ("runs", "audit", "keks")]
+    records = [sorted((state / kind).rglob("*")) for kind in ("log", "keys")]
     with pytest.raises(PlanError, match=r"evil has the UUID of .*\.t "):
         encrypt_table(lake.spark, "evil", policy)
-    assert [sorted((state / kind).rglob("*")) for kind in ("runs", "audit", "keks")] == records
+    assert [sorted((state / kind).rglob("*")) for kind in ("log", "keys")] == records
     lake.sql("ALTER TABLE t RENAME TO renamed")
     assert encrypt_table(lake.spark, "renamed", policy).outcome == "nothing to do"
 

@@ -1,16 +1,15 @@
 """Attacks by who may write to the state directory and has no key: planted records make no run, expiry or rollback act.
 
-Each record is whole, chains to the one before and has a right checksum; only a MAC is what the attacker cannot make.
+Each record is whole and chains to the one before; only a MAC is what the attacker cannot make.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,9 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import SparkcryptError
 from sparkcrypt.ledger.audit.audit import list_entries
-from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
+from sparkcrypt.ledger.journal.journal import KINDS
+from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.rollback import rollback_run
@@ -47,28 +48,21 @@ class Victim:
     table_id: str
     foreign: Path
 
-    def folder(self, run_id: str) -> Path:
-        """Return a run's folder in the state directory."""
-        return Path(self.store._root) / "runs" / self.table_id / run_id
+    def names(self) -> list[str]:
+        """Return the names of the records of the run's journal."""
+        log = TableLog.open(self.store, self.table_id, None)
+        return [record.name for record in log.of_run(self.run_id) if record.kind in KINDS]
 
     def records(self) -> Records:
         """Return kind and fields of the run's records, which anybody who may read the state directory sees."""
-        files = sorted(self.folder(self.run_id).glob("*.json"))
-        return [(record["kind"], record["fields"]) for record in map(json.loads, (file.read_bytes() for file in files))]
+        log = TableLog.open(self.store, self.table_id, None)
+        return [(record.kind, dict(record.fields)) for record in log.of_run(self.run_id) if record.kind in KINDS]
 
     def plant(self, records: Iterable[tuple[str, dict[str, Any]]], run_id: str = LATER) -> None:
         """Write further records of a run without any key."""
-        names = self.store.list(f"runs/{self.table_id}/{run_id}/")
-        last, number = (self.store.read(names[-1]) or b"" if names else b""), len(names)
+        log = TableLog.open(self.store, self.table_id, None)
         for kind, fields in records:
-            number += 1
-            body = {
-                "version": 2, "number": number, "time": "2099-12-31T23:59:59+00:00", "kind": kind,
-                "run_id": run_id, "fencing_token": 1, "fields": fields, "supersedes": None,
-                "previous": hashlib.sha256(last).hexdigest(), "table_id": self.table_id, "mac": "0" * 64,
-            }  # fmt: skip
-            last = encode_record({**body, "checksum": hashlib.sha256(encode_record(body)).hexdigest()})
-            assert self.store.create(f"runs/{self.table_id}/{run_id}/{number:06d}.json", last)
+            log.append(kind, run_id, 99, fields)
 
     def places(self) -> dict[str, Path]:
         """Return where the partitions are."""
@@ -175,7 +169,8 @@ def test_a_planted_run_is_not_rolled_back(victim: Victim) -> None:
 def test_an_edited_run_is_not_rolled_back(victim: Victim) -> None:
     """Nor does that of a real run whose records were written anew."""
     change, records = foreign_rows(victim), victim.records()
-    shutil.rmtree(victim.folder(victim.run_id))
+    for name in victim.names():
+        victim.store.delete(name)
     victim.plant([(kind, change(kind, fields)) for kind, fields in records], victim.run_id)
     with pytest.raises(SparkcryptError, match=victim.run_id):
         rollback_run(victim.lake.spark, "t", victim.policy, victim.run_id)
@@ -192,47 +187,57 @@ def test_expire_deletes_no_foreign_folder(victim: Victim) -> None:
     assert victim.is_unharmed()
 
 
-def test_a_swap_of_which_the_audit_does_not_tell_is_refused(victim: Victim) -> None:
-    """Without the audit's entry neither expire nor a rollback acts, though the journal is authentic."""
-    (Path(victim.store._root) / "log" / victim.table_id / "00000002.json").unlink()
-    with pytest.raises(
-        SparkcryptError, match=r"p=1: the journal of run .* says unit swapped, and the audit has no entry"
-    ):
+def test_a_swap_whose_entry_of_the_audit_is_gone_is_refused(victim: Victim) -> None:
+    """Without it neither expire nor a rollback acts, though every other record of the run is authentic."""
+    log = TableLog.open(victim.store, victim.table_id, None)
+    entry = [record.name for record in log.records if record.kind == "encrypt"][-1]
+    victim.store.delete(entry)
+    with pytest.raises(SparkcryptError, match=f"{entry}: is missing"):
         rollback_run(victim.lake.spark, "t", victim.policy, victim.run_id)
-    with pytest.raises(
-        SparkcryptError, match=r"p=1: the journal of run .* says unit swapped, and the audit has no entry"
-    ):
-        expire_run(victim.lake.spark, "t", victim.policy)
+    done = expire_run(victim.lake.spark, "t", victim.policy)
+    assert done.folders == () and f"{entry}: is missing" in done.unread[0]
     assert victim.is_unharmed() and any(Path(victim.lake.path("t")).rglob("*.parquet"))
 
 
 @pytest.mark.parametrize("kept", [2, 5, 7])
 def test_a_journal_that_was_cut_is_not_continued(victim: Victim, kept: int) -> None:
-    """A run of which the end was deleted, so that it looks interrupted, is passed over: nothing live is deleted."""
+    """A run of which all but the last record was deleted is passed over: nothing live is deleted."""
     live = victim.places()
-    for file in sorted(victim.folder(victim.run_id).glob("*.json"))[kept:]:
-        file.unlink()
+    for name in victim.names()[kept:-1]:
+        victim.store.delete(name)
     report = encrypt_table(victim.lake.spark, "t", victim.policy)
     assert all(folder.is_dir() for folder in live.values()) and victim.is_unharmed()
-    assert any("its end was cut off" in warning for warning in report.warnings)
+    assert any("is missing" in warning for warning in report.warnings)
 
 
-def test_an_older_journal_does_not_come_back(victim: Victim, tmp_path: Path) -> None:
-    """After a rollback the journal as it was before, authentic in each record, is refused by expire."""
-    shutil.copytree(victim.folder(victim.run_id), tmp_path / "kept")
+@pytest.mark.parametrize("kept", [2, 5, 7])
+def test_a_log_that_was_cut_deletes_nothing_live(victim: Victim, kept: int) -> None:
+    """A run of which the end was deleted looks interrupted: what is in use is proven, or left."""
+    live, names = victim.places(), victim.store.list(f"log/{victim.table_id}/")
+    for name in names[kept:]:
+        victim.store.delete(name)
+    with contextlib.suppress(SparkcryptError):
+        encrypt_table(victim.lake.spark, "t", victim.policy)
+    assert all(folder.is_dir() for folder in live.values()) and victim.is_unharmed()
+
+
+def test_an_older_log_does_not_come_back(victim: Victim) -> None:
+    """After a rollback the log as it was before, authentic in each record, is refused by expire."""
+    names = victim.store.list(f"log/{victim.table_id}/")
     rollback_run(victim.lake.spark, "t", victim.policy, victim.run_id)
-    shutil.rmtree(victim.folder(victim.run_id))
-    shutil.copytree(tmp_path / "kept", victim.folder(victim.run_id))
-    done = expire_run(victim.lake.spark, "t", victim.policy)
-    assert done.folders == () and "its end was cut off" in done.unread[0]
+    for name in set(victim.store.list(f"log/{victim.table_id}/")) - set(names):
+        victim.store.delete(name)
+    with pytest.raises(SparkcryptError, match="which the state directory has not"):
+        expire_run(victim.lake.spark, "t", victim.policy)
     assert any(Path(victim.lake.path("t")).rglob("*.parquet"))
 
 
-def test_one_record_is_left_of_an_expired_run(victim: Victim) -> None:
-    """After expire the journal is one archive, by which the run is known; it cannot be rolled back or expired again."""
+def test_packs_are_left_of_an_expired_run(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After expire the log is packed, by which the run is known; it cannot be rolled back or expired again."""
+    monkeypatch.setattr(import_module(TableLog.__module__), "MOST_PACKED", 2)
     expire_run(victim.lake.spark, "t", victim.policy)
-    left = [*victim.store.list("runs/"), *victim.store.list("archive/")]
-    assert left == [f"archive/{victim.table_id}/{victim.run_id}.json"]
+    left = victim.store.list(f"log/{victim.table_id}/")
+    assert sum(len(name.rpartition("/")[2]) > len("00000001.json") for name in left) >= len(left) - 2
     with pytest.raises(SparkcryptError, match="have expired"):
         rollback_run(victim.lake.spark, "t", victim.policy, victim.run_id)
     assert expire_run(victim.lake.spark, "t", victim.policy, run_id=victim.run_id).folders == ()
@@ -244,16 +249,17 @@ def test_one_record_is_left_of_an_expired_run(victim: Victim) -> None:
 def test_a_damaged_record_blocks_only_its_own_run(victim: Victim) -> None:
     """A new run starts and says what it could not read; expire does the others, and names what it left."""
     spark, policy = victim.lake.spark, victim.policy
-    record = victim.folder(victim.run_id) / "000003.json"
+    name = victim.names()[2]
+    record = Path(victim.store._root) / name
     record.write_bytes(record.read_bytes().replace(b'"unit":"p=', b'"unit":"q='))
     set_tags(spark, "t", {"note": ["pii"]}, policy)
     report = encrypt_table(spark, "t", policy)
     assert (report.outcome, len(report.units)) == ("done", 2)
-    assert any(victim.run_id in warning and "000003.json" in warning for warning in report.warnings)
+    assert any(victim.run_id in warning and name in warning for warning in report.warnings)
     done = expire_run(spark, "t", policy)
     assert (done.run_ids, len(done.unread)) == ((report.run_id,), 1) and victim.run_id in done.unread[0]
     assert any(Path(victim.lake.path("t")).rglob("*.parquet")), "what the damaged journal tells of is left"
-    with pytest.raises(SparkcryptError, match=r"000003\.json"):
+    with pytest.raises(SparkcryptError, match=name):
         expire_run(spark, "t", policy, run_id=victim.run_id)
     assert victim.is_unharmed()
 

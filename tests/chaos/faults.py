@@ -112,9 +112,9 @@ class Fault:
             worker.wake()
 
     def _cut(self) -> list[str]:
-        """Delete the last records of the latest journal; return their names."""
-        journals = sorted((self._site.state / "runs").glob("*/*"), key=lambda journal: journal.name)
-        records = sorted(journals[-1].iterdir()) if journals else []
+        """Delete the last records of a log; return their names."""
+        logs = sorted((self._site.state / "log").glob("*"), key=lambda log: log.stat().st_mtime)
+        records = sorted(logs[-1].iterdir()) if logs else []
         lost = records[-self._site.plan.amount :]
         for record in lost:
             record.unlink()

@@ -204,7 +204,7 @@ def executors(folder: Path) -> list[int]:
 def kinds(state: Path) -> list[str]:
     """Return the kinds of all records in the journals below a folder."""
     found = []
-    for file in sorted((state / "runs").rglob("*")):
+    for file in sorted((state / "log").rglob("*")):
         with suppress(OSError, ValueError):
             found += [json.loads(line)["kind"] for line in file.read_text().splitlines() if '"kind"' in line]
     return found

@@ -14,6 +14,7 @@ from sparkcrypt.cli.frame.known_runs import known_runs
 from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, VerificationError
 from sparkcrypt.files import workers
 from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
@@ -414,6 +415,8 @@ def test_busy_unit_is_tried_again(lake: Lake, policy: Policy, monkeypatch: pytes
     assert sorted(row.id for row in lake.spark.table("t").collect()) == [0, 1, 7]
     assert verify_table(lake.spark, "t", policy).ok
     store = open_state_store(policy.run_state)
-    journal = Journal.open(store, Catalog(lake.spark).table("t").uuid or "", report.tables[0].run_id)
+    journal = Journal.open(
+        TableLog.open(store, Catalog(lake.spark).table("t").uuid or "", None), report.tables[0].run_id
+    )
     failures = [record.fields["error"] for record in journal.records if record.kind == "unit_failed"]
     assert len(failures) == 1 and failures[0].startswith("SourceChangedError")

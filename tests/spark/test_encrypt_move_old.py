@@ -11,6 +11,7 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import ConfigError, PlanError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.runs.old_folders.expire import expire_run
@@ -290,6 +291,8 @@ def test_journal_tells_of_the_move(lake: Lake) -> None:
     """Each unit has one record of it, after that of its swap."""
     policy, _ = tagged(lake, PARTITIONED["using"])
     report = encrypt_table(lake.spark, "t", policy, move_old=True)
-    journal = Journal.open(LocalStateStore(policy.run_state), str(Catalog(lake.spark).table("t").uuid), report.run_id)
+    journal = Journal.open(
+        TableLog.open(LocalStateStore(policy.run_state), str(Catalog(lake.spark).table("t").uuid), None), report.run_id
+    )
     kinds = [record.kind for record in journal.records if record.kind in ("unit_swapped", "unit_moved")]
     assert kinds == ["unit_swapped", "unit_moved"] * 2

@@ -11,6 +11,8 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.audit import list_entries
+from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.store import open_state_store
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
@@ -95,12 +97,12 @@ def test_state_of_the_middle_of_a_run_loses_nothing(
 
 @pytest.mark.parametrize(("kind", "engine"), CASES)
 def test_journal_that_lost_its_end_loses_nothing(lake: Lake, clock: Clock, kind: str, engine: str) -> None:
-    """Whether 1, 2 or 6 records are cut off a finished run's journal, the same command leaves every row there."""
+    """Whether 1, 2 or 6 records are cut off the log of a finished run, the same command leaves every row there."""
     policy, before = made(lake, kind)
-    report = encrypt_table(lake.spark, "t", policy, engine=engine)
+    encrypt_table(lake.spark, "t", policy, engine=engine)
     whole = shutil.copytree(states(policy), lake.root / "whole")
     uuid = Catalog(lake.spark).table("t").uuid
-    records = sorted((whole / "runs" / str(uuid) / report.run_id).glob("*.json"))
+    records = sorted((whole / "log" / str(uuid)).glob("*.json"))
     for cut in range(1, min(7, len(records))):
         clock.now += 1_000
         restore(policy, whole, locks=cut % 2 == 0)
@@ -114,10 +116,11 @@ def test_journal_that_lost_its_end_loses_nothing(lake: Lake, clock: Clock, kind:
 
 
 def cut_journal(lake: Lake, policy: Policy, run_id: str, records: int) -> None:
-    """Take the last records of a run's journal away."""
-    folder = states(policy) / "runs" / str(Catalog(lake.spark).table("t").uuid) / run_id
-    for record in sorted(folder.glob("*.json"))[-records:]:
-        record.unlink()
+    """Take a run's last records but one away, or all of its journal; entries of the audit stay."""
+    store, table_id = open_state_store(states(policy).as_posix()), str(Catalog(lake.spark).table("t").uuid)
+    found = Journal.open(TableLog.open(store, table_id, None), run_id).records
+    for record in found if records > len(found) else found[-records:-1]:
+        store.delete(record.name)
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["journal cut", "journal gone"])

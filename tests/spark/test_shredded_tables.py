@@ -206,7 +206,7 @@ def test_tombstone_that_is_not_authentic_makes_nothing_dark(lake: Lake, policy: 
     Path(policy.run_state, "log/keys/00000004.json").unlink()
     again = rotate_key(lake.spark, policy, "pii", tables=["t"])
     assert [error.error for error in again.failed] == ["VerificationError"]
-    assert "none is the entry 4" in again.failed[0].message
+    assert "none is the record 4" in again.failed[0].message
 
 
 def test_new_data_keys_are_refused_by_name(lake: Lake, policy: Policy) -> None:

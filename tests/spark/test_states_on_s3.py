@@ -71,7 +71,7 @@ def test_a_run_a_pass_and_expire(s3_lake: Lake, uri: str) -> None:
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
     store, uuid = open_state_directory(lake.spark, uri, outside="/nowhere"), Catalog(lake.spark).table("t").uuid or ""
     assert isinstance(store, ObjectStateStore)
-    assert store.list(f"runs/{uuid}/{report.run_id}/") and store.list("log/") and store.list("probes/") == ()
+    assert store.list(f"log/{uuid}/") and store.list("probes/") == ()
     assert len(list(list_entries(store, uuid, None))) == len(report.units)
     again = backfill(lake.spark, policy, tables=["t"])
     assert again.outcome == "nothing to do"

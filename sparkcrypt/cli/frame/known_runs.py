@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyServiceError, KeyServiceUnavailableError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.journal.journal import Journal, list_table_ids
 from sparkcrypt.ledger.journal.unit_status import has_expired, is_paused, status_of_units
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, has_mac_key, open_mac
@@ -27,6 +25,7 @@ class Authenticity:
     def __init__(self, store: StateStore, policy: Policy) -> None:
         self._store, self._policy = store, policy
         self._macs: dict[str, TableMac | None] = {}
+        self._logs: dict[str, TableLog] = {}
         self._asks = True
         self.reasons: dict[str, None] = {}
 
@@ -40,20 +39,26 @@ class Authenticity:
             self._macs[table_id] = self._open_mac(table_id)
         return self._macs[table_id]
 
+    def log(self, table_id: str) -> TableLog:
+        """Return a table's log, authenticated if possible."""
+        if table_id not in self._logs:
+            self._logs[table_id] = TableLog.open(self._store, table_id, self.mac(table_id))
+        return self._logs[table_id]
+
     def journal(self, table_id: str, run_id: str) -> Journal:
         """Open a run's journal, authenticated if possible; see its ``authenticated``.
 
         Raises:
             VerificationError: it is damaged, or the MAC could be checked and it is not authentic.
         """
-        return Journal.open(self._store, table_id, run_id, self.mac(table_id))
+        return Journal.open(self.log(table_id), run_id)
 
     def entries(self, table_id: str) -> frozenset[int]:
         """Return the numbers of a table's audit entries that are authentic; what is not is added to `reasons`."""
         mac = self.mac(table_id)
         if mac is None:
             return frozenset()
-        log = TableLog.open(self._store, table_id, mac)
+        log = self.log(table_id)
         wrong = [*map(log.describe_gap, log.gaps), *([] if log.end is None else [log.end])]
         self.reasons |= dict.fromkeys(wrong)
         return frozenset(record.number for record in log.records)
@@ -150,9 +155,11 @@ def known_runs(store: StateStore, table: str | None = None, authenticity: Authen
     Raises:
         ConfigError: there is no run of that table.
     """
-    ids_of_all = sorted({name.split("/")[1] for kind in ("runs/", "archive/") for name in store.list(kind)})
-    opened = partial(Journal.open, store) if authenticity is None else authenticity.journal
-    runs = [_open_run(opened, table_id, run_id) for table_id in ids_of_all for run_id in Journal.runs(store, table_id)]
+    logs = [
+        TableLog.open(store, table_id, None) if authenticity is None else authenticity.log(table_id)
+        for table_id in list_table_ids(store)
+    ]
+    runs = [_open_run(log, run_id) for log in logs for run_id in Journal.runs(log)]
     runs.sort(key=lambda run: run.run_id)
     if table is None:
         return runs
@@ -172,8 +179,8 @@ def known_runs(store: StateStore, table: str | None = None, authenticity: Authen
     return [run for run in runs if run.table_id in ids]
 
 
-def _open_run(opened: Callable[[str, str], Journal], table_id: str, run_id: str) -> KnownRun:
+def _open_run(log: TableLog, run_id: str) -> KnownRun:
     try:
-        return KnownRun(table_id, run_id, opened(table_id, run_id))
+        return KnownRun(log.table_id, run_id, Journal.open(log, run_id))
     except (ConfigError, VerificationError) as error:
-        return KnownRun(table_id, run_id, None, str(error))
+        return KnownRun(log.table_id, run_id, None, str(error))

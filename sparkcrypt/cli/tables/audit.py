@@ -17,8 +17,7 @@ from sparkcrypt.decide.access_log import AccessReport, Record, read_accesses
 from sparkcrypt.errors import ConfigError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.audit import journalled_head, list_entries, verify_audit
-from sparkcrypt.ledger.audit.trust import verify_journals
+from sparkcrypt.ledger.audit.audit import list_entries, verify_audit
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key, open_mac
 from sparkcrypt.ledger.state.store import StateStore
@@ -193,26 +192,29 @@ def accept(table: str, reason: str, policy: str, as_json: bool, launch: Launch) 
 
 def _verify_audit(
     store: StateStore, table_id: str, service: KeyService, masters: MasterKeys, kept: AuditHead | None
-) -> tuple[AuditHead, str] | None:
-    """Verify an audit, and return its head and the master key of its newest MAC key; None if there is no audit."""
-    journalled = journalled_head(store, table_id)
-    expected = [entry for entry in (journalled, kept) if entry is not None]
+) -> tuple[AuditHead, str, int] | None:
+    """Verify an audit; return its head, the master key of its newest MAC key, and how many entries it has.
+
+    Returns:
+        None if there is no audit.
+    """
+    expected = [] if kept is None else [kept]
     if not has_mac_key(store, table_id):
         verify_audit(store, table_id, None, expected=expected)  # raises if an entry is expected
         return None
     mac = open_mac(store, table_id, service, masters)
     head = verify_audit(store, table_id, mac, expected=expected)
-    verify_journals(store, table_id, mac)
-    return None if head is None else (head, mac.key_ids[-1])
+    count = sum(1 for _ in list_entries(store, table_id, mac))
+    return None if head is None else (head, mac.key_ids[-1], count)
 
 
-def _document(table: str, found: list[tuple[AuditHead, str]], masters: MasterKeys) -> dict[str, Any]:
-    weak = [masters.weakness(key_id) for _, key_id in found]
+def _document(table: str, found: list[tuple[AuditHead, str, int]], masters: MasterKeys) -> dict[str, Any]:
+    weak = [masters.weakness(key_id) for _, key_id, _ in found]
     return {
         "table": table,
-        "entries": sum(head.number for head, _ in found),
+        "entries": sum(count for _, _, count in found),
         "verified": True,
-        "heads": [{**head.to_dict(), "key_id": key_id} for head, key_id in found],
+        "heads": [{**head.to_dict(), "key_id": key_id} for head, key_id, _ in found],
         "warnings": sorted({text for text in weak if text is not None}),
     }
 

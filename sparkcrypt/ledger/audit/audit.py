@@ -1,25 +1,20 @@
 """The audit of a table: who changed which files, when and why; a view of the table's log (`sparkcrypt.ledger.log`).
 
 Each entry is a record of the log, which is chained and authenticated, so an edited, forged, moved or dropped entry is
-detected.  A cut at the end is detected by the journals of the same state directory: each unit that is swapped by a
-journal has its entry.
-
-Nothing in a state directory can show an end that was cut together with the journals' records of it, or an audit that
-was deleted with all of the table's journals.  To detect that, keep the head that an append returns where others cannot
-write (a report, a log service), and pass it to ``verify_audit``.  Anyone who can unwrap the MAC key can write entries
-that verify, so it should be wrapped by a master key that readers may not use.
+detected.  A cut at the end is as a crash to the log; pins in the metastore find it (``pins``), and a head that was kept
+where others cannot write (a report, a log service), and is passed to ``verify_audit``.  Anyone who can unwrap the MAC
+key can write entries that verify, so it should be wrapped by a master key that readers may not use.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.errors import SparkcryptError, VerificationError
 from sparkcrypt.ledger.journal.entries import AuditHead
-from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.journal.journal import KINDS
 from sparkcrypt.ledger.log import LogRecord, TableLog
 from sparkcrypt.ledger.state.mac import FOUND, TableMac
 from sparkcrypt.ledger.state.store import StateStore
@@ -47,18 +42,13 @@ class AuditEntry:
 class AuditWriter:
     """Appends entries to a table's audit; the caller holds the table's lock.
 
-    The log is read only before the first entry, since reading it takes longer with every entry.
-
     Args:
-        store: the state directory.
-        table_id: the table's id.
-        mac: the table's MAC keys.
+        log: the table's log.
         token: the fencing token of the lock.
     """
 
-    def __init__(self, store: StateStore, table_id: str, mac: TableMac, token: int) -> None:
-        self._store, self._table_id, self._mac, self._token = store, table_id, mac, token
-        self._log: TableLog | None = None
+    def __init__(self, log: TableLog, token: int) -> None:
+        self._log, self._token = log, token
 
     def append(self, entry: dict[str, Any]) -> AuditHead:
         """Append an entry.
@@ -71,21 +61,15 @@ class AuditWriter:
             The new head, which can be kept elsewhere.
 
         Raises:
-            VerificationError: a name in the log is not that of a record.
             RunConflictError: another driver wrote the entry of this number.
             SparkcryptError: the entry lacks what or why.
         """
-        _refuse_vague(self._table_id, entry)
-        log, self._log = (
-            self._log or TableLog.open(self._store, self._table_id, self._mac),
-            None,
-        )  # if anything fails from here on, the next append reads the log again
+        _refuse_vague(self._log.table_id, entry)
         fields = {name: value for name, value in entry.items() if name not in ("what", "why")}
         why = entry["why"]
-        record = log.append(
+        record = self._log.append(
             entry["what"], why["run_id"], self._token, {"policy_digest": why["policy_digest"], **fields}
         )
-        self._log = log
         return AuditHead(record.number, record.digest)
 
 
@@ -98,7 +82,7 @@ def open_audit(store: StateStore, table_id: str, mac: TableMac | None) -> TableL
     log = TableLog.open(store, table_id, mac)
     if log.gaps:
         raise VerificationError(
-            f"{log.describe_gap(log.gaps[0])}, though the audit has had {log.head[0]} entries; {FOUND}"
+            f"{log.describe_gap(log.gaps[0])}, though the log has had {log.head[0]} records; {FOUND}"
         )
     return log
 
@@ -112,43 +96,25 @@ def verify_audit(
         store: the state directory.
         table_id: the table's id.
         mac: the table's MAC keys; None if it has none, and so no audit.
-        expected: heads that were kept elsewhere, such as in journals; the audit must contain each.
+        expected: heads that were kept elsewhere; the log must contain each.
 
     Returns:
-        The head, whose number is the number of entries; it can be kept elsewhere.  None if there are no entries.
+        The head of the log, which can be kept elsewhere; None if the log is empty.
 
     Raises:
-        VerificationError: an entry was edited, dropped, moved or cut off, or a journal is damaged; the message names
-            it.
+        VerificationError: a record was edited, dropped, moved or cut off; the message names it.
     """
-    swapped = _swapped_by_run(store, table_id)  # before the entries: a run in progress writes them first
     log = open_audit(store, table_id, mac)
     if log.end is not None:
         raise VerificationError(f"{log.end}; {FOUND}")
-    _refuse_cut(table_id, swapped, Counter(record.run_id for record in log.records))
     digests = {record.number: record.digest for record in log.records}
     for head in expected:
         if digests.get(head.number) != head.digest:
             raise VerificationError(
-                f"audit of {table_id}: has {len(digests)} entries, of which none is the entry {head.number} that a "
-                f"journal, or a head kept elsewhere, tells of: its end was cut off, or it was replaced; {FOUND}"
+                f"audit of {table_id}: has {len(digests)} records, of which none is the record {head.number} that a "
+                f"head kept elsewhere tells of: its end was cut off, or it was replaced; {FOUND}"
             )
     return AuditHead(*log.head) if log.records else None
-
-
-def journalled_head(store: StateStore, table_id: str) -> AuditHead | None:
-    """Return the newest head in the journals of a table's runs; call this before the audit is read.
-
-    Raises:
-        VerificationError: a journal is damaged.
-    """
-    heads = [
-        AuditHead.from_dict(record.fields["audit"])
-        for run_id in Journal.runs(store, table_id)
-        for record in Journal.open(store, table_id, run_id).records
-        if record.kind == "unit_swapped" and "audit" in record.fields
-    ]
-    return max(heads, key=lambda head: head.number, default=None)
 
 
 def list_entries(store: StateStore, table_id: str, mac: TableMac | None) -> Iterator[AuditEntry]:
@@ -162,7 +128,12 @@ def list_entries(store: StateStore, table_id: str, mac: TableMac | None) -> Iter
     Raises:
         VerificationError: an entry was edited, dropped or moved; the message names it.
     """
-    yield from map(AuditEntry.of, open_audit(store, table_id, mac).records)
+    yield from list_entries_of(open_audit(store, table_id, mac))
+
+
+def list_entries_of(log: TableLog) -> Iterator[AuditEntry]:
+    """Yield the entries in a log, oldest first: its records but those of journals."""
+    yield from (AuditEntry.of(record) for record in log.records if record.kind not in KINDS)
 
 
 def make_entry(what: str, policy_digest: str, run_id: str, **about: Any) -> dict[str, Any]:
@@ -183,20 +154,3 @@ def _refuse_vague(table_id: str, entry: dict[str, Any]) -> None:
     missing += [f"why.{name}" for name in ("policy_digest", "run_id") if not isinstance(why, dict) or not why.get(name)]
     if missing:
         raise SparkcryptError(f"audit of {table_id}: an entry without {', '.join(missing)} says too little; add them")
-
-
-def _refuse_cut(table_id: str, swapped: Counter[str], written: Counter[str]) -> None:
-    for run_id, count in sorted(swapped.items()):
-        if written[run_id] < count:
-            raise VerificationError(
-                f"audit of {table_id}: has {written[run_id]} entries of run {run_id}, whose journal says that "
-                f"{count} units were swapped: its end was cut off; {FOUND}"
-            )
-
-
-def _swapped_by_run(store: StateStore, table_id: str) -> Counter[str]:
-    swapped: Counter[str] = Counter()
-    for run_id in Journal.runs(store, table_id):
-        records = Journal.open(store, table_id, run_id).records
-        swapped[run_id] = len({record.unit for record in records if record.kind == "unit_swapped"})
-    return swapped

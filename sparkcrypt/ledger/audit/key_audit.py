@@ -31,6 +31,7 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.keys.tombstones import TOMBSTONE_VERSION, tombstone_name
 from sparkcrypt.ledger.audit.audit import AuditEntry, AuditWriter, list_entries, make_entry, verify_audit
 from sparkcrypt.ledger.journal.entries import AuditHead
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import (
     FOUND,
@@ -327,7 +328,7 @@ class KeyAudit:
         self, store: StateStore, policy: Policy, service: KeyService, lock: RunLock, mac: TableMac, command: str
     ) -> None:
         self._store, self._policy, self._service, self._lock, self._mac = store, policy, service, lock, mac
-        self._writer, self._command = AuditWriter(store, KEYS, mac, lock.token), command
+        self._writer, self._command = AuditWriter(TableLog.open(store, KEYS, mac), lock.token), command
         self.facts = self._read()
 
     def check_lock(self) -> None:

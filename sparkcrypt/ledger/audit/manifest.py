@@ -23,9 +23,10 @@ from typing import Any
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.audit import AuditEntry, journalled_head, list_entries, open_audit, verify_audit
+from sparkcrypt.ledger.audit.audit import AuditEntry, list_entries, open_audit, verify_audit
 from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.journal.entries import AuditHead
+from sparkcrypt.ledger.journal.journal import KINDS
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, has_mac_key, open_mac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import MOST_BYTES, StateStore
@@ -166,12 +167,10 @@ def read_manifest(store: StateStore, table_id: str, service: KeyService, policy:
         VerificationError: the audit was changed or cut.
         KeyServiceError: its keys cannot be unwrapped.
     """
-    expected = journalled_head(store, table_id)
     if not has_mac_key(store, table_id):
-        verify_audit(store, table_id, None, expected=[expected] if expected else [])
         raise ConfigError("there is no audit of this table in the policy's state directory; a run makes it")
     mac = open_mac(store, table_id, service, MasterKeys.of(policy))
-    verify_audit(store, table_id, mac, expected=[expected] if expected else [])
+    verify_audit(store, table_id, mac)
     manifest = Manifest()
     for entry in list_entries(store, table_id, mac):
         manifest.take(entry.entry)
@@ -246,7 +245,7 @@ def read_listed(store: StateStore, table_id: str, mac: TableMac) -> tuple[Manife
     """
     log, manifest, known = _find_known(store, table_id, mac)
     for record in log.records:
-        if record.number > known:
+        if record.number > known and record.kind not in KINDS:
             manifest.take(AuditEntry.of(record).entry)
     head = AuditHead(*log.head)
     if known != head.number:

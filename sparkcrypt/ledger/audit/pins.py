@@ -7,7 +7,7 @@ property, set right before:
 
     sparkcrypt.pin = 1:<run id>:<number>:<digest>:<unit>:<mac>
 
-It names the journal's record before the swap, by number and SHA-256, has a digest of the table's id and the unit's
+It names the log's record before the swap, by number and digest, has a digest of the table's id and the unit's
 name, and the MAC of the table's audit.  The records may be ahead of it.  A pin whose record the state directory lacks,
 or that is not authentic, stops what deletes or puts back old files: whoever may ALTER the table can cause no more than
 that.  One that is missing is noted, and so is the pin of another unit or table, as a renamed partition has it, or a
@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.journal.journal import Journal, Record
+from sparkcrypt.ledger.log import LogRecord, TableLog
 from sparkcrypt.ledger.state.mac import TableMac
-from sparkcrypt.ledger.state.store import StateStore, encode_record
+from sparkcrypt.ledger.state.store import encode_record
 from sparkcrypt.ledger.unit import is_staged
 from sparkcrypt.names import PIN
 
@@ -65,7 +64,7 @@ class LostPin:
     why: str
 
 
-def make_pin(mac: TableMac, table_id: str, unit: str, record: Record) -> str:
+def make_pin(mac: TableMac, table_id: str, unit: str, record: LogRecord) -> str:
     """Return the pin of a unit that is about to be swapped.
 
     Args:
@@ -79,34 +78,29 @@ def make_pin(mac: TableMac, table_id: str, unit: str, record: Record) -> str:
     return f"1:{record.run_id}:{record.number}:{record.digest}:{owner}:{mac(_PURPOSE + encode_record(members))}"
 
 
-def find_lost(
-    store: StateStore, table_id: str, mac: TableMac, places: Iterable[PinPlace], known: Collection[str]
-) -> list[LostPin]:
+def find_lost(log: TableLog, mac: TableMac, places: Iterable[PinPlace], known: Collection[str]) -> list[LostPin]:
     """Return the pins whose record the state directory lacks, or that are not authentic.
 
     Args:
-        store: the state directory.
-        table_id: the table's id.
-        mac: the MAC of the table's audit.
+        log: the log of the table.
+        mac: the table's MAC keys.
         places: the places of the table that have a pin of their own, as `list_own` returns them.
         known: digests of records that the audit confirms, and of pins that a person has given up.
     """
-    digests: dict[str, Mapping[int, str]] = {}
+    digests = {record.number: record.digest for record in log.records}
     lost = []
     for place in places:
         found = _TEXT.fullmatch(place.text)
         if digest_of_pin(place.text) in known:
             continue
-        if found is None or not _is_authentic(table_id, mac, found):
+        if found is None or not _is_authentic(log.table_id, mac, found):
             why = f"its pin {place.text[:80]!r} is not authentic: it was edited, or made under another MAC key"
             lost.append(LostPin(place.name, place.text, why))
             continue
         run_id, number, digest = found["run"], int(found["number"]), found["digest"]
         if digest in known:
             continue
-        if run_id not in digests:
-            digests[run_id] = _read_digests(store, table_id, run_id, mac)
-        if digests[run_id].get(number) != digest:
+        if digests.get(number) != digest:
             why = f"its pin names record {number} of run {run_id} ({digest[:12]}…), which the state directory has not"
             lost.append(LostPin(place.name, place.text, why))
     return lost
@@ -168,13 +162,6 @@ def _members(table_id: str, run_id: str, number: int, digest: str, unit: str) ->
 
 def _digest(table_id: str, unit: str) -> str:
     return hashlib.sha256(f"{table_id}\n{unit}".encode()).hexdigest()[:16]
-
-
-def _read_digests(store: StateStore, table_id: str, run_id: str, mac: TableMac) -> dict[int, str]:
-    try:
-        return {record.number: record.digest for record in Journal.open(store, table_id, run_id, mac).records}
-    except VerificationError:
-        return {}
 
 
 ListPlaces = Callable[[], Iterable[PinPlace]]

@@ -2,20 +2,16 @@
 
 The state directory is not trusted.  A journal is acted on only if
 
-- each record has the audit's MAC,
-- every record after which an audit entry was written is present, so that no more can be missing at its end than a
-  crash might have prevented from being written,
+- each record is authentic, and none is lost (`sparkcrypt.ledger.log`),
 - each path in it is inside the folders in which the table's runs work.
 
-Code that deletes old files, or puts them back, also requires the unit's own audit entry.
-
-A marker that all runs of a table have ended means that a pass need not open every journal:
+A marker that all runs of a table have ended means that a pass need not read the log:
 
     cache/settled/<table id>/<digest of the names>.json     version, table_id, names (their SHA-256), mac
 
-A run that has ended stays ended, and every new record changes the list of record names.  A marker is therefore valid as
-long as these names are the same, and is stored under their digest.  It has the MAC of the table's audit.  If there is
-no marker for the current names, or it is not authentic, every journal is read: a forged marker hides no unfinished
+A run that has ended stays ended, and every new record changes the list of names in the log.  A marker is therefore
+valid as long as these names are the same, and is stored under their digest.  It has the MAC of the table's audit.  If
+there is no marker for the current names, or it is not authentic, the log is read: a forged marker hides no unfinished
 run.
 """
 
@@ -29,7 +25,7 @@ from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.audit import AuditEntry, list_entries
+from sparkcrypt.ledger.audit.audit import AuditEntry, list_entries_of
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.audit.pins import (
     ListPlaces,
@@ -42,7 +38,8 @@ from sparkcrypt.ledger.audit.pins import (
     list_own,
 )
 from sparkcrypt.ledger.journal.journal import Journal, Record
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_ended
+from sparkcrypt.ledger.journal.unit_status import has_ended
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import (
     CheckMac,
     Mac,
@@ -54,7 +51,7 @@ from sparkcrypt.ledger.state.mac import (
     seal_record,
 )
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import base_location, is_staged, old_folder, staging_folder
+from sparkcrypt.ledger.unit import base_location, is_staged, staging_folder
 from sparkcrypt.paths import Place, comparable_path
 from sparkcrypt.policy.model import Policy
 
@@ -177,32 +174,24 @@ class AuditIndex:
     """The entries of an audit, indexed for lookups.
 
     Attributes:
-        digests: number of an entry -> SHA-256 of its bytes.
         swaps: run id and unit -> the last entry of the unit's swap or rollback.
-        marks: run id -> number and digest of the journal's last record when an entry was written, oldest first.
         folders: the folders of units and files in the entries.
         relocated: run id and unit -> the entries that have its folders after its table was renamed.
         later: run id and unit -> the entries about files of late commits: reconciled, or decided by the operator.
         pinned: digests of the records that pins name, of the swaps in the entries, and of pins that were given up.
     """
 
-    digests: dict[int, str] = field(default_factory=dict)
     swaps: dict[tuple[str, str], AuditEntry] = field(default_factory=dict)
-    marks: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
     relocated: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
     later: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, store: StateStore, table_id: str, mac: TableMac) -> AuditIndex:
-        """Read a table's audit.
-
-        Raises:
-            VerificationError: an entry is not authentic, missing, or under another's name; the message names it.
-        """
+    def of(cls, log: TableLog) -> AuditIndex:
+        """Return the index of the entries in a table's log that are not lost."""
         index = cls()
-        for entry in list_entries(store, table_id, mac):
+        for entry in list_entries_of(log):
             index._take(entry)
         return index
 
@@ -211,47 +200,17 @@ class AuditIndex:
         own = {base_location(folder) for folder in self.folders if is_staged(folder)}
         return own | {str(entry.entry["unit"]["base"]) for entries in self.relocated.values() for entry in entries}
 
-    def refuse_cut(self, journal: Journal) -> None:
-        """Refuse a journal that lacks a record after which an audit entry was written.
-
-        Raises:
-            VerificationError: its end was cut off, or it was replaced by an older copy.
-        """
-        records = journal.records
-        for number, digest in self.marks.get(journal.run.run_id, ()):
-            if number > len(records) or records[number - 1].digest != digest:
-                raise VerificationError(
-                    f"runs/{journal.run.table_id}/{journal.run.run_id}/: has not the record {number} after which an "
-                    "audit entry was written: its end was cut off, or an older copy took its place; nothing is done "
-                    "on its word; restore the state directory"
-                )
-
     def _take(self, entry: AuditEntry) -> None:
         fields = entry.entry
         run_id, unit = str(fields["why"]["run_id"]), fields.get("unit") or {}
-        self.digests[entry.number] = entry.digest
         if fields["what"] in _SWAPS:
             self.swaps[run_id, str(unit.get("unit"))] = entry
         if fields["what"] in _LATER:
             self.later.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
         if fields["what"] == RELOCATE:
             self.relocated.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
-        mark = fields.get("journal")
-        if isinstance(mark, Mapping):
-            self.marks.setdefault(run_id, []).append((int(mark["number"]), str(mark["digest"])))
         self.pinned.update(map(str, fields.get("pinned", ())))
         self.folders.update(_folders(unit, fields.get("changes") or ()))
-
-
-def verify_journals(store: StateStore, table_id: str, mac: TableMac) -> None:
-    """Check that the journal, or the archive, of each run in a table's audit is authentic and whole.
-
-    Raises:
-        VerificationError: a journal is missing, or was cut, edited, or replaced by an older copy.
-    """
-    index = AuditIndex.of(store, table_id, mac)
-    for run_id in sorted(index.marks):
-        index.refuse_cut(Journal.open(store, table_id, run_id, mac))
 
 
 def _folders(unit: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -274,7 +233,7 @@ def is_settled(store: StateStore, table_id: str, names: tuple[str, ...], check_m
     Args:
         store: the state directory.
         table_id: the table's id.
-        names: the names of all records of its journals now.
+        names: the names of all objects of its log now.
         check_mac: returns the number of the MAC key of its audit that made a MAC.
     """
     digest = _digest_names(names)
@@ -301,10 +260,10 @@ def settle(store: StateStore, table_id: str, names: tuple[str, ...], mac: Mac) -
     Args:
         store: the state directory.
         table_id: the table's id.
-        names: the names of all records of its journals, listed before the first journal was read.
+        names: the names of all objects of its log, listed before it was read.
         mac: the MAC of the table's audit.
     """
-    if store.list(f"runs/{table_id}/") != names:
+    if store.list(f"log/{table_id}/") != names:
         return
     name = _settled_name(table_id, digest := _digest_names(names))
     earlier = [other for other in store.list(f"cache/settled/{table_id}/") if other != name]
@@ -347,6 +306,7 @@ class TableTrust:
     list_pins: ListPlaces = tuple
     _mac: TableMac | None = None
     _renewed: bool = False
+    _log: TableLog | None = None
     _audit: AuditIndex | None = None
     _named: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
     _shredded: ShreddedKeys | None = None
@@ -375,23 +335,37 @@ class TableTrust:
             self._shredded = ShreddedKeys(self.store, self.policy)
         return self._shredded
 
+    def log(self) -> TableLog:
+        """Return the table's log, as it is now.
+
+        Raises:
+            VerificationError: a name in it is not that of a record.
+        """
+        mac = self.mac()
+        if self._log is None or self._log.mac is not mac:
+            self._log = TableLog.open(self.store, self.table_id, mac)
+        else:
+            self._log.refresh()
+        return self._log
+
     def audit(self) -> AuditIndex:
         """Return the index of the table's audit, all entries of which were authenticated.
 
         Raises:
-            VerificationError: an entry is not authentic; the message names it.
+            VerificationError: a name in the log is not that of a record.
         """
         if self._audit is None:
-            self._audit = AuditIndex.of(self.store, self.table_id, self.mac())
+            self._audit = AuditIndex.of(self.log())
         return self._audit
 
     def forget_audit(self) -> None:
-        """Discard the cached audit, since an entry was added; it is read again when next needed."""
+        """Discard the index of the audit, since an entry was added; it is made again when next needed."""
         self._audit = None
         self._named.clear()
 
     def look_again(self) -> None:
         """Discard what was read before the table's lock was held, when another driver may have changed the table."""
+        self._log = None
         self.forget_audit()
         self.unread.clear()
 
@@ -399,12 +373,10 @@ class TableTrust:
         """Open the journal of a run, to act on it.
 
         Raises:
-            VerificationError: it is damaged, not authentic, cut, or names folders outside the table's; it must not be
-                acted on.
+            VerificationError: it is damaged, not authentic, or names folders outside the table's; it must not be acted
+                on.
         """
-        audit = self.audit()  # before the journal, whose records are written before the entries that name them
-        journal = Journal.open(self.store, self.table_id, run_id, self.mac())
-        audit.refuse_cut(journal)
+        journal = Journal.open(self.log(), run_id)
         refuse_outside(journal.records, self.places(journal))
         return journal
 
@@ -418,16 +390,17 @@ class TableTrust:
 
         A run whose records are damaged or not trusted is noted in ``unread`` and skipped.
         """
-        names = self.store.list(f"runs/{self.table_id}/")
+        names = self.store.list(f"log/{self.table_id}/")
         if not names or is_settled(self.store, self.table_id, names, self.mac().check):
             return None
-        for run_id in reversed(Journal.runs(self.store, self.table_id, archived=False)):
+        log = self.log()
+        for run_id in reversed(Journal.runs(log, archived=False)):
             try:
-                if not Journal.has_ended(self.store, self.table_id, run_id, self.mac()):
+                journal = Journal.open(log, run_id)
+                if not has_ended(journal):
                     journal = self.journal(run_id)
-                    if not has_ended(journal):
-                        self._refuse_earlier_keys(journal)
-                        return run_id
+                    self._refuse_earlier_keys(journal)
+                    return run_id
             except VerificationError as error:
                 self.unread[run_id] = str(error)
         if not self.unread:
@@ -436,7 +409,10 @@ class TableTrust:
 
     def unread_runs(self) -> tuple[str, ...]:
         """Return notes for the report on the runs that were skipped since their records are not trusted."""
-        return tuple(f"run {run_id} was skipped: {why}" for run_id, why in sorted(self.unread.items()))
+        return tuple(
+            f"run {run_id} was skipped: {why.removeprefix(f'run {run_id}: ')}"
+            for run_id, why in sorted(self.unread.items())
+        )
 
     def find_lost_pins(self, listed: Iterable[PinPlace] | None = None) -> list[LostPin]:
         """Return the pins that the records do not confirm.
@@ -453,7 +429,7 @@ class TableTrust:
         if not has_mac_key(self.store, self.table_id):  # else opening it would make one
             why = "it has a pin, and the state directory has no audit of its table"
             return [LostPin(place.name, place.text, why) for place in places]
-        return find_lost(self.store, self.table_id, self.mac(), places, self.audit().pinned)
+        return find_lost(self.log(), self.mac(), places, self.audit().pinned)
 
     def refuse_lost_pins(self, listed: Iterable[PinPlace] | None = None) -> None:
         """Refuse to delete old files, or to put them back, by records that a pin shows to be older than the table.
@@ -472,20 +448,6 @@ class TableTrust:
         """Return a note for the report if units that a run has swapped have no pin, by what `list_pins` returned."""
         return describe_unpinned(find_unpinned(listed, self.table_id))
 
-    def refuse_unaudited(self, journal: Journal, name: str, status: UnitStatus) -> None:
-        """Refuse a unit for whose swap, or rollback, the audit has no entry that agrees with the journal.
-
-        Raises:
-            VerificationError: the audit has no entry of it, or one with other folders.
-        """
-        entry = self.audit().swaps.get((journal.run.run_id, name))
-        if not self._tells_the_same(entry, journal, status):
-            entry_text = "no entry" if entry is None else f"the entry {entry.name}"
-            raise VerificationError(
-                f"{name}: the journal of run {journal.run.run_id} says {status.step.replace('_', ' ')}, and the audit "
-                f"has {entry_text} of it, which does not say so; nothing was changed; see `sparkcrypt audit verify`"
-            )
-
     def _refuse_earlier_keys(self, journal: Journal) -> None:
         """Refuse to continue a run that has a record under an earlier MAC key of the audit.
 
@@ -499,29 +461,6 @@ class TableTrust:
                 raise VerificationError(
                     f"{record.name}: is under a MAC key that the audit has given up since, so the run is not continued"
                 )
-
-    def _tells_the_same(self, entry: AuditEntry | None, journal: Journal, status: UnitStatus) -> bool:
-        """Return whether an entry agrees with a unit's journal; a rollback begins before it has its own entry."""
-        if entry is None:
-            return False
-        if entry.entry["what"] != "encrypt":
-            return status.step in ("unit_rolling_back", "unit_rolled_back")
-        run_id, unit = journal.run.run_id, str(entry.entry["unit"]["unit"])
-        relocated = [later for later in self.audit().relocated.get((run_id, unit), ()) if later.number > entry.number]
-        told_units = [audited.entry["unit"] for audited in (entry, *relocated)]
-        bases = {
-            self.base,
-            base_location(status.staged),
-            *(told_unit["base"] for told_unit in told_units if "base" in told_unit),
-        }
-        moved = [old_folder(base, run_id, status.partition_path) for base in bases]
-        old = {comparable_path(str(place)) for place in (*moved, *(unit["old_location"] for unit in told_units))}
-        new = {comparable_path(str(unit["new_location"])) for unit in told_units}
-        return (
-            status.swapped
-            and comparable_path(status.new_location) in new
-            and comparable_path(status.old_location) in old
-        )
 
     def _find_earlier_bases(self, journal: Journal) -> set[str]:
         """Return the original folders that the table had before it was renamed.

@@ -16,6 +16,7 @@ from sparkcrypt.ledger.audit.pins import describe_lost
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import run_of_folder
@@ -373,7 +374,7 @@ def find_newer_runs(store: StateStore, scans: Iterable[TableScan]) -> Iterator[s
         scans: the tables to check.
     """
     for scan in scans:
-        known = set(Journal.runs(store, scan.target.table_id))
+        known = set(Journal.runs(TableLog.open(store, scan.target.table_id, None)))
         for run_id in sorted({run for place in scan.target.locations() if (run := run_of_folder(place))} - known):
             yield (
                 f"{scan.name}: run {run_id} made a folder that is in use, and the state directory has no record of it: "

@@ -15,9 +15,8 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import RunExpiring
-from sparkcrypt.ledger.journal.journal import Journal, archive_records, clear_archived
+from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused, status_of_units
-from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.unit import by_place, is_staged, list_folders, old_folder, staging_folder
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy
@@ -120,17 +119,6 @@ def may_commit(writing: str, folder: str) -> str:
         f"{writing} is there, so a writer that began before the swap may still commit to {folder}, where nobody would "
         "look for its rows any more; expire again when it has ended; delete that folder if its writer was killed"
     )
-
-
-def refuse_unaudited(runs: PastRuns, journal: Journal) -> None:
-    """Raise an error unless the audit confirms the journal for each unit: a journal alone permits no deletion.
-
-    Raises:
-        VerificationError: it names the unit.
-    """
-    for name, status in status_of_units(journal.records).items():
-        if (status.swapped or status.step == "unit_rolled_back") and not journal.archived:
-            runs.table.trust.refuse_unaudited(journal, name, status)
 
 
 @dataclass(slots=True)
@@ -386,8 +374,6 @@ def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
     if run_id is not None and run_id not in ids:
         raise ConfigError(f"{name}: run {run_id} is not known; allowed: {', '.join(ids)}")
     opened = [runs.journal(run_id)] if run_id is not None else list(runs.list_readable())
-    for journal in opened:
-        refuse_unaudited(runs, journal)
     unfinished = [journal.run.run_id for journal in opened if not has_ended(journal) and not is_paused(journal)]
     if unfinished:
         raise ConfigError(f"{name}: run {unfinished[0]} is unfinished; run the job again to finish it, then expire")
@@ -503,17 +489,13 @@ def _summaries(going: Mapping[str, Contents]) -> tuple[str, ...]:
 
 
 def _compact(runs: PastRuns) -> None:
-    """Archive ended and expired runs as one record each, and pack the table's audit; finish what a killed call began.
+    """Pack older records of the table's log, up to the first of a run that may still have old files.
 
-    A run keeps its lists of files while an earlier one has old files: these are compared by what became of their rows.
+    Lists of files are left out then, so a run keeps them while an earlier one has old files: these are compared by what
+    became of their rows.  A log with a gap stays as it is.
     """
-    store, table_id, mac = runs.table.store, runs.table.target.table_id, runs.table.trust.mac()
-    needed = False
-    for journal in runs.list_readable():
-        if journal.archived:
-            clear_archived(store, table_id, journal.run.run_id, mac.check)
-        elif not has_expired(journal):
-            needed = True
-        elif has_ended(journal) and not needed:
-            archive_records(store, table_id, journal.run.run_id, journal.records, mac)
-    TableLog.open(store, table_id, mac).pack()
+    log = runs.table.trust.log()
+    journals = [journal for journal in runs.list_readable() if not journal.archived]
+    kept = (journal for journal in journals if not (has_ended(journal) and has_expired(journal)))
+    if not log.gaps:
+        log.pack(min((journal.records[0].number for journal in kept), default=None))

@@ -25,6 +25,7 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.entries import RunExpired, UnitCarried, UnitCarrying
 from sparkcrypt.ledger.journal.journal import Journal, Record
 from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, has_expired, status_of_units, undone_attempts
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Folder, Unit, by_place, is_staged, list_folders, old_folder, path_below
@@ -415,8 +416,9 @@ def count_awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, 
         files: the file system.
         grace_seconds: the time after which old files should have expired.
     """
-    runs = Journal.runs(store, table_id, archived=False)  # archived runs have expired
-    found = [unit for run_id in runs for unit in _find_in_run(store, table_id, run_id, files)]
+    log = TableLog.open(store, table_id, None)
+    runs = Journal.runs(log, archived=False)  # archived runs have expired
+    found = [unit for run_id in runs for unit in _find_in_run(log, run_id, files)]
     since = min((when for _, when in found), default=None)
     sources = [source for unit, _ in found for source in unit]
     plain = [length for length, in_clear in sources if in_clear]
@@ -431,13 +433,13 @@ def count_awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, 
     )
 
 
-def _find_in_run(store: StateStore, table_id: str, run_id: str, files: HadoopFiles) -> list[tuple[list[_Source], str]]:
+def _find_in_run(log: TableLog, run_id: str, files: HadoopFiles) -> list[tuple[list[_Source], str]]:
     """Return the old files of each unit of a run that still exist, and when the unit was swapped.
 
     The records are not authenticated, since they are only reported: a plan then needs no key of the audit.
     """
     try:
-        journal = Journal.open(store, table_id, run_id)
+        journal = Journal.open(log, run_id)
         if has_expired(journal) or journal.run.output:
             return []
         waiting = [old for old in OldFolder.list_waiting(journal) if files.exists(old.location)]

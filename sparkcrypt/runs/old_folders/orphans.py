@@ -20,8 +20,9 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.trust import AuditIndex
-from sparkcrypt.ledger.journal.journal import Journal, list_run_ids, start_of_run
+from sparkcrypt.ledger.journal.journal import Journal, list_run_ids, list_table_ids, start_of_run
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key, open_mac
@@ -88,11 +89,12 @@ def leftovers_of_journals(
     """
     looked_after: set[str] = set()
     leftovers: dict[str, Leftover] = {}
-    for table_id in sorted({name.split("/")[1] for name in store.list("runs/")}):
+    for table_id in list_table_ids(store):
         if table_id in tables:
-            for run_id in Journal.runs(store, table_id, archived=False):
+            log = TableLog.open(store, table_id, None)
+            for run_id in Journal.runs(log, archived=False):
                 try:
-                    looked_after |= _list_looked_after(Journal.open(store, table_id, run_id), tables[table_id])
+                    looked_after |= _list_looked_after(Journal.open(log, run_id), tables[table_id])
                 except (VerificationError, LookupError, TypeError, ValueError):  # damaged or forged: `expire` names it
                     looked_after.add(_comparable(old_folder(tables[table_id], run_id)))
         else:
@@ -111,14 +113,13 @@ def left_of_table(store: StateStore, policy: Policy, table_id: str, files: Hadoo
         return  # its journals cannot be authenticated
     mac = open_mac(store, table_id, open_key_service(policy.key_service), MasterKeys.of(policy))
     try:
-        audit = AuditIndex.of(store, table_id, mac)
+        log = TableLog.open(store, table_id, mac)
     except VerificationError:
         return
-    named = {_comparable(folder) for folder in audit.folders}
-    for run_id in Journal.runs(store, table_id, archived=False):
+    named = {_comparable(folder) for folder in AuditIndex.of(log).folders}
+    for run_id in Journal.runs(log, archived=False):
         try:
-            journal = Journal.open(store, table_id, run_id, mac)
-            audit.refuse_cut(journal)
+            journal = Journal.open(log, run_id)
         except VerificationError:
             continue
         for leftover in _find_left_by(journal, files):
@@ -518,7 +519,7 @@ def expire_left(spark: SparkSession, policy: Policy, table_id: str, options: Exp
         PlanError: the partitions of a table could not be listed, so it is not known which folders are in use.
     """
     store = open_state_directory(spark, policy.run_state)
-    if not store.list(f"runs/{table_id}/"):
+    if not store.list(f"log/{table_id}/"):
         raise ConfigError(f"{table_id}: no run is known in this state directory; `sparkcrypt backfill list` lists them")
     search = OrphanSearch(spark, policy)
     before_ms = int((time.time() - options.older_than_seconds) * 1000)
@@ -537,7 +538,7 @@ def _delete(search: OrphanSearch, found: list[Orphan], table_id: str) -> list[Or
     with acquire(search.store, table_id, run_id=command, owner=acting_user()) as lock:
         lock.keep_alive()
         mac = open_mac(search.store, table_id, open_key_service(policy.key_service), MasterKeys.of(policy), renew=True)
-        audit = AuditWriter(search.store, table_id, mac, lock.token)
+        audit = AuditWriter(TableLog.open(search.store, table_id, mac), lock.token)
 
         def note_deletion(orphan: Orphan) -> None:
             unit = {"unit": orphan.folder, "kind": orphan.kind, "files": orphan.files, "bytes": orphan.total_bytes}

@@ -43,7 +43,7 @@ class PastRuns:
 
     def ids(self) -> tuple[str, ...]:
         """Return the runs' ids, oldest first."""
-        return Journal.runs(self.table.store, self.table.target.table_id)
+        return Journal.runs(self.table.trust.log())
 
     def journal(self, run_id: str) -> Journal:
         """Open a run's journal, to act on it.
@@ -65,9 +65,8 @@ class PastRuns:
 
     def audit_writer(self) -> AuditWriter:
         """Return the writer of the table's audit."""
-        return AuditWriter(
-            self.table.store, self.table.target.table_id, self.table.trust.mac(renew=True), self.lock.token
-        )
+        self.table.trust.mac(renew=True)
+        return AuditWriter(self.table.trust.log(), self.lock.token)
 
     def problems(self) -> Problems:
         """Return the table's problems."""
@@ -131,7 +130,7 @@ def past_runs(
     refuse_shared_identity(spark, found)
     target = catalog_target(spark, found, policy, None)
     opened = open_target(spark, target, policy, progress)
-    if not any(opened.store.list(f"{kept}/{target.table_id}/") for kept in ("runs", "archive", "log", "problems")):
+    if not any(opened.store.list(f"{kept}/{target.table_id}/") for kept in ("log", "problems")):
         raise ConfigError(f"{target.name}: no run is known in this state directory; nothing is to {what}")
     owner = acting_user()
     with acquire(opened.store, target.table_id, run_id=what, owner=owner) as lock:

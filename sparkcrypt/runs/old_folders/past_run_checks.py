@@ -10,6 +10,7 @@ from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, REPLAYED
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import has_mac_key
 from sparkcrypt.ledger.state.store import StateStore
@@ -210,9 +211,17 @@ def _has_nothing_left(table: OpenTable) -> bool:
 
 def _has_no_old_files(store: StateStore, table_id: str) -> bool:
     """Tell whether no run of a table has old files: all runs are archived, or there are neither runs nor an audit."""
-    if Journal.runs(store, table_id, archived=False):
+    log = TableLog.open(store, table_id, None)
+    runs = Journal.runs(log)
+    return all(_is_expired(log, run_id) for run_id in runs) if runs else not has_mac_key(store, table_id)
+
+
+def _is_expired(log: TableLog, run_id: str) -> bool:
+    try:
+        journal = Journal.open(log, run_id)
+        return journal.archived or (has_ended(journal) and has_expired(journal))
+    except VerificationError:
         return False
-    return bool(Journal.runs(store, table_id)) or not has_mac_key(store, table_id)
 
 
 def read_open_problems(table: OpenTable) -> list[Problem]:

@@ -10,7 +10,7 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.entries import RunFinished, RunRolledBack, UnitRolledBack, UnitRollingBack
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.unit_status import has_ended, status_of_units
+from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
 from sparkcrypt.ledger.new_files import Whereabouts
 from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path
@@ -76,7 +76,7 @@ def rollback_run(
         if run_id not in runs.ids():
             raise ConfigError(f"{runs.table.target.name}: run {run_id} is not known; allowed: {', '.join(runs.ids())}")
         journal = runs.journal(run_id)
-        if journal.archived:
+        if journal.archived or (has_ended(journal) and has_expired(journal)):
             raise VerificationError(
                 f"{runs.table.target.name}: the old files of run {run_id} have expired; nothing was changed"
             )
@@ -97,7 +97,6 @@ def _roll_back(runs: PastRuns, rewriter: UnitRewriter, journal: Journal, *, dry_
     olds = list(OldFolder.list_of(journal))
     runs.table.trust.forget_audit()  # recovery may have added entries
     for old in olds:
-        runs.table.trust.refuse_unaudited(journal, old.name, old.status)
         if not _is_back_already(rewriter, old):
             refuse_change(rewriter, old)
     _refuse_used(runs, rewriter, olds)

@@ -20,6 +20,7 @@ from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.material import version_of
 from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Unit
@@ -195,9 +196,10 @@ class _Search:
         return bool(use.keys or use.kept)
 
     def _list_outputs(self, table_id: str) -> Iterator[str]:
-        for run_id in Journal.runs(self._store, table_id):
+        log = TableLog.open(self._store, table_id, None)
+        for run_id in Journal.runs(log):
             try:
-                output = Journal.open(self._store, table_id, run_id).run.output
+                output = Journal.open(log, run_id).run.output
             except VerificationError:
                 continue  # commands that act on the journal report the error
             if output:
@@ -238,7 +240,7 @@ def _describe(path: str, error: Found) -> str:
     return text if path in text else f"{path}: {text}"
 
 
-RECORDS = ("keys/macs/", "keys/indexes/", "log/", "runs/", "archive/")
+RECORDS = ("keys/macs/", "keys/indexes/", "log/")
 """Folders of the state directory with wrapped MAC keys of audits and wrapped secrets of runs' digests.
 
 A table's KEKs do not need a version: under an older one they wrap nothing new, and files contain those that they need.

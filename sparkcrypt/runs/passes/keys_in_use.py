@@ -12,6 +12,7 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import is_mac_key
 from sparkcrypt.ledger.state.store import StateStore, decode_record
 from sparkcrypt.runs.table.amount import Amount
@@ -90,7 +91,7 @@ class TableUse:
 
 def list_table_ids(store: StateStore) -> tuple[str, ...]:
     """Return the ids of the tables and folders that a state directory knows, sorted."""
-    kinds = ("cache/footers/", "keys/keks/", "runs/", "archive/")
+    kinds = ("cache/footers/", "keys/keks/")
     return tuple(sorted({name.removeprefix(kind).partition("/")[0] for kind in kinds for name in store.list(kind)}))
 
 
@@ -169,9 +170,10 @@ def _list_kept(store: StateStore, table_id: str) -> frozenset[str]:
 
 
 def _find_name(store: StateStore, table_id: str) -> str | None:
-    for run_id in reversed(Journal.runs(store, table_id)):
+    log = TableLog.open(store, table_id, None)
+    for run_id in reversed(Journal.runs(log)):
         try:
-            return Journal.open(store, table_id, run_id).run.table
+            return Journal.open(log, run_id).run.table
         except (ConfigError, VerificationError):
             continue  # commands that act on the journal report the error
     return FooterCache(store, table_id, keeps=False).find_name()

@@ -17,6 +17,7 @@ from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import normalized_table
@@ -72,9 +73,10 @@ def recorded_lost_tags(store: StateStore) -> Iterator[tuple[str, str]]:
 
 def _newest_plan(store: StateStore, table_id: str) -> list[dict[str, Any]]:
     """Return the columns of the plan of the newest run whose journal can be read."""
-    for run_id in reversed(Journal.runs(store, table_id)):
+    log = TableLog.open(store, table_id, None)
+    for run_id in reversed(Journal.runs(log)):
         try:
-            return list(Journal.open(store, table_id, run_id).run.plan["columns"])
+            return list(Journal.open(log, run_id).run.plan["columns"])
         except VerificationError:
             continue
     return []

@@ -19,6 +19,7 @@ from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.journal.journal import Journal, new_run_id
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import LatestRecord, StateStore
 from sparkcrypt.ledger.unit import list_unit
@@ -422,7 +423,7 @@ def expire_many(
     done, failures = list[Expired](), TableFailures()
     for name, uuid in found.items():
         with failures.of(name):
-            if uuid is not None and Journal.runs(store, uuid):
+            if uuid is not None and Journal.runs(TableLog.open(store, uuid, None)):
                 done.append(expire_run(spark, name, policy, options=options))
     dropped = {table_id: table_id for table_id in ids if table_id not in names}
     if path is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.rewrite.run_report import IN_CLEAR, NEEDS_CONSENT, WITHOUT_EFFECT, Outcome, Report
@@ -198,8 +199,8 @@ def bytes_a_second(store: StateStore, table_id: str) -> float | None:
     Returns:
         None if no run has swapped a unit, or no outcome has its seconds.
     """
-    runs = list(Journal.runs(store, table_id))[-_RUNS:]
-    return rate(outcome for run_id in runs for outcome in _outcomes(store, table_id, run_id))
+    log = TableLog.open(store, table_id, None)
+    return rate(outcome for run_id in Journal.runs(log)[-_RUNS:] for outcome in _outcomes(log, run_id))
 
 
 def rate(outcomes: Iterable[UnitOutcome]) -> float | None:
@@ -209,10 +210,10 @@ def rate(outcomes: Iterable[UnitOutcome]) -> float | None:
     return sum(total for total, _ in timed) / seconds if seconds else None
 
 
-def _outcomes(store: StateStore, table_id: str, run_id: str) -> tuple[UnitOutcome, ...]:
+def _outcomes(log: TableLog, run_id: str) -> tuple[UnitOutcome, ...]:
     """Return the outcomes of a run's units; empty if its journal cannot be read, since this is only an estimate."""
     try:
-        statuses = status_of_units(Journal.open(store, table_id, run_id).records).values()
+        statuses = status_of_units(Journal.open(log, run_id).records).values()
         return tuple(status.outcome for status in statuses if status.was_swapped)
     except VerificationError:
         return ()

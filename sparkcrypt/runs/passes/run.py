@@ -19,6 +19,7 @@ from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, new_run_id
 from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.names import PIN
@@ -180,9 +181,10 @@ def refuse_records_of_another(job: TableJob) -> None:
     table = job.table.target.table
     if table is None:
         return
-    run_id = next(iter(reversed(Journal.runs(job.table.store, job.table.target.table_id))), None)
+    log = TableLog.open(job.table.store, job.table.target.table_id, None)
+    run_id = next(iter(reversed(Journal.runs(log))), None)
     try:
-        name = None if run_id is None else Journal.find_table(job.table.store, job.table.target.table_id, run_id)
+        name = None if run_id is None else Journal.open(log, run_id).run.table
     except VerificationError:
         return  # reported where the run's records are read
     catalog = Catalog(job.table.spark)
@@ -340,9 +342,7 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
     if run.continued is None and not drifted:
         _settle_history(job, options, surveyed.units, tagged_only=True)
         return _report_run(job, run, RunResult(run.run_id, "nothing to do", surveyed.units))
-    journal = run.journal = run.continued or Journal.start(
-        job.table.store, job.run_record(run.run_id, options, lock), job.table.trust.mac(renew=True)
-    )
+    journal = run.journal = run.continued or _start_journal(job, run.run_id, options, lock)
     with RunContext(job.table, journal, lock) as context:
         rewriter = rewriter_of(context, options, resumed=run.continued is not None)
         swapped = run.recovered.names  # the survey finds drift in a copied unit too, since its source is unchanged
@@ -368,6 +368,11 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
         index = None if rewriter.swap.copies else _carry_index(job, journal)
         run.warnings = (*run.warnings, *explain_stale(job.table.target.name, index))
         return _report_run(job, run, replace(_end_run(job, run, rewriter, progressed), index=index))
+
+
+def _start_journal(job: TableJob, run_id: str, options: RunOptions, lock: RunLock) -> Journal:
+    job.table.trust.mac(renew=True)
+    return Journal.start(job.table.trust.log(), job.run_record(run_id, options, lock))
 
 
 def _list_unpinned(job: TableJob, surveys: Sequence[UnitSurvey]) -> list[str]:

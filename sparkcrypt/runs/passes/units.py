@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.ledger.journal.entries import UnitFailed
 from sparkcrypt.ledger.journal.journal import Journal, start_of_run
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.unit import Unit, UnitOutcome, former_home, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.rewrite.keks import rotation_of
@@ -220,7 +221,7 @@ def survey_units(
 
     @functools.cache
     def find_last_run() -> str | None:
-        return next(reversed(Journal.runs(table.store, table.target.table_id)), None)
+        return next(reversed(Journal.runs(TableLog.open(table.store, table.target.table_id, None))), None)
 
     rewrap = options.rewrap and not _gives_new_names(table.target, options)
     scanner = Scanner(

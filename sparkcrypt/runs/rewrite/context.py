@@ -99,11 +99,7 @@ class RunContext:
         """
         with self.one_at_a_time:
             if self._later is None:
-                later = (
-                    run_id
-                    for run_id in Journal.runs(self.table.store, self.table.target.table_id)
-                    if run_id > self.run_id
-                )
+                later = (run_id for run_id in Journal.runs(self.table.trust.log()) if run_id > self.run_id)
                 self._later = tuple(status_of_units(self.table.trust.journal(run_id).records) for run_id in later)
             return self._later
 
@@ -131,7 +127,7 @@ class RunContext:
         """The writer of the table's audit; under the table's lock no other process appends to it."""
         with self.one_at_a_time:
             if self._audit is None:
-                self._audit = AuditWriter(self.table.store, self.table.target.table_id, self.mac, self.lock.token)
+                self._audit = AuditWriter(self.journal.log, self.lock.token)
             return self._audit
 
     @property
@@ -191,15 +187,13 @@ def append_audit(
         digests: how the digests of files were made; None if there are none.
         changes: which new files were made from which old files.
     """
-    records = run.journal.records
-    last, pinned = records[-1], _find_pinned(records, unit)
+    pinned = _find_pinned(run.journal.records, unit)
     predecessor = None if run.table.target.table is None else run.table.target.table.properties.get(PREDECESSOR)
     entry = make_entry(
         what,
         run.table.policy.digest(),
         run.run_id,
         table=run.table.target.name,
-        journal={"number": last.number, "digest": last.digest},
         engine=engine,
         unit=dict(unit),
         digests=digests,

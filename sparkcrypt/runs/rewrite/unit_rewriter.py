@@ -334,7 +334,7 @@ def give_way(rewriter: UnitRewriter, new: NewFiles) -> None:
             rewriter.swap.undo(new)
         return
     location = unit.location
-    for run_id in Journal.runs(run.table.store, run.table.target.table_id):
+    for run_id in Journal.runs(run.table.trust.log()):
         try:
             records = run.table.trust.journal(run_id).records
             status = status_of_units(records).get(unit.name)

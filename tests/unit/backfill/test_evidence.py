@@ -20,6 +20,7 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.evidence import DigestSecret, FileEvidence, Proof, StagedUnit, evidence_of
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE, LISTED_GONE, REPLACED, Manifest, keep_listed, read_listed
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
@@ -191,7 +192,7 @@ def test_every_file_that_entries_name_is_known_as_an_earlier_one() -> None:
 def test_kept_list_goes_on_with_newer_entries_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is as good as the whole audit; one that is forged, or of an entry that the audit has not, is ignored."""
     store, mac = LocalStateStore(tmp_path), TableMac(b"k" * 32, key_ids=("audit",))
-    audit = AuditWriter(store, "t", mac, 1)
+    audit = AuditWriter(TableLog.open(store, "t", mac), 1)
     audit.append(RUN)
     manifest, head = read_listed(store, "t", mac)
     manifest.beside[UNIT] = {"c": 3}
@@ -216,5 +217,5 @@ def test_kept_list_goes_on_with_newer_entries_alone(tmp_path: Path, monkeypatch:
     assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"a", "b", "d"}
     for kept in store.list("log/t/"):
         store.delete(kept)
-    AuditWriter(store, "t", mac, 1).append(entry("encrypt", None, files("/x", z=1)))
+    AuditWriter(TableLog.open(store, "t", mac), 1).append(entry("encrypt", None, files("/x", z=1)))
     assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"z"}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from sparkcrypt.errors import RunConflictError, VerificationError
 from sparkcrypt.files.listing import Beside
-from sparkcrypt.ledger.audit.audit import AuditWriter, journalled_head, verify_audit
+from sparkcrypt.ledger.audit.audit import AuditWriter
 from sparkcrypt.ledger.journal.entries import (
     AuditHead,
     Entry,
@@ -33,30 +34,26 @@ from sparkcrypt.ledger.journal.entries import (
     UnitSwapping,
     UnitVerified,
 )
-from sparkcrypt.ledger.journal.journal import KINDS, Journal, archive_records, clear_archived
+from sparkcrypt.ledger.journal.journal import KINDS, Journal
 from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.unit import Folder, Unit, UnitOutcome
 from sparkcrypt.runs.old_folders.old_folder import new_files
 from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.tables.table import Partition
-from tests.journals import find_unfinished
+from tests.journals import find_unfinished, start_run
 from tests.unit.backfill.audits import entry
 from tests.unit.backfill.conftest import RUN, TABLE, run_record, swap_unit
 from tests.unit.backfill.memory_store import MemoryStore
 
 MAC = TableMac(b"k" * 32)
-NAME = f"archive/{TABLE}/{RUN}.json"
-
-
-class Killed(BaseException):
-    """The end of the process."""
 
 
 def expired_run(store: Any) -> Journal:
     """A run of one unit, audited, ended and expired."""
-    journal = Journal.start(store, run_record(), MAC)
-    head = AuditWriter(store, TABLE, MAC, 1).append(entry())
+    journal = start_run(store, run_record(), MAC)
+    head = AuditWriter(journal.log, 1).append(entry())
     listed = {"location": "/t/p=1", "partition": [["p", "1"]], "serde": "", "partition_path": "p=1"}
     files = [["", [["/f", 1, 2]]]]
     swap_unit(journal, "p=1", **listed, files=files, outcome={"unit": "p=1"}, audit=head.to_dict())
@@ -65,21 +62,25 @@ def expired_run(store: Any) -> Journal:
     return journal
 
 
-def archived(store: Any) -> Journal:
-    """Archive the run; return its journal as it was before."""
-    journal = expired_run(store)
-    archive_records(store, TABLE, RUN, journal.records, MAC)
-    return journal
-
-
-def test_one_record_is_left_and_says_what_the_journal_said() -> None:
-    """The run, its units, its end and the audit's counts and heads are as before; the lists of files are gone."""
+@pytest.fixture
+def archived(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryStore, Journal]:
+    """A store in which the run is packed, and its journal as it was before."""
+    monkeypatch.setattr(import_module(TableLog.__module__), "MOST_PACKED", 3)
     store = MemoryStore({})
-    before = archived(store)
-    assert [name for name in store.records if not name.startswith("log/")] == [NAME]
-    after = Journal.open(store, TABLE, RUN, MAC)
+    journal = expired_run(store)
+    TableLog.open(store, TABLE, MAC).append("replaced", "replaced", 1, {})
+    TableLog.open(store, TABLE, MAC).pack()
+    return store, journal
+
+
+def test_packed_journal_says_what_it_said(archived: tuple[MemoryStore, Journal]) -> None:
+    """The run, its units, its end and digests are as before; the lists of files are gone, and nothing is appended."""
+    store, before = archived
+    assert len(store.records) == 4
+    after = Journal.open(TableLog.open(store, TABLE, MAC), RUN)
     assert after.archived and after.authenticated and has_ended(after) and has_expired(after)
-    assert after.run == before.run and Journal.runs(store, TABLE) == (RUN,)
+    assert after.run == before.run and Journal.runs(TableLog.open(store, TABLE, None)) == (RUN,)
+    assert Journal.runs(TableLog.open(store, TABLE, None), archived=False) == ()
     assert [(record.kind, record.digest, record.time) for record in after.records] == [
         (record.kind, record.digest, record.time) for record in before.records
     ]
@@ -90,85 +91,15 @@ def test_one_record_is_left_and_says_what_the_journal_said() -> None:
         after.append("run_resumed")
 
 
-def test_lists_that_are_gone_are_no_empty_lists() -> None:
-    """A unit's place is known of an archived run; whoever asks for its files gets an error that names the unit."""
-    store = MemoryStore({})
-    before = status_of_units(archived(store).records)["p=1"]
-    after = status_of_units(Journal.open(store, TABLE, RUN, MAC).records)["p=1"]
+def test_lists_that_are_gone_are_no_empty_lists(archived: tuple[MemoryStore, Journal]) -> None:
+    """A unit's place is known of a packed run; whoever asks for its files gets an error that names the unit."""
+    store, journal = archived
+    before = status_of_units(journal.records)["p=1"]
+    after = status_of_units(Journal.open(TableLog.open(store, TABLE, MAC), RUN).records)["p=1"]
     assert (after.place, after.swapped) == (replace(before.unit, folders=()), True)
     for ask in (lambda: after.unit, lambda: after.evidence, lambda: list(new_files(after))):
         with pytest.raises(VerificationError, match="p=1: the old files of its run have expired"):
             ask()
-
-
-@pytest.mark.parametrize("cut", [False, True])
-def test_an_audit_is_held_against_the_archive(cut: bool) -> None:
-    """The number of swapped units and the newest head that the archive tells of find an audit that was cut."""
-    store = MemoryStore({})
-    archived(store)
-    head = journalled_head(store, TABLE)
-    assert head is not None and head.number == 1
-    if not cut:
-        assert verify_audit(store, TABLE, MAC, expected=[head]) == head
-        return
-    for name in [name for name in store.records if name.startswith("log/")]:
-        store.delete(name)
-    with pytest.raises(VerificationError, match="its end was cut off"):
-        verify_audit(store, TABLE, MAC)
-
-
-@pytest.mark.parametrize("deleted", range(9))
-def test_a_process_that_ends_in_between_leaves_both(deleted: int) -> None:
-    """However many records of the journal are gone already: the run is there, has ended, and the rest is cleared."""
-
-    class Ending(MemoryStore):
-        left = deleted
-
-        def delete(self, name: str) -> None:
-            if self.left == 0:
-                raise Killed
-            self.left -= 1
-            super().delete(name)
-
-    store = Ending({})
-    try:
-        archived(store)
-    except Killed:
-        assert deleted < 8
-    assert Journal.open(store, TABLE, RUN, MAC).archived
-    assert find_unfinished(store, TABLE, MAC) is None
-    store.left = 100
-    clear_archived(store, TABLE, RUN, MAC.check)
-    assert not store.list("runs/") and store.read(NAME)
-
-
-@pytest.mark.parametrize("change", [b'"version":1', b'"run_id"', b'"run_finished"'])
-def test_an_edited_archive_is_refused(change: bytes) -> None:
-    """What someone changed does not authenticate, and is named."""
-    store = MemoryStore({})
-    archived(store)
-    store.records[NAME] = store.records[NAME].replace(change, change.upper().replace(b"1", b"2"))
-    with pytest.raises(VerificationError, match=NAME):
-        Journal.open(store, TABLE, RUN, MAC)
-
-
-def test_a_planted_archive_neither_ends_a_run_nor_deletes_its_journal() -> None:
-    """An archive without the MAC, or of another run, beside a journal: the journal counts, and stays."""
-    store = MemoryStore({})
-    journal = Journal.start(store, run_record(), MAC)
-    swap_unit(journal, "p=1")
-    other = MemoryStore({})
-    archive_records(other, TABLE, RUN, expired_run(other).records, TableMac(b"o" * 32))
-    store.records[NAME] = other.records[NAME]
-    count = len(store.records)
-    clear_archived(store, TABLE, RUN, MAC.check)
-    assert len(store.records) == count
-    opened = Journal.open(store, TABLE, RUN, MAC)
-    assert not opened.archived and len(opened.records) == 6
-    assert find_unfinished(store, TABLE, MAC) == RUN
-    with pytest.raises(VerificationError, match="does not authenticate"):
-        store.records = {NAME: other.records[NAME]}
-        Journal.open(store, TABLE, RUN, MAC)
 
 
 FOLDERS = (Folder("", (SourceFile("file:/t/p=1/a", 3, 7),)),)

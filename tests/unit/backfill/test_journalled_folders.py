@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.old_folders.orphans import leftovers_of_journals
+from tests.journals import start_run
 from tests.unit.backfill.conftest import RUN, TABLE, run_record
 
 BASE = "file:/warehouse/db/t"
@@ -21,7 +21,7 @@ OUTCOME = UnitOutcome("all", 1, 1, 1, 1, OLD, BASE, True).to_dict()
 
 def known(store: LocalStateStore, outcome: Any, **listed: Any) -> set[str]:
     """Journal a swap with this outcome, and return the folders that are no orphans."""
-    journal = Journal.start(store, run_record())
+    journal = start_run(store, run_record())
     journal.append("unit_listed", unit="all", **listed)
     journal.append("unit_swapped", unit="all", outcome=outcome)
     return leftovers_of_journals(store, cast("Any", None), cast("Any", None), {TABLE: BASE})[0]

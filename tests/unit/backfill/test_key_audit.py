@@ -244,7 +244,7 @@ def test_earlier_copy_is_found_by_a_head_that_was_kept(policy: Policy, root: Pat
     shutil.rmtree(root)
     root.with_name("copy").rename(root)
     assert len(facts_of(policy, root).holds[KEY]) == 1
-    with pytest.raises(VerificationError, match="none is the entry 2"):
+    with pytest.raises(VerificationError, match="none is the record 2"):
         facts_of(policy, root, head)
     none = AuditHead(0, "")
     with pytest.raises(VerificationError, match="has 1 entries, where none is expected"):
@@ -335,7 +335,7 @@ def test_keys_are_shredded_by_an_authentic_tombstone_of_what_is_gone(policy: Pol
     assert kept.select((KEY,)) == {KEY}
     service.delete_key(KEY)
     (root / "log/keys/00000003.json").unlink()
-    with pytest.raises(VerificationError, match="none is the entry 3"):
+    with pytest.raises(VerificationError, match="none is the record 3"):
         selected()
 
 

@@ -130,7 +130,7 @@ def test_record_of_a_fenced_driver_or_a_weaker_key_is_none(store: LocalStateStor
     log.append("step", RUN, 2, {"step": 0})
     for mac, token, why in ((weak, 2, "had given up"), (both, 1, "had been fenced off")):
         forger = opened(store, both)
-        forger._mac = mac
+        forger.mac = mac
         name, content = forger._make(RUN, token, [("step", {"step": 9})])
         store.create(name, content)
         found = opened(store, both)

@@ -13,6 +13,7 @@ from sparkcrypt.errors import KeyServiceError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.audit import AuditWriter, verify_audit
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -49,7 +50,7 @@ def test_the_mac_key_is_kept_wrapped_and_used_by_every_writer(store: LocalStateS
     assert set(body) == {"version", "table_id", "key_id", "wrapped"}
     assert first._keys == (service.unwrap("audit", body["wrapped"]),)
     assert first._keys[0].hex().encode() not in kept
-    AuditWriter(store, TABLE, first, 1).append(entry())
+    AuditWriter(TableLog.open(store, TABLE, first), 1).append(entry())
     assert verify_audit(store, TABLE, again) is not None
     with pytest.raises(VerificationError, match="does not authenticate"):
         verify_audit(store, TABLE, other)
@@ -70,7 +71,7 @@ def test_of_two_first_writers_one_makes_the_mac_key(store: LocalStateStore, serv
 
 def test_a_lost_mac_key_is_not_made_anew(store: LocalStateStore, service: KeyService) -> None:
     """With entries there and the key gone someone hides something."""
-    AuditWriter(store, TABLE, open_mac(store, TABLE, service, MasterKeys("audit")), 1).append(entry())
+    AuditWriter(TableLog.open(store, TABLE, open_mac(store, TABLE, service, MasterKeys("audit"))), 1).append(entry())
     store.delete(f"{FOLDER}mac-key.json")
     with pytest.raises(VerificationError, match=r"mac-key\.json: is gone"):
         open_mac(store, TABLE, service, MasterKeys("audit"))
@@ -121,12 +122,12 @@ def test_an_audit_under_the_footer_key_goes_on_under_a_key_of_its_own(
     store: LocalStateStore, service: KeyService
 ) -> None:
     """Entries from before verify, also before there is a new one; the next writer makes a new MAC key, once."""
-    AuditWriter(store, TABLE, open_mac(store, TABLE, service, BEFORE, renew=True), 1).append(entry())
+    AuditWriter(TableLog.open(store, TABLE, open_mac(store, TABLE, service, BEFORE, renew=True)), 1).append(entry())
     looking = open_mac(store, TABLE, service, AFTER)
     assert looking.key_ids == ("footer",)
     assert verify_audit(store, TABLE, looking) is not None
     assert store.read(f"{FOLDER}mac-key-2.json") is None
-    AuditWriter(store, TABLE, open_mac(store, TABLE, service, AFTER, renew=True), 1).append(entry())
+    AuditWriter(TableLog.open(store, TABLE, open_mac(store, TABLE, service, AFTER, renew=True)), 1).append(entry())
     after = open_mac(store, TABLE, service, AFTER, renew=True)
     assert after.key_ids == ("footer", "audit")
     head = verify_audit(store, TABLE, after)
@@ -141,10 +142,10 @@ def test_an_audit_goes_on_under_the_key_service_that_wraps_now(store: LocalState
     moving = open_key_service(KeyServiceConfig.from_dict({**now, "former": [former]}))
     for opened in (before, moving):
         opened.create("audit")
-    AuditWriter(store, TABLE, open_mac(store, TABLE, before, AFTER, renew=True), 1).append(entry())
+    AuditWriter(TableLog.open(store, TABLE, open_mac(store, TABLE, before, AFTER, renew=True)), 1).append(entry())
     assert open_mac(store, TABLE, moving, AFTER).key_ids == ("audit",)
     for _ in range(2):
-        AuditWriter(store, TABLE, open_mac(store, TABLE, moving, AFTER, renew=True), 1).append(entry())
+        AuditWriter(TableLog.open(store, TABLE, open_mac(store, TABLE, moving, AFTER, renew=True)), 1).append(entry())
     after = open_mac(store, TABLE, moving, AFTER)
     assert after.key_ids == ("audit", "audit")
     head = verify_audit(store, TABLE, after)
@@ -156,7 +157,7 @@ def test_an_audit_goes_on_under_the_key_service_that_wraps_now(store: LocalState
 def test_readers_cannot_plant_a_mac_key_under_the_footer_key(store: LocalStateStore, service: KeyService) -> None:
     """Neither in the place of the audit's own key, nor as its successor."""
     for _ in range(2):
-        AuditWriter(store, TABLE, open_mac(store, TABLE, service, AFTER, renew=True), 1).append(entry())
+        AuditWriter(TableLog.open(store, TABLE, open_mac(store, TABLE, service, AFTER, renew=True)), 1).append(entry())
     planted(store, service, "mac-key-2.json", "footer")
     with pytest.raises(VerificationError, match=r"mac-key-2\.json: is wrapped by a weaker master key"):
         open_mac(store, TABLE, service, AFTER)

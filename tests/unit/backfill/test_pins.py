@@ -14,8 +14,10 @@ from sparkcrypt.ledger.audit.audit import AuditWriter
 from sparkcrypt.ledger.audit.pins import PinPlace, describe_unpinned, digest_of_pin, find_unpinned, make_pin
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
+from tests.journals import start_run
 from tests.unit.backfill.believed import BASE, STAGED, make_service, policy_of
 from tests.unit.backfill.conftest import RUN, TABLE, run_record
 
@@ -27,7 +29,7 @@ def pinned(store: LocalStateStore, tmp_path: Path) -> tuple[Journal, PinPlace, T
     """A journal whose unit is about to be swapped, and the pin that the metastore got with that."""
     make_service(tmp_path)
     mac = trust_of(store, tmp_path).mac(renew=True)
-    journal = Journal.start(store, run_record(), mac)
+    journal = start_run(store, run_record(), mac)
     record = journal.append("unit_swapping", unit="p=0", staged=STAGED, location=f"{BASE}/p=0", files=[])
     return journal, PinPlace("p=0", "p=0", STAGED, make_pin(mac, TABLE, "p=0", record)), mac
 
@@ -80,7 +82,7 @@ def test_another_record_of_that_number_is_refused(store: LocalStateStore, tmp_pa
     """A run that was continued from an older copy has a record of the number, and not of the digest."""
     journal, place, mac = pinned
     store.delete(journal.records[-1].name)
-    Journal.open(store, TABLE, RUN, mac).append("run_finished", outcome="done")
+    Journal.open(TableLog.open(store, TABLE, mac), RUN).append("run_finished", outcome="done")
     assert "which the state directory has not" in refused(store, tmp_path, place)
 
 
@@ -91,7 +93,7 @@ def test_the_audit_confirms_a_pin_whose_journal_is_damaged(
     journal, place, mac = pinned
     why = {"run_id": RUN, "policy_digest": "d"}
     entry = {"who": "a", "what": "encrypt", "why": why, "pinned": [journal.records[-1].digest]}
-    AuditWriter(store, TABLE, mac, 1).append(entry)
+    AuditWriter(TableLog.open(store, TABLE, mac), 1).append(entry)
     name = journal.records[0].name
     content = store.read(name) or b""
     store.delete(name)
@@ -151,6 +153,6 @@ def test_given_up_records_stop_nothing_any_more(store: LocalStateStore, tmp_path
     later = replace(place, name="p=1", unit="p=1", text=make_pin(mac, TABLE, "p=1", journal.records[-1]))
     why = {"run_id": "accept", "policy_digest": "d"}
     entry = {"who": "a", "what": "accept", "why": why, "pinned": [digest_of_pin(place.text)]}
-    AuditWriter(store, TABLE, mac, 1).append(entry)
+    AuditWriter(TableLog.open(store, TABLE, mac), 1).append(entry)
     assert not refused(store, tmp_path, place)
     assert "p=1: its pin names record 2" in refused(store, tmp_path, place, later)

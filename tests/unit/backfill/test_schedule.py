@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
-from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.journal.journal import RunRecord
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Unit, UnitOutcome
 from sparkcrypt.runs.passes.result import bytes_a_second, rate
@@ -19,6 +19,7 @@ from sparkcrypt.runs.rewrite.schedule import Budget, work_through
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.progress import UnitProgress
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
+from tests.journals import start_run
 from tests.unit.backfill.heard_progress import Heard, summed
 
 
@@ -136,7 +137,7 @@ def test_rate_is_of_all_units_together() -> None:
 def run(store: LocalStateStore, number: int, outcome: dict[str, Any]) -> None:
     """Write the journal of a run of one unit."""
     record = RunRecord("t", "db.t", f"2026112{number}T000000000Z-abcdef", "digest", {}, {}, number)
-    journal = Journal.start(store, record)
+    journal = start_run(store, record)
     journal.append("unit_listed", unit="p=0")
     journal.append("unit_swapped", unit="p=0", outcome=outcome)
     journal.append("run_finished", outcome="done")

@@ -14,12 +14,12 @@ MAC, OTHER = TableMac(b"k" * 32), TableMac(b"o" * 32)
 
 def names_in(store: MemoryStore) -> tuple[str, ...]:
     """Return the names of the table's records."""
-    return store.list(f"runs/{TABLE}/")
+    return store.list(f"log/{TABLE}/")
 
 
 def one_run() -> MemoryStore:
     """A state directory with two records of one run."""
-    return MemoryStore({f"runs/{TABLE}/r1/000001.json": b"", f"runs/{TABLE}/r1/000002.json": b""})
+    return MemoryStore({f"log/{TABLE}/r1/000001.json": b"", f"log/{TABLE}/r1/000002.json": b""})
 
 
 def test_a_pointer_holds_for_the_names_it_was_made_for() -> None:
@@ -28,11 +28,11 @@ def test_a_pointer_holds_for_the_names_it_was_made_for() -> None:
     assert not is_settled(store, TABLE, names_in(store), MAC.check)
     settle(store, TABLE, names_in(store), MAC)
     assert is_settled(store, TABLE, names_in(store), MAC.check)
-    store.create(f"runs/{TABLE}/r2/000001.json", b"")
+    store.create(f"log/{TABLE}/r2/000001.json", b"")
     assert not is_settled(store, TABLE, names_in(store), MAC.check)
     settle(store, TABLE, names_in(store), MAC)
     assert is_settled(store, TABLE, names_in(store), MAC.check) and len(store.list("cache/settled/")) == 1
-    store.delete(f"runs/{TABLE}/r2/000001.json")
+    store.delete(f"log/{TABLE}/r2/000001.json")
     assert not is_settled(store, TABLE, names_in(store), MAC.check)
 
 
@@ -40,7 +40,7 @@ def test_a_record_that_comes_meanwhile_is_not_settled() -> None:
     """Names that are no longer those that were looked at make no pointer."""
     store = one_run()
     seen = names_in(store)
-    store.create(f"runs/{TABLE}/r1/000003.json", b"")
+    store.create(f"log/{TABLE}/r1/000003.json", b"")
     settle(store, TABLE, seen, MAC)
     assert store.list("cache/settled/") == ()
 
@@ -55,10 +55,10 @@ def test_a_pointer_of_somebody_else_is_none(forged: str) -> None:
         content = store.records.pop(name)
         moved = MemoryStore({listed.replace(TABLE, "t2"): b"" for listed in names_in(other)})
         moved.create(name.replace(TABLE, "t2"), content)
-        assert not is_settled(moved, "t2", moved.list("runs/t2/"), MAC.check)
+        assert not is_settled(moved, "t2", moved.list("log/t2/"), MAC.check)
         return
     if forged == "another listing's":
-        store.create(f"runs/{TABLE}/r2/000001.json", b"")
+        store.create(f"log/{TABLE}/r2/000001.json", b"")
         settle(other, TABLE, names_in(store), MAC)
         names = names_in(store)
         settle(store, TABLE, names, MAC)

@@ -209,7 +209,7 @@ STAGED = "hdfs://nn/warehouse/db/.sparkcrypt/t/run-1/p=0"
 
 def record(**fields: Any) -> Record:
     """A record with these fields."""
-    return Record("runs/t/r/000002.json", 2, "", "unit_listed", "r", 1, fields, "", None, "", "")
+    return Record("log/t/00000002.json", 2, "", "unit_listed", "r", 2, 1, "", fields, "", "", 0)
 
 
 def refused(named: tuple[str, ...] = (), **fields: Any) -> bool:
@@ -217,7 +217,7 @@ def refused(named: tuple[str, ...] = (), **fields: Any) -> bool:
     try:
         refuse_outside([record(unit="p=0", **fields)], RunFolders(BASE, lambda: named))
     except VerificationError as error:
-        assert "runs/t/r/000002.json" in str(error)
+        assert "log/t/00000002.json" in str(error)
         return True
     return False
 

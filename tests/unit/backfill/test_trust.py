@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,14 @@ from sparkcrypt.ledger.audit.audit import AuditWriter
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
+from tests.journals import start_run
 from tests.unit.backfill.believed import BASE, STAGED, make_service, policy_of
 from tests.unit.backfill.conftest import RUN, TABLE, run_record
+
+START = {name: value for name, value in asdict(run_record()).items() if name not in ("run_id", "fencing_token")}
 
 
 @pytest.fixture
@@ -37,71 +40,29 @@ def outcome(**changes: Any) -> dict[str, Any]:
     return {"unit": "p=0", "old_location": f"{BASE}/p=0", "new_location": STAGED, **changes}
 
 
-def swapped(store: LocalStateStore, trust: TableTrust, **audited: Any) -> Journal:
-    """Journal a run of one unit, and audit it; the entry differs by what is given."""
+def swapped(store: LocalStateStore, trust: TableTrust) -> Journal:
+    """Journal a run of one unit, and audit it."""
     mac = trust.mac(renew=True)
-    journal = Journal.start(store, run_record(), mac)
+    journal = start_run(store, run_record(), mac)
     described = {"location": f"{BASE}/p=0", "partition_path": "p=0", "files": []}
     for kind in ("unit_listed", "unit_staged", "unit_verified", "unit_swapping"):
         journal.append(kind, unit="p=0", staged=STAGED, **described)
-    last = journal.records[-1]
     entry = {
-        "who": "a@h",
         "what": "encrypt",
         "why": {"run_id": RUN, "policy_digest": "d"},
         "unit": outcome(),
-        "journal": {"number": last.number, "digest": last.digest},
-        **audited,
     }
-    head = AuditWriter(store, TABLE, mac, 1).append(entry)
+    head = AuditWriter(TableLog.open(store, TABLE, mac), 1).append(entry)
     journal.append("unit_swapped", unit="p=0", outcome=outcome(), audit=head.to_dict())
     return journal
 
 
-def test_what_the_audit_tells_of_is_believed(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
-    """An authentic journal inside the table's folders, of which the audit says the same: expire may act on it."""
+def test_what_is_whole_is_believed(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
+    """An authentic journal inside the table's folders: expire may act on it."""
     trust = trust_of(store, tmp_path)
     swapped(store, trust)
-    opened = trust.journal(RUN)
-    trust.refuse_unaudited(opened, "p=0", status_of_units(opened.records)["p=0"])
+    assert status_of_units(trust.journal(RUN).records)["p=0"].swapped
     assert trust.find_unfinished() == RUN and not trust.unread
-
-
-@pytest.mark.parametrize(
-    "audited",
-    [
-        {"unit": outcome(old_location=f"{BASE}/p=1")},
-        {"unit": outcome(new_location=f"{BASE}/p=1")},
-        {"unit": outcome(unit="p=1")},
-        {"what": "roll back"},
-        {"why": {"run_id": "another", "policy_digest": "d"}, "journal": None},
-    ],
-)
-def test_a_unit_of_which_the_audit_says_something_else_is_refused(
-    store: LocalStateStore, service: KeyService, tmp_path: Path, audited: dict[str, Any]
-) -> None:
-    """Other folders, another unit, another run, or another act: the unit is refused by name."""
-    trust = trust_of(store, tmp_path)
-    opened = swapped(store, trust, **audited)
-    with pytest.raises(VerificationError, match="p=0: the journal of run"):
-        trust.refuse_unaudited(opened, "p=0", status_of_units(opened.records)["p=0"])
-
-
-@pytest.mark.parametrize("kept", range(6))
-def test_a_journal_is_cut_no_further_than_the_audit_tells(
-    store: LocalStateStore, service: KeyService, tmp_path: Path, kept: int
-) -> None:
-    """What is missing is found, but for records after the last entry, which a crash might have kept away too."""
-    swapped(store, trust_of(store, tmp_path))
-    for name in store.list(f"runs/{TABLE}/{RUN}/")[kept:]:
-        store.delete(name)
-    trust = trust_of(store, tmp_path)
-    if kept == 5:
-        assert trust.find_unfinished() == RUN
-        return
-    with pytest.raises(VerificationError, match=r"not there|its end was cut off"):
-        trust.journal(RUN)
-    assert trust.find_unfinished() is None and (kept == 0 or RUN in trust.unread)
 
 
 def test_an_authentic_journal_of_another_place_is_refused(
@@ -110,7 +71,7 @@ def test_an_authentic_journal_of_another_place_is_refused(
     """A table that was moved: what its records name is outside, and is not touched on their word."""
     trust = trust_of(store, tmp_path)
     mac = trust.mac(renew=True)
-    journal = Journal.start(store, run_record(), mac)
+    journal = start_run(store, run_record(), mac)
     journal.append("unit_listed", unit="p=0", staged=STAGED, location="/elsewhere/p=0", files=[])
     with pytest.raises(VerificationError, match="names '/elsewhere/p=0', which is outside"):
         trust.journal(RUN)
@@ -121,7 +82,7 @@ def test_a_run_under_a_key_that_was_given_up_is_not_continued(
     store: LocalStateStore, service: KeyService, tmp_path: Path
 ) -> None:
     """Readers hold the footer key: what only records under it say is not done once the audit has a key of its own."""
-    journal = Journal.start(store, run_record(), trust_of(store, tmp_path).mac(renew=True))
+    journal = start_run(store, run_record(), trust_of(store, tmp_path).mac(renew=True))
     journal.append("unit_listed", unit="p=0", staged=STAGED, location=f"{BASE}/p=0", files=[])
     assert trust_of(store, tmp_path).find_unfinished() == RUN
     later = trust_of(store, tmp_path, "audit: {key: audit}\n")
@@ -141,31 +102,18 @@ def test_once_all_has_ended_one_pointer_says_so(store: LocalStateStore, service:
     journal.append("run_finished", outcome="done")
     assert trust_of(store, tmp_path).find_unfinished() is None
     assert len(store.list(f"cache/settled/{TABLE}/")) == 1
-    store.create(f"runs/{TABLE}/later/000001.json", b"{}\n")
+    name = plant(store, ("run_started", START), run_id="later")
     trust = trust_of(store, tmp_path)
     assert trust.find_unfinished() is None and "later" in trust.unread
-    store.delete(f"runs/{TABLE}/later/000001.json")
-    store.delete(f"runs/{TABLE}/{RUN}/000007.json")
+    store.delete(name)
+    store.delete(journal.records[-1].name)
     assert trust_of(store, tmp_path).find_unfinished() == RUN
 
 
-START = {name: value for name, value in asdict(run_record()).items() if name not in ("run_id", "fencing_token")}
-
-
-def plant(store: LocalStateStore, *said: tuple[str, dict[str, Any]]) -> str:
-    """Add records to the run, as anybody can who has no key; return the name of the last."""
-    names = list(store.list(f"runs/{TABLE}/{RUN}/"))
-    last = store.read(names[-1]) or b"" if names else b""
-    for number, (kind, fields) in enumerate(said, len(names) + 1):
-        body = {
-            "version": 2, "number": number, "time": "", "kind": kind, "run_id": RUN, "fencing_token": 1,
-            "fields": fields, "previous": hashlib.sha256(last).hexdigest(), "supersedes": None,
-            "table_id": TABLE, "mac": "0" * 64,
-        }  # fmt: skip
-        last = encode_record({**body, "checksum": hashlib.sha256(encode_record(body)).hexdigest()})
-        names.append(f"runs/{TABLE}/{RUN}/{number:06d}.json")
-        store.create(names[-1], last)
-    return names[-1]
+def plant(store: LocalStateStore, *said: tuple[str, dict[str, Any]], run_id: str = RUN) -> str:
+    """Add records of a run, as anybody can who has no key; return the name of the last."""
+    log = TableLog.open(store, TABLE, None)
+    return [log.append(kind, run_id, 9, fields).name for kind, fields in said][-1]
 
 
 @pytest.mark.parametrize("audited", [True, False])
@@ -177,7 +125,7 @@ def test_an_end_without_a_mac_ends_no_run(
     if audited:
         swapped(store, trust)
     else:
-        Journal.start(store, run_record(), trust.mac(renew=True))
+        start_run(store, run_record(), trust.mac(renew=True))
     name = plant(store, ("run_finished", {"outcome": "done"}))
     trust = trust_of(store, tmp_path)
     assert trust.find_unfinished() is None and name in trust.unread[RUN]
@@ -186,29 +134,18 @@ def test_an_end_without_a_mac_ends_no_run(
     assert trust_of(store, tmp_path).find_unfinished() == RUN
 
 
-def test_another_runs_end_ends_no_run(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
-    """An authentic end that was copied from another run's journal is noted, and settles nothing."""
-    journal = swapped(store, trust := trust_of(store, tmp_path))
-    other = Journal.start(store, run_record("20260101T000000Z-000000"), trust.mac())
-    end = other.append("run_finished", outcome="done")
-    name = f"runs/{TABLE}/{RUN}/{len(journal.records) + 1:06d}.json"
-    store.create(name, store.read(end.name) or b"")
-    trust = trust_of(store, tmp_path)
-    assert trust.find_unfinished() is None and "belongs to run 20260101" in trust.unread[RUN]
-    assert not store.list("cache/settled/")
-
-
 def test_a_weaker_key_ends_no_run(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
     """An end under a MAC key that the run has given up is noted; runs that had ended under it stay ended."""
-    ended = Journal.start(store, run_record("20260101T000000Z-000000"), trust_of(store, tmp_path).mac(renew=True))
+    ended = start_run(store, run_record("20260101T000000Z-000000"), trust_of(store, tmp_path).mac(renew=True))
     ended.append("run_finished", outcome="done")
     weak = trust_of(store, tmp_path).mac()
     mac = trust_of(store, tmp_path, "audit: {key: audit}\n").mac(renew=True)
     assert trust_of(store, tmp_path, "audit: {key: audit}\n").find_unfinished() is None
-    journal = Journal.start(store, run_record(), mac)
-    forger = Journal.open(store, TABLE, RUN, mac)
-    forger._chain.mac, forger._chain.take = weak, lambda name, content: None  # type: ignore[method-assign, assignment, return-value]  # as the holder of the old key alone
-    forger.append("run_finished", outcome="done")
+    journal = start_run(store, run_record(), mac)
+    forger = TableLog.open(store, TABLE, mac)
+    forger.mac = weak
+    name, content = forger._make(RUN, 1, [("run_finished", {"outcome": "done"})])
+    store.create(name, content)
     trust = trust_of(store, tmp_path, "audit: {key: audit}\n")
     assert trust.find_unfinished() is None and list(trust.unread) == [journal.run.run_id]
     assert "had given up" in trust.unread[RUN]
@@ -243,39 +180,12 @@ def renamed(store: LocalStateStore, tmp_path: Path, *, free: bool = True) -> Tab
     return TableTrust(store, TABLE, policy_of(tmp_path), base, lambda _: (base,), lambda _: free)
 
 
-def test_a_place_of_which_the_journal_alone_tells_is_refused(
-    store: LocalStateStore, service: KeyService, tmp_path: Path
-) -> None:
-    """Old files are where a RENAME took them once the audit says so too, and under a further name as well."""
-    first = trust_of(store, tmp_path)
-    journal, mac = swapped(store, first), first.mac()
-    place = "/warehouse/db/u/p=0"
-    journal.append(
-        "unit_relocated", unit="p=0", base="/warehouse/db/u", location=place, outcome=outcome(old_location=place)
-    )
-    trust = renamed(store, tmp_path)
-    opened = trust.journal(RUN)
-    with pytest.raises(VerificationError, match="p=0: the journal of run"):
-        trust.refuse_unaudited(opened, "p=0", status_of_units(opened.records)["p=0"])
-    AuditWriter(store, TABLE, mac, 1).append(
-        {
-            "who": "a@h",
-            "what": "relocate",
-            "why": {"run_id": RUN, "policy_digest": "d"},
-            "unit": {**outcome(old_location=place), "base": "/warehouse/db/u"},
-        }
-    )
-    trust = TableTrust(store, TABLE, policy_of(tmp_path), "/warehouse/db/w", lambda _: ())
-    opened = trust.journal(RUN)
-    trust.refuse_unaudited(opened, "p=0", status_of_units(opened.records)["p=0"])
-
-
 @pytest.mark.parametrize("free", [True, False])
 def test_a_killed_run_of_a_renamed_table(
     store: LocalStateStore, service: KeyService, tmp_path: Path, free: bool
 ) -> None:
     """Its own records name the first folder; they are believed as long as no other table is there."""
-    journal = Journal.start(store, run_record(), trust_of(store, tmp_path).mac(renew=True))
+    journal = start_run(store, run_record(), trust_of(store, tmp_path).mac(renew=True))
     journal.append("unit_listed", unit="p=0", staged=STAGED, location=f"{BASE}/p=0", files=[])
     trust = renamed(store, tmp_path, free=free)
     assert trust.find_unfinished() == (RUN if free else None)

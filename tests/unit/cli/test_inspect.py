@@ -19,11 +19,12 @@ from sparkcrypt.files.parquet import inspect_file
 from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.key_audit import key_audit
-from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.journal.journal import RunRecord
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.regular_files import read_regular
 from sparkcrypt.skipping.trusted.folder import LOCK, LocalFolder
+from tests.journals import start_run
 from tests.unit.parquet.handmade import data_page, index_page, make_file
 
 from .conftest import relabel, rows, run, write_encrypted
@@ -414,13 +415,13 @@ def test_state_record(policy: Path, tmp_path: Path, plant: Callable[[Path], None
     store, options = LocalStateStore(tmp_path / "state"), {"engine": "spark", "where": None, "output": None}
     for run_id in ("20260101T000000000Z-aaaaaa", "20260201T000000000Z-bbbbbb"):
         plain: dict[str, Any] = {**options, "exclusive": False}
-        begun = Journal.start(store, RunRecord("uuid-1", "sales.customers", run_id, "digest", {}, plain, 1))
+        begun = start_run(store, RunRecord("uuid-1", "sales.customers", run_id, "digest", {}, plain, 1))
         begun.append("unit_listed", unit="p=0", files=[])
-    record = tmp_path / "state/runs/uuid-1/20260101T000000000Z-aaaaaa/000002.json"
+    record = tmp_path / "state/log/uuid-1/00000002.json"
     record.unlink()
     plant(record)
     with pytest.raises(VerificationError, match=r"000002\.json"):
-        store.read("runs/uuid-1/20260101T000000000Z-aaaaaa/000002.json")
+        store.read("log/uuid-1/00000002.json")
     found = run("backfill", "list", "--policy", policy, "--json").document
     assert [listed["state"] for listed in found] == ["damaged", "unfinished"]
     assert "000002.json" in found[0]["damage"]

@@ -22,7 +22,7 @@ from sparkcrypt.keys.local.service import LocalKeyService
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.key_audit import key_audit
-from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.journal.journal import RunRecord
 from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -33,6 +33,7 @@ from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.spark.files.listing import SourceFile
+from tests.journals import start_run
 
 from .conftest import run
 
@@ -362,7 +363,7 @@ def store(tmp_path: Path) -> LocalStateStore:
     """The policy's state directory: two units of a table, and one of another whose name no journal tells."""
     store = LocalStateStore(tmp_path / "state")
     options = {"engine": "native", "where": None, "output": None, "exclusive": False}
-    Journal.start(store, RunRecord("id-1", "sales.customers", "20260101T000000000Z-aaaaaa", "d", {}, options, 1))
+    start_run(store, RunRecord("id-1", "sales.customers", "20260101T000000000Z-aaaaaa", "d", {}, options, 1))
     keep(
         store,
         "id-1",

@@ -10,11 +10,13 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.audit import AuditWriter
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, open_mac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.load import load_policy
 from sparkcrypt.runs.old_folders.problems import Problem, Problems
+from tests.journals import start_run
 from tests.services.vault_server import VaultServer, start_vault
 
 from .conftest import run
@@ -22,22 +24,29 @@ from .conftest import run
 FIRST, SECOND = "20260101T000000000Z-aaaaaa", "20260201T000000000Z-bbbbbb"
 
 
-def journal(store: LocalStateStore, run_id: str, table: str = "sales.customers", table_id: str = "uuid-1") -> Journal:
+def journal(
+    store: LocalStateStore,
+    run_id: str,
+    table: str = "sales.customers",
+    table_id: str = "uuid-1",
+    mac: TableMac | None = None,
+) -> Journal:
     """Begin a run of one unit."""
     options = {"engine": "spark", "where": None, "output": None, "exclusive": False}
-    started = Journal.start(store, RunRecord(table_id, table, run_id, "digest", {}, options, 1))
+    started = start_run(store, RunRecord(table_id, table, run_id, "digest", {}, options, 1), mac)
     started.append("unit_listed", unit="p=0", files=[])
     return started
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> LocalStateStore:
+def store(tmp_path: Path, keys: KeyService) -> LocalStateStore:
     """The policy's state directory with a finished run, and a later one that stopped while it staged."""
     store = LocalStateStore(tmp_path / "state")
-    done = journal(store, FIRST)
+    mac = open_mac(store, "uuid-1", keys, MasterKeys("footer"))
+    done = journal(store, FIRST, mac=mac)
     done.append("unit_swapped", unit="p=0", outcome={"files": 1})
     done.append("run_finished", outcome="done")
-    journal(store, SECOND).append("unit_failed", unit="p=0", error="VerificationError: no")
+    journal(store, SECOND, mac=mac).append("unit_failed", unit="p=0", error="VerificationError: no")
     return store
 
 
@@ -95,7 +104,7 @@ def test_a_record_that_cannot_be_read_does_not_hide_other_runs(
     policy: Path, store: LocalStateStore, tmp_path: Path
 ) -> None:
     """The state directory's file system refuses one record: its run is listed with the reason, as are all others."""
-    record = tmp_path / "state" / "runs" / "uuid-1" / FIRST / "000002.json"
+    record = tmp_path / "state" / "log" / "uuid-1" / "00000002.json"
     record.unlink()
     record.symlink_to(record)
     found = run("backfill", "list", "--policy", policy, "--json").document
@@ -105,7 +114,7 @@ def test_a_record_that_cannot_be_read_does_not_hide_other_runs(
 
 def test_a_damaged_run_does_not_hide_the_others(policy: Path, store: LocalStateStore, tmp_path: Path) -> None:
     """A journal that was changed is listed as damaged, with the reason."""
-    record = tmp_path / "state" / "runs" / "uuid-1" / FIRST / "000002.json"
+    record = tmp_path / "state" / "log" / "uuid-1" / "00000002.json"
     record.write_bytes(record.read_bytes().replace(b"p=0", b"p=1"))
     found = run("backfill", "list", "--policy", policy, "--json").document
     assert [listed["state"] for listed in found] == ["damaged", "unfinished"]
@@ -114,7 +123,7 @@ def test_a_damaged_run_does_not_hide_the_others(policy: Path, store: LocalStateS
 
 @pytest.fixture
 def audited(store: LocalStateStore, keys: KeyService) -> Path:
-    """Three audit entries, the last of which a journal tells of; the folder that holds them."""
+    """Three audit entries, the records 8 to 10; the folder that holds them."""
     mac = open_mac(store, "uuid-1", keys, MasterKeys("footer"))
     for number in (1, 2, 3):
         entry = {
@@ -123,8 +132,7 @@ def audited(store: LocalStateStore, keys: KeyService) -> Path:
             "unit": {"unit": f"p={number}"},
             "changes": [{"sources": [{}, {}], "targets": [{}]}] * (number - 1),
         }
-        head = AuditWriter(store, "uuid-1", mac, 1).append(entry)
-    Journal.open(store, "uuid-1", SECOND).append("unit_swapped", unit="p=3", audit=head.to_dict())
+        AuditWriter(TableLog.open(store, "uuid-1", mac), 1).append(entry)
     return Path(store._root) / "log" / "uuid-1"
 
 
@@ -132,9 +140,9 @@ def test_the_audit_is_shown(policy: Path, audited: Path) -> None:
     """Every entry is shown with who, what, when and why."""
     found = run("audit", "show", "--table", "sales.customers", "--policy", policy, "--json").document
     assert [(entry["number"], entry["who"], entry["unit"]["unit"]) for entry in found] == [
-        (1, acting_user(), "p=1"),
-        (2, acting_user(), "p=2"),
-        (3, acting_user(), "p=3"),
+        (8, acting_user(), "p=1"),
+        (9, acting_user(), "p=2"),
+        (10, acting_user(), "p=3"),
     ]
     lines = run("audit", "show", "--table", "sales.customers", "--policy", policy).output.splitlines()
     assert all(acting_user() in line for line in lines[1:])
@@ -162,7 +170,7 @@ def test_a_head_that_the_audit_does_not_hold_is_74(policy: Path, audited: Path) 
     """A head kept elsewhere finds an audit that was replaced with all its journals."""
     done = run("audit", "verify", "--table", "sales.customers", "--policy", policy, "--head", "3:" + "a" * 64)
     assert (done.code, done.output) == (74, "")
-    assert "none is the entry 3" in done.errors
+    assert "none is the record 3" in done.errors
 
 
 def test_an_audit_under_the_footer_key_is_told_to_be_weak(policy: Path, audited: Path, keys: KeyService) -> None:
@@ -176,65 +184,59 @@ def test_an_audit_under_the_footer_key_is_told_to_be_weak(policy: Path, audited:
     store = LocalStateStore(audited.parents[1])
     mac = open_mac(store, "uuid-1", keys, MasterKeys.of(load_policy(policy)), renew=True)
     why = {"run_id": SECOND, "policy_digest": "d"}
-    AuditWriter(store, "uuid-1", mac, 1).append({"what": "encrypt", "why": why})
+    AuditWriter(TableLog.open(store, "uuid-1", mac), 1).append({"what": "encrypt", "why": why})
     found = run(*arguments, "--json").document
     assert (found["entries"], found["warnings"], found["heads"][0]["key_id"]) == (4, [], "audit")
 
 
 def test_an_edited_entry_is_74(policy: Path, audited: Path) -> None:
     """An entry that someone changed is found."""
-    entry = audited / "00000001.json"
+    entry = audited / "00000008.json"
     entry.write_bytes(entry.read_bytes().replace(b'"p=', b'"q='))
     done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
     assert (done.code, done.output) == (74, "")
-    assert "00000001.json" in done.errors
+    assert "00000008.json" in done.errors
 
 
 def test_a_dropped_entry_is_74(policy: Path, audited: Path) -> None:
     """An entry that someone deleted is found."""
-    (audited / "00000002.json").unlink()
+    (audited / "00000009.json").unlink()
     done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
-    assert (done.code, "00000002.json: is missing" in done.errors) == (74, True)
+    assert (done.code, "00000009.json: is missing" in done.errors) == (74, True)
 
 
 def test_reordered_entries_are_74(policy: Path, audited: Path) -> None:
     """Entries that changed places are found."""
-    first, second = audited / "00000001.json", audited / "00000002.json"
+    first, second = audited / "00000008.json", audited / "00000009.json"
     first_content, second_content = first.read_bytes(), second.read_bytes()
     first.write_bytes(second_content)
     second.write_bytes(first_content)
     done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
-    assert (done.code, "00000001.json: belongs elsewhere" in done.errors) == (74, True)
+    assert (done.code, "00000008.json: belongs elsewhere" in done.errors) == (74, True)
 
 
 @pytest.mark.parametrize("with_other_entry", [False, True])
 def test_a_cut_end_is_74(policy: Path, audited: Path, keys: KeyService, with_other_entry: bool) -> None:
-    """An end that was cut off is found by the journal's, also when another entry took its place."""
-    (audited / "00000003.json").unlink()
+    """An end that was cut off is found by a head that was kept, also when another entry took its place."""
+    arguments = ("audit", "verify", "--table", "sales.customers", "--policy", policy)
+    head = run(*arguments, "--json").document["heads"][0]
+    (audited / "00000010.json").unlink()
     if with_other_entry:
         store = LocalStateStore(audited.parents[1])
         why = {"run_id": SECOND, "policy_digest": "d"}
         mac = open_mac(store, "uuid-1", keys, MasterKeys("footer"))
-        AuditWriter(store, "uuid-1", mac, 1).append({"what": "nothing", "why": why})
-    done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
+        AuditWriter(TableLog.open(store, "uuid-1", mac), 1).append({"what": "nothing", "why": why})
+    done = run(*arguments, "--head", f"{head['number']}:{head['digest']}")
     assert (done.code, done.output) == (74, "")
-    assert ("none is the entry 3" if with_other_entry else "its end was cut off") in done.errors
-
-
-def test_an_audit_that_was_deleted_is_74(policy: Path, audited: Path) -> None:
-    """Where journals tell of swapped units, having no audit at all is no proof of anything."""
-    shutil.rmtree(audited)
-    done = run("audit", "verify", "--table", "sales.customers", "--policy", policy)
-    assert (done.code, "its end was cut off" in done.errors) == (74, True)
-    assert not audited.exists()
+    assert "none is the record 10" in done.errors and "its end was cut off" in done.errors
 
 
 def test_an_entry_that_is_no_json_is_74(policy: Path, audited: Path) -> None:
     """A damaged entry is told by name, also where it is only shown."""
-    (audited / "00000002.json").write_bytes(b"torn")
+    (audited / "00000009.json").write_bytes(b"torn")
     done = run("audit", "show", "--table", "sales.customers", "--policy", policy)
     assert done.code == 74
-    assert "00000002.json" in done.errors
+    assert "00000009.json" in done.errors
 
 
 def test_verifying_without_entries_makes_nothing(policy: Path, store: LocalStateStore, keys: KeyService) -> None:
@@ -242,19 +244,17 @@ def test_verifying_without_entries_makes_nothing(policy: Path, store: LocalState
     journal(store, SECOND, "sales.orders", "uuid-2")
     done = run("audit", "verify", "--table", "sales.orders", "--policy", policy, "--json")
     assert done.document["entries"] == 0
-    assert store.list("log/") == store.list("keys/") == ()
+    assert store.list("keys/macs/uuid-2/") == ()
 
 
 def recorded(store: LocalStateStore, keys: KeyService) -> tuple[TableMac, str]:
     """Record a run of another table under the MAC of its audit, which has one entry; return that and its id."""
     mac = open_mac(store, "uuid-3", keys, MasterKeys("footer"))
     run_id = "20260401T000000000Z-dddddd"
-    started = Journal.start(
-        store, RunRecord("uuid-3", "sales.items", run_id, "digest", {}, {"engine": "spark"}, 1), mac
-    )
+    started = start_run(store, RunRecord("uuid-3", "sales.items", run_id, "digest", {}, {"engine": "spark"}, 1), mac)
     started.append("unit_listed", unit="p=0", files=[])
     why = {"run_id": run_id, "policy_digest": "d"}
-    AuditWriter(store, "uuid-3", mac, 1).append({"what": "encrypt", "why": why, "unit": {"unit": "p=0"}})
+    AuditWriter(TableLog.open(store, "uuid-3", mac), 1).append({"what": "encrypt", "why": why, "unit": {"unit": "p=0"}})
     return mac, run_id
 
 
@@ -335,13 +335,9 @@ def test_runs_are_shown_while_vault_is_sealed(
 
 
 def test_a_planted_record_is_shown_as_damage(policy: Path, store: LocalStateStore, authentic: str) -> None:
-    """With the key service a run whose records someone else wrote is listed as damaged; without it as it stands."""
-    name = f"runs/uuid-3/{authentic}/000002.json"
-    content = store.read(name) or b""
-    store.delete(name)
-    planted = Journal.open(store, "uuid-3", authentic)
+    """With the key service a run of which someone else wrote a record is listed as damaged."""
+    planted = Journal.open(TableLog.open(store, "uuid-3", None), authentic)
     planted.append("run_finished", outcome="done")
-    assert content
     listed = run("backfill", "list", "--table", "uuid-3", "--policy", policy, "--json").document[0]
     assert (listed["state"], listed["authenticated"]) == ("damaged", False)
     assert "does not authenticate" in listed["damage"]
@@ -349,28 +345,20 @@ def test_a_planted_record_is_shown_as_damage(policy: Path, store: LocalStateStor
 
 def test_an_edited_entry_is_shown_as_not_authentic(policy: Path, audited: Path) -> None:
     """The others are authentic."""
-    entry = audited / "00000002.json"
+    entry = audited / "00000009.json"
     entry.write_bytes(entry.read_bytes().replace(b'"p=', b'"q='))
     found = run("audit", "show", "--table", "sales.customers", "--policy", policy, "--json").document
     assert [shown_entry["authenticated"] for shown_entry in found] == [True, False, True]
     text = run("audit", "show", "--table", "sales.customers", "--policy", policy).output
-    assert "not authenticated: log/uuid-1/00000002.json: does not authenticate" in text
+    assert "not authenticated: log/uuid-1/00000009.json: does not authenticate" in text
 
 
-@pytest.mark.parametrize("fault", ["nothing", "cut", "gone", "older"])
-def test_a_journal_that_the_audit_does_not_tell_of_so_is_74(
-    policy: Path, store: LocalStateStore, authentic: str, keys: KeyService, fault: str
+@pytest.mark.parametrize("lost", [None, 1, 2])
+def test_a_journal_of_which_a_record_is_lost_is_74(
+    policy: Path, store: LocalStateStore, authentic: str, lost: int | None
 ) -> None:
-    """`audit verify` finds a journal that is gone, cut, or not the one after which an entry was written."""
-    folder = f"runs/uuid-3/{authentic}/"
-    mac = open_mac(store, "uuid-3", keys, MasterKeys("footer"))
-    digest = Journal.open(store, "uuid-3", authentic).records[-1].digest
-    mark = {"number": 2, "digest": digest if fault != "older" else "0" * 64}
-    why = {"run_id": authentic, "policy_digest": "d"}
-    entry = {"what": "encrypt", "why": why, "unit": {"unit": "p=0"}, "journal": mark}
-    AuditWriter(store, "uuid-3", mac, 1).append(entry)
-    for name in store.list(folder)[{"cut": 1, "gone": 0}.get(fault, 9) :]:
-        store.delete(name)
+    """`audit verify` finds what is lost of a journal too."""
+    if lost is not None:
+        store.delete(f"log/uuid-3/0000000{lost}.json")
     done = run("audit", "verify", "--table", "uuid-3", "--policy", policy)
-    said = "is not whole or not there" if fault == "gone" else "its end was cut off"
-    assert (done.code, said in done.errors) == ((0, False) if fault == "nothing" else (74, True))
+    assert (done.code, f"0000000{lost}.json: is missing" in done.errors) == ((0, False) if lost is None else (74, True))
