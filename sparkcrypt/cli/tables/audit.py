@@ -142,11 +142,10 @@ def show_audit(table: str, policy: str, as_json: bool) -> None:
 )
 @json_option
 def verify(table: str, policy: str, head: AuditHead | None, as_json: bool) -> None:
-    """Verify a table's audit: no entry was edited, dropped, moved or cut off, and a holder of its key wrote each.
+    """Verify a table's audit: no entry was edited, dropped or moved, and a holder of its key wrote each.
 
-    So is each journal, or archive of one, of which it tells; they tell how long the audit must be.  An end that was
-    cut off both is found only by a head that was kept elsewhere: keep the one that is printed, and give it as --head
-    the next time.
+    So are the journals of its runs, which are in the same log.  An end that was cut off is found only by a head that
+    was kept elsewhere: keep the one that is printed, and give it as --head the next time.
 
     Examples:
       sparkcrypt audit verify --table sales.customers --policy policy.yaml

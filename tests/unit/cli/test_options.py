@@ -249,7 +249,7 @@ JOBS = {
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 COMMAND = re.compile(r"(?:sparkcrypt|spark-submit (?:\S+ )*?\S*jobs/\w+\.py) ")
-NO_COMMANDS = ("sparkcrypt journal record",)
+NO_COMMANDS = ("sparkcrypt log record",)
 """What is written like a command and is none: what a MAC is over."""
 
 
