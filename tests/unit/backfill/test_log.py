@@ -242,12 +242,16 @@ def test_records_are_appended_at_once(store: LocalStateStore, small_packs: None)
 
 @pytest.mark.parametrize("whole", [0, 1, 2])
 def test_object_that_is_torn_between_its_records_has_none(store: LocalStateStore, whole: int) -> None:
-    """Nothing was done yet on the word of those that are whole: their numbers are used again."""
+    """Or edited there: nothing was done on the word of those that are whole, and their numbers are used again."""
     written(store, 1).append_all(RUN, 1, [("step", {"step": number}) for number in (1, 2, 3)])
     lines = (store.read(NAMES[2]) or b"").splitlines(keepends=True)
     change(store, NAMES[2], b"".join(lines[:whole]) + lines[whole][:-9])
     log = opened(store)
     assert steps(log) == [0] and NAMES[2] in str(log.end)
+    edited = b"".join(lines).replace(b'"fields":{"step":%d}' % (whole + 1), b'"fields":{"step":9}')
+    change(store, NAMES[2], edited)
+    assert steps(opened(store)) == [0] and "does not authenticate" in str(opened(store).end)
+    log = opened(store)
     log.append("step", RUN, 1, {"step": 1})
     again = opened(store)
     assert (steps(again), again.gaps, again.end) == ([0, 1], [], None)
