@@ -34,7 +34,7 @@ def copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str
     def appended(journal: Journal, kind: str, **fields: Any) -> Any:
         record = append(journal, kind, **fields)
         if kind not in kept:
-            root = journal._store._root  # type: ignore[attr-defined]
+            root = journal.log._store._root  # type: ignore[attr-defined]
             kept[kind] = Path(shutil.copytree(root, tmp_path / f"copy-{kind}"))
         return record
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.log import TableLog
@@ -150,9 +151,9 @@ def result_of_failed_run(journal: Journal, surveys: Sequence[UnitSurvey]) -> Run
 
 
 def find_last_audit(journal: Journal) -> Mapping[str, Any] | None:
-    """Return the audit's head that a run's journal recorded last, for a swap."""
-    heads = [record.fields.get("audit") for record in journal.records if record.kind == "unit_swapped"]
-    return heads[-1] if heads else None
+    """Return the head of the log as JSON values; None if the run has swapped no unit."""
+    swapped = any(record.kind == "unit_swapped" for record in journal.records)
+    return AuditHead(*journal.log.head).to_dict() if swapped else None
 
 
 def _list_notes(outcomes: Sequence[UnitOutcome]) -> tuple[str, ...]:
