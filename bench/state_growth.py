@@ -92,7 +92,7 @@ def _night(store: LocalStateStore, table: str, night: int) -> None:
     journal.append("unit_verified", unit=unit, staged=new, rows=20, evidence={"digests": digests, "changes": changes})
     journal.append("unit_swapping", unit=unit, staged=new)
     outcome = {"unit": unit, "files": FILES, "rows": 20, "old_location": old, "new_location": new, "verified": True}
-    head = AuditWriter(TableLog.open(store, table, _MAC), 1).append(
+    AuditWriter(TableLog.open(store, table, _MAC), 1).append(
         {
             "what": "encrypt",
             "why": {"policy_digest": _DIGEST, "run_id": run_id},
@@ -103,7 +103,7 @@ def _night(store: LocalStateStore, table: str, night: int) -> None:
             "changes": changes,
         }
     )
-    journal.append("unit_swapped", unit=unit, outcome=outcome, audit=head.to_dict())
+    journal.append("unit_swapped", unit=unit, outcome=outcome)
     journal.append("run_finished", outcome="done")
     journal.append("run_expired", folders=[old])
 

@@ -158,7 +158,6 @@ class UnitSwapped(Entry):
 
     kind: ClassVar[str] = "unit_swapped"
     outcome: UnitOutcome
-    audit: AuditHead
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record's fields, as JSON values."""
@@ -194,12 +193,11 @@ class UnitRelocated(Entry):
     unit: Unit
     base: str
     outcome: UnitOutcome
-    audit: AuditHead
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record's fields, as JSON values."""
-        known = {"outcome": self.outcome.to_dict(), "audit": self.audit.to_dict()}
-        return {"unit": self.unit.name, "base": self.base, **known, **describe_unit(self.unit)}
+        known = {"unit": self.unit.name, "base": self.base, "outcome": self.outcome.to_dict()}
+        return {**known, **describe_unit(self.unit)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +236,6 @@ class UnitCarried(Entry):
     name: str
     source: str
     files: tuple[Folder, ...]
-    audit: AuditHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +285,6 @@ class UnitRolledBack(Entry):
 
     kind: ClassVar[str] = "unit_rolled_back"
     name: str
-    audit: AuditHead
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,8 +166,8 @@ def _finish_reconciling(rewriter: UnitRewriter, carrying: UnitCarrying) -> None:
                 )
     count = sum(len(folder.files) for folder in carrying.made)
     unit, evidence = {"unit": carrying.name, "files": count, "rows": carrying.rows}, carrying.evidence
-    head = append_audit(run, "carry over", carrying.engine, unit, evidence["digests"], evidence["changes"])
-    run.journal.write(UnitCarried(carrying.name, carrying.source, carrying.files, head))
+    append_audit(run, "carry over", carrying.engine, unit, evidence["digests"], evidence["changes"])
+    run.journal.write(UnitCarried(carrying.name, carrying.source, carrying.files))
     run.disposal.delete([carrying.staged])
 
 

@@ -185,10 +185,10 @@ def roll_back_unit(rewriter: UnitRewriter, old: OldFolder) -> None:
     changes = [
         {**change, "sources": change["targets"], "targets": change["sources"]} for change in evidence.get("changes", ())
     ]
-    head = append_audit(
+    append_audit(
         run, "roll back", outcome.engine, {"unit": name, "files": len(unit.files)}, evidence.get("digests"), changes
     )
-    run.journal.write(UnitRolledBack(name, head))
+    run.journal.write(UnitRolledBack(name))
 
 
 def _is_back_already(rewriter: UnitRewriter, old: OldFolder) -> bool:

@@ -13,7 +13,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.evidence import DigestSecret, describe_dark_columns, list_columns
 from sparkcrypt.ledger.audit.pins import make_pin
-from sparkcrypt.ledger.journal.entries import AuditHead, Proven, UnitSwapped
+from sparkcrypt.ledger.journal.entries import Proven, UnitSwapped
 from sparkcrypt.ledger.journal.journal import Journal, Record
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles
@@ -170,13 +170,13 @@ def record_swap(run: RunContext, unit: Unit, staged: str, outcome: UnitOutcome, 
     """Record in audit and journal that a unit was swapped."""
     changes = place_changes(evidence.get("changes", ()), unit, staged, outcome.old_location, outcome.new_location)
     with run.one_at_a_time:
-        head = append_audit(run, "encrypt", outcome.engine, outcome.to_dict(), evidence.get("digests"), changes)
-        run.journal.write(UnitSwapped(outcome, head))
+        append_audit(run, "encrypt", outcome.engine, outcome.to_dict(), evidence.get("digests"), changes)
+        run.journal.write(UnitSwapped(outcome))
 
 
 def append_audit(
     run: RunContext, what: str, engine: str, unit: Mapping[str, Any], digests: Any, changes: list[dict[str, Any]]
-) -> AuditHead:
+) -> None:
     """Append an entry to the table's audit.
 
     Args:
@@ -202,7 +202,7 @@ def append_audit(
         **({} if predecessor is None else {"predecessor": predecessor}),
     )
     with run.one_at_a_time:
-        return run.audit.append(entry)
+        run.audit.append(entry)
 
 
 def _find_pinned(records: Iterable[Record], unit: Mapping[str, Any]) -> str | None:

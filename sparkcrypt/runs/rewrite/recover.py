@@ -146,10 +146,10 @@ def _write_place(rewriter: UnitRewriter, unit: Unit, status: UnitStatus, locatio
     run.continue_journal()
     places = {"old_location": old, "new_location": new, "location": location, "base": run.table.target.base}
     details = {"unit": unit.name, "from": unit.location, "files": len(unit.files), **places}
-    head = append_audit(run, RELOCATE, "none", details, None, [])
+    append_audit(run, RELOCATE, "none", details, None, [])
     outcome = replace(before, old_location=old, new_location=new)
     moved = unit.relocate(location, tuple(_place_folder(folder, unit.location, location) for folder in unit.folders))
-    run.journal.write(UnitRelocated(moved, run.table.target.base, outcome, head))
+    run.journal.write(UnitRelocated(moved, run.table.target.base, outcome))
     run.table.trust.forget_audit()
     return status_of_units(run.journal.records)[unit.name]
 

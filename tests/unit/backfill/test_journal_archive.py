@@ -12,7 +12,6 @@ from sparkcrypt.errors import RunConflictError, VerificationError
 from sparkcrypt.files.listing import Beside
 from sparkcrypt.ledger.audit.audit import AuditWriter
 from sparkcrypt.ledger.journal.entries import (
-    AuditHead,
     Entry,
     Proven,
     RunExpired,
@@ -53,10 +52,10 @@ MAC = TableMac(b"k" * 32)
 def expired_run(store: Any) -> Journal:
     """A run of one unit, audited, ended and expired."""
     journal = start_run(store, run_record(), MAC)
-    head = AuditWriter(journal.log, 1).append(entry())
+    AuditWriter(journal.log, 1).append(entry())
     listed = {"location": "/t/p=1", "partition": [["p", "1"]], "serde": "", "partition_path": "p=1"}
     files = [["", [["/f", 1, 2]]]]
-    swap_unit(journal, "p=1", **listed, files=files, outcome={"unit": "p=1"}, audit=head.to_dict())
+    swap_unit(journal, "p=1", **listed, files=files, outcome={"unit": "p=1"})
     journal.append("run_finished", outcome="done")
     journal.append("run_expired", folders=["/old"])
     return journal
@@ -112,7 +111,6 @@ DESCRIBED = {
     "summaries": [["_metadata", 5]],
 }  # fmt: skip
 OUTCOME = UnitOutcome("p=1", 1, 2, 3, 4, "file:/old", "file:/new", verified=True)
-HEAD, AUDIT = AuditHead(9, "ab"), {"number": 9, "digest": "ab"}
 EVIDENCE: dict[str, Any] = {"digests": {}, "changes": []}
 ABOUT = {"engine": "native", "codec": None, "notes": ["slow"]}
 CARRYING = UnitCarrying("p=1", "/old", "/new", FOLDERS, "/s", FOLDERS, EVIDENCE, 5, "native")
@@ -131,11 +129,11 @@ WRITTEN: list[tuple[Entry, dict[str, Any]]] = [
         UnitVerified("p=1", "/s", Proven(5, EVIDENCE, ABOUT)),
         {"unit": "p=1", "staged": "/s", "rows": 5, "evidence": EVIDENCE, "about": ABOUT},
     ),
-    (UnitSwapped(OUTCOME, HEAD), {"unit": "p=1", "outcome": OUTCOME.to_dict(), "audit": AUDIT}),
+    (UnitSwapped(OUTCOME), {"unit": "p=1", "outcome": OUTCOME.to_dict()}),
     (UnitMoved(OUTCOME), {"unit": "p=1", "outcome": OUTCOME.to_dict()}),
     (
-        UnitRelocated(UNIT, "file:/t", OUTCOME, HEAD),
-        {"unit": "p=1", "base": "file:/t", "outcome": OUTCOME.to_dict(), "audit": AUDIT, **DESCRIBED},
+        UnitRelocated(UNIT, "file:/t", OUTCOME),
+        {"unit": "p=1", "base": "file:/t", "outcome": OUTCOME.to_dict(), **DESCRIBED},
     ),
     (UnitFailed("p=1", "PlanError: no"), {"unit": "p=1", "error": "PlanError: no"}),
     (
@@ -145,7 +143,7 @@ WRITTEN: list[tuple[Entry, dict[str, Any]]] = [
             "evidence": EVIDENCE, "rows": 5, "engine": "native",
         },
     ),
-    (UnitCarried("p=1", "/old", FOLDERS, HEAD), {"unit": "p=1", "from": "/old", "files": FILES, "audit": AUDIT}),
+    (UnitCarried("p=1", "/old", FOLDERS), {"unit": "p=1", "from": "/old", "files": FILES}),
     (
         UnitResolved("p=1", "x1", "new", {"old": [["a", 3]]}),
         {
@@ -158,7 +156,7 @@ WRITTEN: list[tuple[Entry, dict[str, Any]]] = [
         {"unit": "p=1", "problem": "x1", "keep": "new", "listing": {}, "given_up": "/old", "cut_off": True},
     ),
     (UnitRollingBack("p=1"), {"unit": "p=1"}),
-    (UnitRolledBack("p=1", HEAD), {"unit": "p=1", "audit": AUDIT}),
+    (UnitRolledBack("p=1"), {"unit": "p=1"}),
 ]  # fmt: skip
 
 

@@ -52,8 +52,8 @@ def swapped(store: LocalStateStore, trust: TableTrust) -> Journal:
         "why": {"run_id": RUN, "policy_digest": "d"},
         "unit": outcome(),
     }
-    head = AuditWriter(TableLog.open(store, TABLE, mac), 1).append(entry)
-    journal.append("unit_swapped", unit="p=0", outcome=outcome(), audit=head.to_dict())
+    AuditWriter(TableLog.open(store, TABLE, mac), 1).append(entry)
+    journal.append("unit_swapped", unit="p=0", outcome=outcome())
     return journal
 
 
