@@ -92,7 +92,7 @@ def _night(store: LocalStateStore, table: str, night: int) -> None:
     journal.append("unit_verified", unit=unit, staged=new, rows=20, evidence={"digests": digests, "changes": changes})
     journal.append("unit_swapping", unit=unit, staged=new)
     outcome = {"unit": unit, "files": FILES, "rows": 20, "old_location": old, "new_location": new, "verified": True}
-    AuditWriter(TableLog.open(store, table, _MAC), 1).append(
+    AuditWriter(journal.log, night + 1).append(
         {
             "what": "encrypt",
             "why": {"policy_digest": _DIGEST, "run_id": run_id},
