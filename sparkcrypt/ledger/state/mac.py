@@ -169,9 +169,15 @@ def _generations(store: StateStore, table_id: str) -> list[str]:
 def _make(store: StateStore, table_id: str, service: KeyService, key_id: str, generation: int) -> None:
     name = _name(table_id, generation)
     wrapped = service.wrap(key_id, secrets.token_bytes(MAC_KEY_BYTES))
-    if generation == 1 and store.list(f"log/{table_id}/") and store.read(name) is None:
+    if generation == 1 and _was_used(store, table_id) and store.read(name) is None:
         raise VerificationError(f"{name}: is gone, and the audit's entries cannot be checked without it; {FOUND}")
     store.create(name, encode_record({"version": VERSION, "table_id": table_id, "key_id": key_id, "wrapped": wrapped}))
+
+
+def _was_used(store: StateStore, table_id: str) -> bool:
+    """Return whether a log was written under a MAC key, and not only planted before there was one."""
+    others = (f"keys/keks/{table_id}/", f"keys/heads/{table_id}/")
+    return bool(store.list(f"log/{table_id}/")) and any(store.list(other) for other in others)
 
 
 def _key_id(store: StateStore, table_id: str, name: str, masters: MasterKeys) -> str:

@@ -70,11 +70,15 @@ def test_of_two_first_writers_one_makes_the_mac_key(store: LocalStateStore, serv
 
 
 def test_a_lost_mac_key_is_not_made_anew(store: LocalStateStore, service: KeyService) -> None:
-    """With entries there and the key gone someone hides something."""
+    """With entries and KEKs there and the key gone someone hides something; a log without KEKs may be planted."""
     AuditWriter(TableLog.open(store, TABLE, open_mac(store, TABLE, service, MasterKeys("audit"))), 1).append(entry())
     store.delete(f"{FOLDER}mac-key.json")
+    store.create(f"keys/keks/{TABLE}/0123-128/000001.json", b"{}\n")
     with pytest.raises(VerificationError, match=r"mac-key\.json: is gone"):
         open_mac(store, TABLE, service, MasterKeys("audit"))
+    store.delete(f"keys/keks/{TABLE}/0123-128/000001.json")
+    made = open_mac(store, TABLE, service, MasterKeys("audit"))
+    assert not TableLog.open(store, TABLE, made).records
 
 
 def test_a_mac_key_under_another_master_key_is_refused_unless_it_is_named(
