@@ -199,7 +199,9 @@ class TableLog:
         if step < self._known.get(run_id, 0):
             return self._describe_loss(number)
         lost = sum(known - len(self._of_run.get(run, ())) for run, known in self._known.items())
-        if lost == len(self.gaps) or number > self.gaps[-1]:  # else records of other pasts may be before a gap
+        if (
+            not self.gaps or lost == len(self.gaps) or number > self.gaps[-1]
+        ):  # else records of other pasts may be before a gap
             return None
         return self.describe_gap(self.gaps[-1])
 
@@ -336,7 +338,7 @@ class TableLog:
     def _take_number(self, number: int, names: Sequence[str]) -> None:
         """Take the records that begin with a number from what stands under its names; note why the others are none."""
         taken = self._taken if number == self._next else []
-        for name in names:
+        for name in names if self.mac is not None else reversed(names):  # the last one supersedes those before
             content = self._read(name)
             if content is not None and self._take_object(name, content, number, taken) is None:
                 return

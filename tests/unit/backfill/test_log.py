@@ -359,3 +359,14 @@ def test_log_that_was_edited_from_its_beginning_goes_on(store: LocalStateStore) 
     assert NAMES[2] in str(opened(store).end)
     log = written(store, 4)
     assert (steps(opened(store)), log.head, opened(store).end) == ([0, 1, 2, 3], opened(store).head, None)
+
+
+def test_log_is_shown_with_what_took_the_place_of_planted_records(store: LocalStateStore) -> None:
+    """Whoever has no key reads the records that count, too."""
+    planted = TableLog.open(store, TABLE, None)
+    for step in (8, 9):
+        planted.append("step", NEXT, 9, {"step": step})
+    written(store, 3)
+    log = TableLog.open(store, TABLE, None)
+    assert steps(log) == steps(opened(store)) == [0, 1, 2]
+    assert [log.find_loss(run_id) for run_id in (RUN, NEXT)] == [None, None]
