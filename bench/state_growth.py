@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, in_memory
-from sparkcrypt.ledger.audit.audit import AuditWriter, verify_audit
+from sparkcrypt.ledger.audit.audit import verify_audit
 from sparkcrypt.ledger.audit.trust import AuditIndex, is_settled, settle
 from sparkcrypt.ledger.journal.journal import RunRecord
 from sparkcrypt.ledger.log import TableLog
@@ -92,18 +92,7 @@ def _night(store: LocalStateStore, table: str, night: int) -> None:
     journal.append("unit_verified", unit=unit, staged=new, rows=20, evidence={"digests": digests, "changes": changes})
     journal.append("unit_swapping", unit=unit, staged=new)
     outcome = {"unit": unit, "files": FILES, "rows": 20, "old_location": old, "new_location": new, "verified": True}
-    AuditWriter(journal.log, night + 1).append(
-        {
-            "what": "encrypt",
-            "why": {"policy_digest": _DIGEST, "run_id": run_id},
-            "table": "sales.t",
-            "engine": "native",
-            "unit": outcome,
-            "digests": digests,
-            "changes": changes,
-        }
-    )
-    journal.append("unit_swapped", unit=unit, outcome=outcome)
+    journal.append("unit_swapped", unit=unit, outcome=outcome, table="sales.t", policy_digest=_DIGEST)
     journal.append("run_finished", outcome="done")
     journal.append("run_expired", folders=[old])
 

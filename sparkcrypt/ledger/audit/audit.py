@@ -1,14 +1,17 @@
 """The audit of a table: who changed which files, when and why; a view of the table's log (`sparkcrypt.ledger.log`).
 
-Each entry is a record of the log, which is chained and authenticated, so an edited, forged, moved or dropped entry is
-detected.  A cut at the end is as a crash to the log; pins in the metastore find it (``pins``), and a head that was kept
-where others cannot write (a report, a log service), and is passed to ``verify_audit``.  Anyone who can unwrap the MAC
-key can write entries that verify, so it should be wrapped by a master key that readers may not use.
+That of a swap (``encrypt``) is made of three records: ``unit_swapped`` has the outcome, ``unit_verified`` before it the
+evidence, and ``unit_listed`` the folder of the old files.  Every other entry is a record.
+
+Records are chained and authenticated, so an edited, forged, moved or dropped one is detected.  A cut at the end is as a
+crash to the log; pins in the metastore find it (``pins``), and a head that was kept where others cannot write (a
+report, a log service), and is passed to ``verify_audit``.  Anyone who can unwrap the MAC key can write entries that
+verify, so it should be wrapped by a master key that readers may not use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +21,13 @@ from sparkcrypt.ledger.journal.journal import KINDS
 from sparkcrypt.ledger.log import LogRecord, TableLog
 from sparkcrypt.ledger.state.mac import FOUND, TableMac
 from sparkcrypt.ledger.state.store import StateStore
+from sparkcrypt.ledger.unit import path_below
+
+ENCRYPT = "encrypt"
+"""``what`` of the entry that a unit was swapped."""
+_SWAP = "unit_swapped"
+_BEFORE_SWAP = ("unit_listed", "unit_verified")
+"""The kinds of records that say what was swapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +41,17 @@ class AuditEntry:
     digest: str
 
     @classmethod
-    def of(cls, record: LogRecord) -> AuditEntry:
-        """Return the entry that a record of the log is."""
-        fields = dict(record.fields)
+    def of(cls, record: LogRecord, what: str, about: Mapping[str, Any]) -> AuditEntry:
+        """Return the entry that a record of the log is.
+
+        Args:
+            record: the record.
+            what: the action that was done.
+            about: what the entry says of it.
+        """
+        fields = dict(about)
         why = {"policy_digest": fields.pop("policy_digest", None), "run_id": record.run_id}
-        entry = {"who": record.who, "what": record.kind, "why": why, **fields}
+        entry = {"who": record.who, "what": what, "why": why, **fields}
         return cls(record.name, record.number, record.time, entry, record.digest)
 
 
@@ -132,8 +148,81 @@ def list_entries(store: StateStore, table_id: str, mac: TableMac | None) -> Iter
 
 
 def list_entries_of(log: TableLog) -> Iterator[AuditEntry]:
-    """Yield the entries in a log, oldest first: its records but those of journals."""
-    yield from (AuditEntry.of(record) for record in log.records if record.kind not in KINDS)
+    """Yield the entries in a log, oldest first: its swaps, and its records but those of journals.
+
+    An entry of a swap whose evidence is lost has no changes.
+    """
+    steps: dict[tuple[str, str | None], dict[str, LogRecord]] = {}
+    for record in log.records:
+        if record.kind in _BEFORE_SWAP:
+            steps.setdefault((record.run_id, record.unit), {})[record.kind] = record
+        elif record.kind == _SWAP:
+            yield AuditEntry.of(record, ENCRYPT, _describe_swap(record, steps.pop((record.run_id, record.unit), {})))
+        elif record.kind not in KINDS:
+            yield AuditEntry.of(record, record.kind, record.fields)
+
+
+def has_evidence(log: TableLog, after: int) -> bool:
+    """Return whether a log that was not read from its start has the evidence of each swap after a number."""
+    steps = {(record.run_id, record.unit, record.kind) for record in log.records}
+    return all(
+        (record.run_id, record.unit, kind) in steps
+        for record in log.records
+        for kind in _BEFORE_SWAP
+        if record.kind == _SWAP and record.number > after
+    )
+
+
+def _describe_swap(swapped: LogRecord, before: Mapping[str, LogRecord]) -> dict[str, Any]:
+    """Return what the entry of a swap says, by the unit's records.
+
+    Raises:
+        VerificationError: a record, which was not authenticated, lacks what a swap is described by.
+    """
+    about = dict(swapped.fields)
+    try:
+        outcome, evidence, changes = about.pop("outcome"), {}, []
+        if len(before) == len(_BEFORE_SWAP):
+            listed, verified = (before[kind].fields for kind in _BEFORE_SWAP)
+            evidence, places = verified["evidence"], (str(listed["location"]), str(verified["staged"]))
+            changes = place_changes(evidence["changes"], *places, outcome["old_location"], outcome["new_location"])
+        known = {name: about[name] for name in ("policy_digest", "table", "predecessor") if about.get(name) is not None}
+        made = {"engine": outcome.get("engine"), "unit": outcome, "digests": evidence.get("digests")}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise VerificationError(f"{swapped.name}: does not say what was swapped; {FOUND}") from error
+    return {**known, **made, "changes": changes}
+
+
+def place_changes(
+    changes: Iterable[Mapping[str, Any]], location: str, staged: str, old_location: str, new_location: str
+) -> list[dict[str, Any]]:
+    """Return a unit's changes with the paths of its files after a swap.
+
+    Of a source, ``path`` is where it was listed and ``kept`` where it is now; of a target, ``staged`` is where it was
+    made and ``path`` where it is now.
+
+    Args:
+        changes: from the unit's evidence.
+        location: the folder where the old files were listed.
+        staged: the folder where the new files were made.
+        old_location: the folder of the old files now.
+        new_location: the folder of the new files now.
+    """
+
+    def move_path(there: str, file: Mapping[str, Any], here: str) -> str:
+        return f"{there.rstrip('/')}/{path_below(here, str(file['path']))}"
+
+    return [
+        {
+            **change,
+            "sources": [{**file, "kept": move_path(old_location, file, location)} for file in change["sources"]],
+            "targets": [
+                {**file, "staged": file["path"], "path": move_path(new_location, file, staged)}
+                for file in change["targets"]
+            ],
+        }
+        for change in changes
+    ]
 
 
 def make_entry(what: str, policy_digest: str, run_id: str, **about: Any) -> dict[str, Any]:

@@ -23,10 +23,16 @@ from typing import Any
 from sparkcrypt.errors import ConfigError, FormatError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.audit import AuditEntry, list_entries, open_audit, verify_audit
+from sparkcrypt.ledger.audit.audit import (
+    ENCRYPT,
+    has_evidence,
+    list_entries,
+    list_entries_of,
+    open_audit,
+    verify_audit,
+)
 from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.journal.entries import AuditHead
-from sparkcrypt.ledger.journal.journal import KINDS
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, has_mac_key, open_mac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import MOST_BYTES, StateStore
@@ -40,7 +46,7 @@ REPLACED = "replaced"
 GONE, CUT_OFF = "new files are gone", "a swap was cut off"
 LISTED_GONE, REPLAYED = "listed files are gone", "earlier files are there again"
 """Kinds of problems: of a run's new files, and of units whose files may not replace those of the list."""
-_SETS = ("encrypt", "roll back", REPLACED)
+_SETS = (ENCRYPT, "roll back", REPLACED)
 """Kinds of entries that list all of a unit's files; other kinds add files."""
 
 
@@ -88,7 +94,7 @@ class Manifest:
             self.runs[partition] = str(entry["why"]["run_id"])
         if entry["what"] in _SETS or _is_decided(unit, (LISTED_GONE, REPLAYED), "new"):
             self.beside.pop(partition, None)
-            self.listed[partition] = {**(_find_lost(listed, old) if entry["what"] == "encrypt" else {}), **new}
+            self.listed[partition] = {**(_find_lost(listed, old) if entry["what"] == ENCRYPT else {}), **new}
         elif _is_decided(unit, (GONE,), "new"):
             self.listed[partition] = _leave_out_gone(listed, unit)
         elif entry["what"] == "resolve" and (unit.get("keep") == "old" or _is_decided(unit, (CUT_OFF,), "new")):
@@ -244,9 +250,9 @@ def read_listed(store: StateStore, table_id: str, mac: TableMac) -> tuple[Manife
         VerificationError: an entry was edited, dropped or moved.
     """
     log, manifest, known = _find_known(store, table_id, mac)
-    for record in log.records:
-        if record.number > known and record.kind not in KINDS:
-            manifest.take(AuditEntry.of(record).entry)
+    for entry in list_entries_of(log):
+        if entry.number > known:
+            manifest.take(entry.entry)
     head = AuditHead(*log.head)
     if known != head.number:
         keep_listed(store, table_id, mac, manifest, head)
@@ -294,7 +300,7 @@ def _find_known(store: StateStore, table_id: str, mac: TableMac) -> tuple[TableL
             continue
         number, manifest = int(members["number"]), Manifest()
         log = TableLog.open_after(store, table_id, mac, number, members["entry"])
-        if log is None or log.gaps:
+        if log is None or log.gaps or not has_evidence(log, number):
             continue
         for partition, unit in members["units"].items():
             manifest.runs[partition] = str(unit["run"])

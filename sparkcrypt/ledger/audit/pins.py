@@ -78,28 +78,27 @@ def make_pin(mac: TableMac, table_id: str, unit: str, record: LogRecord) -> str:
     return f"1:{record.run_id}:{record.number}:{record.digest}:{owner}:{mac(_PURPOSE + encode_record(members))}"
 
 
-def find_lost(log: TableLog, mac: TableMac, places: Iterable[PinPlace], known: Collection[str]) -> list[LostPin]:
+def find_lost(log: TableLog, mac: TableMac, places: Iterable[PinPlace], given_up: Collection[str]) -> list[LostPin]:
     """Return the pins whose record the state directory lacks, or that are not authentic.
 
     Args:
         log: the log of the table.
         mac: the table's MAC keys.
         places: the places of the table that have a pin of their own, as `list_own` returns them.
-        known: digests of records that the audit confirms, and of pins that a person has given up.
+        given_up: digests of pins that a person has given up.
     """
-    digests = {record.number: record.digest for record in log.records}
+    digests = {record.number - 1: record.previous for record in log.records}  # of a record that was lost since, too
+    digests |= {record.number: record.digest for record in log.records}
     lost = []
     for place in places:
         found = _TEXT.fullmatch(place.text)
-        if digest_of_pin(place.text) in known:
+        if digest_of_pin(place.text) in given_up:
             continue
         if found is None or not _is_authentic(log.table_id, mac, found):
             why = f"its pin {place.text[:80]!r} is not authentic: it was edited, or made under another MAC key"
             lost.append(LostPin(place.name, place.text, why))
             continue
         run_id, number, digest = found["run"], int(found["number"]), found["digest"]
-        if digest in known:
-            continue
         if digests.get(number) != digest:
             why = f"its pin names record {number} of run {run_id} ({digest[:12]}…), which the state directory has not"
             lost.append(LostPin(place.name, place.text, why))

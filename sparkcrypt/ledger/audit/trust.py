@@ -25,7 +25,7 @@ from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.audit import AuditEntry, list_entries_of
+from sparkcrypt.ledger.audit.audit import ENCRYPT, AuditEntry, list_entries_of
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.audit.pins import (
     ListPlaces,
@@ -165,7 +165,7 @@ def _refuse_path(record: Record, path: str, why: str) -> VerificationError:
 
 RELOCATE = "relocate"
 """``what`` of the entry that has a unit's folders after its table was renamed."""
-_SWAPS = ("encrypt", "roll back")
+_SWAPS = (ENCRYPT, "roll back")
 _LATER = ("carry over", "resolve")
 
 
@@ -178,14 +178,14 @@ class AuditIndex:
         folders: the folders of units and files in the entries.
         relocated: run id and unit -> the entries that have its folders after its table was renamed.
         later: run id and unit -> the entries about files of late commits: reconciled, or decided by the operator.
-        pinned: digests of the records that pins name, of the swaps in the entries, and of pins that were given up.
+        given_up: digests of pins whose records were given up.
     """
 
     swaps: dict[tuple[str, str], AuditEntry] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
     relocated: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
     later: dict[tuple[str, str], list[AuditEntry]] = field(default_factory=dict)
-    pinned: set[str] = field(default_factory=set)
+    given_up: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, log: TableLog) -> AuditIndex:
@@ -209,7 +209,7 @@ class AuditIndex:
             self.later.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
         if fields["what"] == RELOCATE:
             self.relocated.setdefault((run_id, str(unit.get("unit"))), []).append(entry)
-        self.pinned.update(map(str, fields.get("pinned", ())))
+        self.given_up.update(map(str, fields.get("given_up", ())))
         self.folders.update(_folders(unit, fields.get("changes") or ()))
 
 
@@ -429,7 +429,7 @@ class TableTrust:
         if not has_mac_key(self.store, self.table_id):  # else opening it would make one
             why = "it has a pin, and the state directory has no audit of its table"
             return [LostPin(place.name, place.text, why) for place in places]
-        return find_lost(self.log(), self.mac(), places, self.audit().pinned)
+        return find_lost(self.log(), self.mac(), places, self.audit().given_up)
 
     def refuse_lost_pins(self, listed: Iterable[PinPlace] | None = None) -> None:
         """Refuse to delete old files, or to put them back, by records that a pin shows to be older than the table.

@@ -154,10 +154,20 @@ class UnitSwapping(Entry):
 
 @dataclass(frozen=True, slots=True)
 class UnitSwapped(Entry):
-    """The new files are in use, and the audit has an entry of it."""
+    """The new files are in use; with the evidence in `UnitVerified` this is the audit's entry of it.
+
+    Attributes:
+        outcome: the outcome of the swap.
+        table: the table's name at that time.
+        policy_digest: the digest of the policy that was in force.
+        predecessor: the id of the table in the place of which this one was made; None if there is none.
+    """
 
     kind: ClassVar[str] = "unit_swapped"
     outcome: UnitOutcome
+    table: str
+    policy_digest: str
+    predecessor: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record's fields, as JSON values."""

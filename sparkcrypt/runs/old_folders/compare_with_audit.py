@@ -27,7 +27,7 @@ from sparkcrypt.errors import KeyServiceError, KeyServiceUnavailableError, Spark
 from sparkcrypt.files.footers import Found
 from sparkcrypt.files.format import FORMATS
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.audit.audit import AuditEntry, AuditWriter, make_entry
+from sparkcrypt.ledger.audit.audit import ENCRYPT, AuditEntry, AuditWriter, make_entry
 from sparkcrypt.ledger.audit.evidence import DigestSecret, list_evidence
 from sparkcrypt.ledger.audit.manifest import (
     LISTED_GONE,
@@ -155,7 +155,7 @@ def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Swappe
     audit = runs.table.trust.audit()
     homes = _homes_by_unit(audit)
     for (run_id, unit), entry in audit.swaps.items():
-        if run_id in readable or entry.entry["what"] != "encrypt":
+        if run_id in readable or entry.entry["what"] != ENCRYPT:
             continue
         fields = dict(entry.entry["unit"])
         for moved in audit.relocated.get((run_id, unit), ()):

@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, VerificationError
+from sparkcrypt.ledger.audit.audit import place_changes
 from sparkcrypt.ledger.audit.evidence import evidence_of, files_of
 from sparkcrypt.ledger.journal.entries import UnitCarried, UnitCarrying
 from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
@@ -45,7 +46,7 @@ from sparkcrypt.runs.old_folders.problems import (
     Problems,
     problems_of_target,
 )
-from sparkcrypt.runs.rewrite.context import append_audit, place_changes
+from sparkcrypt.runs.rewrite.context import append_audit
 from sparkcrypt.runs.rewrite.recover import belongs_to_another
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
@@ -139,7 +140,7 @@ def _reconcile_files(rewriter: UnitRewriter, status: UnitStatus, changes: Change
         made=folders,
         evidence={
             **evidence,
-            "changes": place_changes(evidence["changes"], unit, staged, unit.location, outcome.new_location),
+            "changes": place_changes(evidence["changes"], unit.location, staged, unit.location, outcome.new_location),
         },
         rows=proof.rows,
         engine=work.engine,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -19,7 +19,7 @@ from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.lock import RunLock
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac
-from sparkcrypt.ledger.unit import Unit, UnitOutcome, path_below
+from sparkcrypt.ledger.unit import Unit, UnitOutcome
 from sparkcrypt.names import PREDECESSOR
 from sparkcrypt.runs.table.disposal import Disposal
 from sparkcrypt.runs.table.footers import RetrieveKey, fresh_keys
@@ -27,10 +27,6 @@ from sparkcrypt.runs.table.open_table import OpenTable
 
 ANSWER_SECONDS = 30.0
 """How old a metastore answer may be if many units use the same one."""
-
-
-_PINNED = ("unit_swapping", "unit_rolling_back")
-"""Kinds of records that pins name: what follows changes the metastore."""
 
 
 @dataclass(slots=True)
@@ -166,12 +162,11 @@ def outcome_of(unit: Unit, proven: Proven, old: str, new: str, bytes_after: int)
     )
 
 
-def record_swap(run: RunContext, unit: Unit, staged: str, outcome: UnitOutcome, evidence: Mapping[str, Any]) -> None:
-    """Record in audit and journal that a unit was swapped."""
-    changes = place_changes(evidence.get("changes", ()), unit, staged, outcome.old_location, outcome.new_location)
+def record_swap(run: RunContext, outcome: UnitOutcome) -> None:
+    """Record that a unit was swapped: a step of the run, and the audit's entry of it."""
     with run.one_at_a_time:
-        append_audit(run, "encrypt", outcome.engine, outcome.to_dict(), evidence.get("digests"), changes)
-        run.journal.write(UnitSwapped(outcome))
+        digest, target = run.table.policy.digest(), run.table.target
+        run.journal.write(UnitSwapped(outcome, target.name, digest, _find_predecessor(run)))
 
 
 def append_audit(
@@ -181,14 +176,13 @@ def append_audit(
 
     Args:
         run: the run's context.
-        what: ``encrypt``, ``carry over``, ``roll back``, ``relocate`` or ``resolve``.
+        what: ``carry over``, ``roll back``, ``relocate`` or ``resolve``.
         engine: the engine that wrote the new files; ``none`` if no file was written.
         unit: the unit, as JSON values.
         digests: how the digests of files were made; None if there are none.
         changes: which new files were made from which old files.
     """
-    pinned = _find_pinned(run.journal.records, unit)
-    predecessor = None if run.table.target.table is None else run.table.target.table.properties.get(PREDECESSOR)
+    predecessor = _find_predecessor(run)
     entry = make_entry(
         what,
         run.table.policy.digest(),
@@ -198,39 +192,13 @@ def append_audit(
         unit=dict(unit),
         digests=digests,
         changes=changes,
-        **({} if pinned is None else {"pinned": [pinned]}),
         **({} if predecessor is None else {"predecessor": predecessor}),
     )
     with run.one_at_a_time:
         run.audit.append(entry)
 
 
-def _find_pinned(records: Iterable[Record], unit: Mapping[str, Any]) -> str | None:
-    """Return the digest of the record before a unit's last swap or rollback, which its pin names."""
-    before = (record for record in records if record.kind in _PINNED and record.unit == unit["unit"])
-    return next((record.digest for record in reversed(tuple(before))), None)
-
-
-def place_changes(
-    changes: Iterable[Mapping[str, Any]], unit: Unit, staged: str, old_location: str, new_location: str
-) -> list[dict[str, Any]]:
-    """Return a unit's changes with the paths of its files after the swap.
-
-    Of a source, ``path`` is where it was listed and ``kept`` where it is now; of a target, ``staged`` is where it was
-    made and ``path`` where it is now.
-    """
-
-    def move_path(location: str, file: Mapping[str, Any], folder: str) -> str:
-        return f"{location.rstrip('/')}/{path_below(folder, str(file['path']))}"
-
-    return [
-        {
-            **change,
-            "sources": [{**file, "kept": move_path(old_location, file, unit.location)} for file in change["sources"]],
-            "targets": [
-                {**file, "staged": file["path"], "path": move_path(new_location, file, staged)}
-                for file in change["targets"]
-            ],
-        }
-        for change in changes
-    ]
+def _find_predecessor(run: RunContext) -> str | None:
+    """Return the id of the table in the place of which the run's table was made; None if there is none."""
+    table = run.table.target.table
+    return None if table is None else table.properties.get(PREDECESSOR)

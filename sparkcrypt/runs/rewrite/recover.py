@@ -189,7 +189,7 @@ def adopt(rewriter: UnitRewriter, attempt: Attempt) -> UnitOutcome:
     after = list_folders(rewriter.run.table.files, here)
     bytes_after = sum(file.length for folder in after for file in folder.files)
     outcome = outcome_of(unit, proof, old, new, bytes_after)
-    record_swap(rewriter.run, unit, attempt.staged, outcome, proof.evidence)
+    record_swap(rewriter.run, outcome)
     rewriter.swap.set_pin(rewriter.run.pin(attempt.new_files, _find_swapping(rewriter, unit.name)))
     status = settle_place(rewriter, unit.name, status_of_units(rewriter.run.journal.records)[unit.name])
     return move_old_files(rewriter.run, rewriter.swap, status.outcome, status.unit, attempt.staged, status.base)

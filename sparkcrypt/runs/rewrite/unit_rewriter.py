@@ -147,7 +147,7 @@ class UnitRewriter:
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
         try:
-            record_swap(self.run, unit, staged, outcome, proven.evidence)
+            record_swap(self.run, outcome)
         except Exception as error:  # of any class: the unit is swapped, and no record says so yet
             raise _describe_unsettled(unit, error) from error
         try:

@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
-from sparkcrypt.ledger.audit.audit import AuditWriter, list_entries, verify_audit
+from sparkcrypt.ledger.audit.audit import AuditWriter, list_entries, list_entries_of, verify_audit
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import acting_user
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
+from tests.journals import start_run
 from tests.unit.backfill.audits import FOLDER, MAC, entry, rewritten
-from tests.unit.backfill.conftest import RUN, TABLE
+from tests.unit.backfill.conftest import RUN, TABLE, run_record
 from tests.unit.backfill.memory_store import MemoryStore
 
 ENTRIES = 5
@@ -46,6 +47,48 @@ def test_an_audit_that_was_only_appended_to_verifies(audit: MemoryStore) -> None
     assert [audited.number for audited in shown] == [1, 2, 3, 4, 5]
     assert shown[2].entry == {**entry(2), "who": acting_user()}
     assert shown[0].time.endswith("+00:00")
+
+
+def test_the_entry_of_a_swap_is_made_of_its_records() -> None:
+    """Folder of the old files, evidence and outcome; without the evidence, which was lost, it has no changes."""
+    store, places = MemoryStore({}), {"old_location": "/t/old/p=0", "new_location": "/t/new/p=0"}
+    journal, outcome = start_run(store, run_record(), MAC), {"unit": "p=0", "engine": "native", **places}
+    change = {"folder": "", "sources": [{"path": "/t/p=0/a", "bytes": 1}], "targets": [{"path": "/s/p=0/a"}]}
+    evidence = {"digests": {"of": "whole file"}, "changes": [change]}
+    journal.append("unit_listed", unit="p=0", location="/t/p=0", staged="/s/p=0", files=[])
+    verified = journal.append("unit_verified", unit="p=0", staged="/s/p=0", evidence=evidence)
+    journal.append("unit_swapped", unit="p=0", outcome=outcome, table="db.t", policy_digest="d", predecessor=None)
+    (made,) = list_entries(store, TABLE, MAC)
+    assert (made.number, made.digest) == (4, journal.records[-1].digest)
+    assert made.entry == {
+        "who": acting_user(),
+        "what": "encrypt",
+        "why": {"policy_digest": "d", "run_id": RUN},
+        "table": "db.t",
+        "engine": "native",
+        "unit": outcome,
+        "digests": {"of": "whole file"},
+        "changes": [
+            {
+                "folder": "",
+                "sources": [{"path": "/t/p=0/a", "bytes": 1, "kept": "/t/old/p=0/a"}],
+                "targets": [{"path": "/t/new/p=0/a", "staged": "/s/p=0/a"}],
+            }
+        ],
+    }
+    store.delete(verified.name)
+    (made,) = list_entries_of(TableLog.open(store, TABLE, MAC))
+    assert (made.entry["changes"], made.entry["unit"]) == ([], outcome)
+    with pytest.raises(VerificationError, match=r"00000003\.json: is missing"):
+        verify_audit(store, TABLE, MAC)
+
+
+def test_an_unauthenticated_record_that_says_nothing_of_its_swap_is_refused() -> None:
+    """It is named; it may be planted, where no key is at hand to tell."""
+    store = MemoryStore({})
+    start_run(store, run_record()).append("unit_swapped", unit="p=0", outcome="x")
+    with pytest.raises(VerificationError, match=r"00000002\.json: does not say what was swapped"):
+        list(list_entries(store, TABLE, None))
 
 
 def test_an_empty_audit_has_no_entries(store: LocalStateStore) -> None:

@@ -20,11 +20,14 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.evidence import DigestSecret, FileEvidence, Proof, StagedUnit, evidence_of
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE, LISTED_GONE, REPLACED, Manifest, keep_listed, read_listed
+from sparkcrypt.ledger.journal.journal import RunRecord
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.key_service import KeyServiceConfig, canonical_json
 from sparkcrypt.spark.tasks.digest import RowsDigest
+from tests.journals import start_run
+from tests.unit.backfill.memory_store import MemoryStore
 
 
 @pytest.fixture
@@ -219,3 +222,19 @@ def test_kept_list_goes_on_with_newer_entries_alone(tmp_path: Path, monkeypatch:
         store.delete(kept)
     AuditWriter(TableLog.open(store, "t", mac), 1).append(entry("encrypt", None, files("/x", z=1)))
     assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"z"}
+
+
+def test_list_is_read_from_the_start_where_the_evidence_of_a_swap_is_before_it() -> None:
+    """The list was kept as of a record between the evidence and the swap, as while a run was interrupted."""
+    store, mac = MemoryStore({}), TableMac(b"k" * 32)
+    journal = start_run(store, RunRecord("t", "db.t", "r", "d", {}, {}, 1), mac)
+    where = {"unit": UNIT, "staged": f"/s/{UNIT}"}
+    file = {"path": f"/s/{UNIT}/b", "bytes": 12, "digest": "00"}
+    change = {"folder": "", "sources": [], "targets": [file]}
+    journal.append("unit_listed", **where, location=f"/t/{UNIT}", files=[])
+    journal.append("unit_verified", **where, evidence={"changes": [change]})
+    assert read_listed(store, "t", mac)[0].listed == {}
+    assert store.list("cache/listed/t/") == ("cache/listed/t/00000003.json",)
+    places = {"old_location": f"/t/{UNIT}", "new_location": f"/n/{UNIT}"}
+    journal.append("unit_swapped", unit=UNIT, outcome={"unit": UNIT, **places})
+    assert read_listed(store, "t", mac)[0].listed[UNIT]["b"].path == f"/n/{UNIT}/b"

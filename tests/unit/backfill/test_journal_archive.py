@@ -129,7 +129,10 @@ WRITTEN: list[tuple[Entry, dict[str, Any]]] = [
         UnitVerified("p=1", "/s", Proven(5, EVIDENCE, ABOUT)),
         {"unit": "p=1", "staged": "/s", "rows": 5, "evidence": EVIDENCE, "about": ABOUT},
     ),
-    (UnitSwapped(OUTCOME), {"unit": "p=1", "outcome": OUTCOME.to_dict()}),
+    (
+        UnitSwapped(OUTCOME, "db.t", "d"),
+        {"unit": "p=1", "outcome": OUTCOME.to_dict(), "table": "db.t", "policy_digest": "d", "predecessor": None},
+    ),
     (UnitMoved(OUTCOME), {"unit": "p=1", "outcome": OUTCOME.to_dict()}),
     (
         UnitRelocated(UNIT, "file:/t", OUTCOME),

@@ -86,18 +86,20 @@ def test_another_record_of_that_number_is_refused(store: LocalStateStore, tmp_pa
     assert "which the state directory has not" in refused(store, tmp_path, place)
 
 
-def test_the_audit_confirms_a_pin_whose_journal_is_damaged(
+def test_the_record_after_it_confirms_a_pin_whose_record_is_damaged(
     store: LocalStateStore, tmp_path: Path, pinned: Pinned
 ) -> None:
-    """Of a run that is not acted upon the audit tells that it was there, so other runs are not stopped by it."""
-    journal, place, mac = pinned
-    why = {"run_id": RUN, "policy_digest": "d"}
-    entry = {"who": "a", "what": "encrypt", "why": why, "pinned": [journal.records[-1].digest]}
-    AuditWriter(TableLog.open(store, TABLE, mac), 1).append(entry)
-    name = journal.records[0].name
+    """Records are then not older than the pin, so runs of which none is lost are not stopped by it."""
+    journal, place, _ = pinned
+    name = journal.records[-1].name
     content = store.read(name) or b""
     store.delete(name)
-    store.create(name, content.replace(b"run_started", b"run_stolen."))
+    store.create(name, content.replace(b"unit_swapping", b"unit_swapped."))
+    assert "which the state directory has not" in refused(store, tmp_path, place)
+    store.delete(name)
+    store.create(name, content)
+    journal.append("unit_swapped", unit="p=0", outcome={"unit": "p=0"})
+    store.delete(name)
     assert not refused(store, tmp_path, place)
 
 
@@ -152,7 +154,7 @@ def test_given_up_records_stop_nothing_any_more(store: LocalStateStore, tmp_path
     store.delete(journal.records[-1].name)
     later = replace(place, name="p=1", unit="p=1", text=make_pin(mac, TABLE, "p=1", journal.records[-1]))
     why = {"run_id": "accept", "policy_digest": "d"}
-    entry = {"who": "a", "what": "accept", "why": why, "pinned": [digest_of_pin(place.text)]}
+    entry = {"who": "a", "what": "accept", "why": why, "given_up": [digest_of_pin(place.text)]}
     AuditWriter(TableLog.open(store, TABLE, mac), 1).append(entry)
     assert not refused(store, tmp_path, place)
     assert "p=1: its pin names record 2" in refused(store, tmp_path, place, later)

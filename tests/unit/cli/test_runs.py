@@ -44,7 +44,7 @@ def store(tmp_path: Path, keys: KeyService) -> LocalStateStore:
     store = LocalStateStore(tmp_path / "state")
     mac = open_mac(store, "uuid-1", keys, MasterKeys("footer"))
     done = journal(store, FIRST, mac=mac)
-    done.append("unit_swapped", unit="p=0", outcome={"files": 1})
+    done.append("unit_swapped", unit="p=0", outcome={"unit": "p=0", "files": 1})
     done.append("run_finished", outcome="done")
     journal(store, SECOND, mac=mac).append("unit_failed", unit="p=0", error="VerificationError: no")
     return store
@@ -140,20 +140,21 @@ def test_the_audit_is_shown(policy: Path, audited: Path) -> None:
     """Every entry is shown with who, what, when and why."""
     found = run("audit", "show", "--table", "sales.customers", "--policy", policy, "--json").document
     assert [(entry["number"], entry["who"], entry["unit"]["unit"]) for entry in found] == [
+        (3, acting_user(), "p=0"),
         (8, acting_user(), "p=1"),
         (9, acting_user(), "p=2"),
         (10, acting_user(), "p=3"),
     ]
     lines = run("audit", "show", "--table", "sales.customers", "--policy", policy).output.splitlines()
     assert all(acting_user() in line for line in lines[1:])
-    assert "4 became 2" in lines[3]
+    assert "4 became 2" in lines[4]
 
 
 def test_an_audit_as_it_was_written_verifies(policy: Path, audited: Path) -> None:
     """The head is told, to be kept elsewhere, and taken back as --head."""
     done = run("audit", "verify", "--table", "sales.customers", "--policy", policy, "--json")
     found = done.document
-    assert (done.code, found["entries"], found["verified"]) == (0, 3, True)
+    assert (done.code, found["entries"], found["verified"]) == (0, 4, True)
     head = f"{found['heads'][0]['number']}:{found['heads'][0]['digest']}"
     again = run("audit", "verify", "--table", "sales.customers", "--policy", policy, "--head", head)
     assert (again.code, head in again.output) == (0, True)
@@ -186,7 +187,7 @@ def test_an_audit_under_the_footer_key_is_told_to_be_weak(policy: Path, audited:
     why = {"run_id": SECOND, "policy_digest": "d"}
     AuditWriter(TableLog.open(store, "uuid-1", mac), 1).append({"what": "encrypt", "why": why})
     found = run(*arguments, "--json").document
-    assert (found["entries"], found["warnings"], found["heads"][0]["key_id"]) == (4, [], "audit")
+    assert (found["entries"], found["warnings"], found["heads"][0]["key_id"]) == (5, [], "audit")
 
 
 def test_an_edited_entry_is_74(policy: Path, audited: Path) -> None:
@@ -348,7 +349,7 @@ def test_an_edited_entry_is_shown_as_not_authentic(policy: Path, audited: Path) 
     entry = audited / "00000009.json"
     entry.write_bytes(entry.read_bytes().replace(b'"p=', b'"q='))
     found = run("audit", "show", "--table", "sales.customers", "--policy", policy, "--json").document
-    assert [shown_entry["authenticated"] for shown_entry in found] == [True, False, True]
+    assert [shown_entry["authenticated"] for shown_entry in found] == [True, True, False, True]
     text = run("audit", "show", "--table", "sales.customers", "--policy", policy).output
     assert "not authenticated: log/uuid-1/00000009.json: does not authenticate" in text
 
