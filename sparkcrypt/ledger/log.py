@@ -41,6 +41,8 @@ MOST_PACKED, MOST_BYTES = 64, 4 * 1024 * 1024
 """The number of records, or of bytes, at which a pack is full."""
 LISTS = ("files", "made")
 """Fields that are long, and needed only while old files exist: packs leave them out."""
+ACCEPT = "accept"
+"""The kind of the record that records are given up: ``lost`` has the numbers of those in gaps."""
 _VERSION = 1
 _PURPOSE = b"sparkcrypt log record\n"
 _NAME = re.compile(r"(?P<number>\d{8}|[1-9]\d{8,})(?:-(?P<attempt>[1-9]\d{0,6})|-(?P<last>\d{8}|[1-9]\d{8,}))?\.json")
@@ -167,6 +169,13 @@ class TableLog:
         return next(later, None)
 
     @property
+    def open_gaps(self) -> tuple[int, ...]:
+        """The numbers in ``gaps`` that nobody has given up."""
+        accepted = (record.fields.get("lost", ()) for record in self.records if record.kind == ACCEPT)
+        given_up = frozenset(number for numbers in accepted for number in numbers)
+        return tuple(number for number in self.gaps if number not in given_up)
+
+    @property
     def authenticates(self) -> bool:
         """Whether MACs are checked."""
         return self.mac is not None
@@ -282,10 +291,11 @@ class TableLog:
                 the log is never packed.
 
         Raises:
-            VerificationError: the log has a gap, or what is packed is not as its pack has it; all stays.
+            VerificationError: the log has a gap that nobody has given up, or what is packed is not as its pack has it;
+                all stays.
         """
-        if self.gaps:
-            raise VerificationError(f"{self.describe_gap(self.gaps[0])}; restore the state directory's copy of it")
+        if self.open_gaps:
+            raise VerificationError(f"{self.describe_gap(self.open_gaps[0])}; restore the state directory's copy of it")
         self._clear_packed()
         last_object = max(self._objects, default=1)
         stop = last_object if before is None else min(before, last_object)
@@ -544,9 +554,15 @@ def _digest_all(taken: Sequence[bytes]) -> str | None:
 
 
 def _full_packs(objects: Iterable[Sequence[tuple[int, bytes]]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield the numbered records of objects pack by pack, without the last ones if they do not fill a pack."""
+    """Yield the numbered records of objects pack by pack, without the last ones if they do not fill a pack.
+
+    A pack has no gap, so one that ends at a gap is not full.
+    """
     pack: list[tuple[int, bytes]] = []
     for lines in objects:
+        if pack and lines[0][0] > pack[-1][0] + 1:
+            yield pack
+            pack = []
         pack.extend(lines)
         if len(pack) >= MOST_PACKED or sum(len(line) for _, line in pack) >= MOST_BYTES:
             yield pack

@@ -169,10 +169,11 @@ def verify(table: str, policy: str, head: AuditHead | None, as_json: bool) -> No
 @json_option
 @spark_options
 def accept(table: str, reason: str, policy: str, as_json: bool, launch: Launch) -> None:
-    """Accept a state directory that is older than its table, where no newer copy of it is left.
+    """Accept a state directory that lacks records of a table, where no copy that has them is left.
 
     The metastore has a pin of each swap, which names a record of its run.  While the state directory lacks that
-    record, nothing is deleted or put back by it.  This puts into the audit that those records are given up.
+    record, nothing is deleted or put back by it.  While it lacks a record that others follow, the audit cannot be
+    verified.  This puts into the audit that these records are given up.  Runs of which one is lost stay as they are.
 
     Examples:
       sparkcrypt audit accept --table sales.customers --policy policy.yaml --reason "restored from a backup"
@@ -184,9 +185,11 @@ def accept(table: str, reason: str, policy: str, as_json: bool, launch: Launch) 
         from sparkcrypt.runs.old_folders.past_run import past_runs
 
         with past_runs(spark, table, loaded, "accept") as runs:
-            lost = runs.give_up_pins(reason.strip())
-    text = "\n".join([f"{table}: {count_of(len(lost), 'pin')} accepted", *(f"  {pin.name}: {pin.why}" for pin in lost)])
-    show([{"unit": pin.name, "pin": pin.text, "why": pin.why} for pin in lost], text, as_json=as_json)
+            pins, gaps = runs.give_up_lost(reason.strip())
+    head = f"{table}: {count_of(len(pins), 'pin')} and {count_of(len(gaps), 'missing record')} accepted"
+    text = "\n".join([head, *(f"  {pin.name}: {pin.why}" for pin in pins), *(f"  {gap}" for gap in gaps)])
+    document = {"pins": [{"unit": pin.name, "pin": pin.text, "why": pin.why} for pin in pins], "records": gaps}
+    show(document, text, as_json=as_json)
 
 
 def _verify_audit(

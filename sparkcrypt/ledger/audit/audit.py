@@ -90,15 +90,15 @@ class AuditWriter:
 
 
 def open_audit(store: StateStore, table_id: str, mac: TableMac | None) -> TableLog:
-    """Read a table's log, of which no entry may be missing or damaged.
+    """Read a table's log, of which no entry may be missing or damaged but those that a person has given up.
 
     Raises:
         VerificationError: an entry is; the message names it.
     """
     log = TableLog.open(store, table_id, mac)
-    if log.gaps:
+    if log.open_gaps:
         raise VerificationError(
-            f"{log.describe_gap(log.gaps[0])}, though the log has had {log.head[0]} records; {FOUND}"
+            f"{log.describe_gap(log.open_gaps[0])}, though the log has had {log.head[0]} records; {FOUND}"
         )
     return log
 

@@ -300,7 +300,7 @@ def _find_known(store: StateStore, table_id: str, mac: TableMac) -> tuple[TableL
             continue
         number, manifest = int(members["number"]), Manifest()
         log = TableLog.open_after(store, table_id, mac, number, members["entry"])
-        if log is None or log.gaps or not has_evidence(log, number):
+        if log is None or log.open_gaps or not has_evidence(log, number):
             continue
         for partition, unit in members["units"].items():
             manifest.runs[partition] = str(unit["run"])

@@ -492,7 +492,7 @@ def _compact(runs: PastRuns) -> None:
     """Pack older records of the table's log, up to the first of a run that may still have old files.
 
     Lists of files are left out then, so a run keeps them while an earlier one has old files: these are compared by what
-    became of their rows.  A log with a gap stays as it is.
+    became of their rows.  A log with a gap that nobody has given up stays as it is.
     """
     log = runs.table.trust.log()
     over = {
@@ -501,5 +501,5 @@ def _compact(runs: PastRuns) -> None:
         if journal.archived or (has_ended(journal) and has_expired(journal))
     }
     kept = (record.number for record in log.records if record.kind in KINDS and record.run_id not in over)
-    if not log.gaps:
+    if not log.open_gaps:
         log.pack(min(kept, default=None))

@@ -11,6 +11,7 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.pins import LostPin, digest_of_pin
 from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.log import ACCEPT
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.problems import Problems, problems_of_target
@@ -28,10 +29,6 @@ from sparkcrypt.spark.tables.identity import refuse_shared_identity
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-ACCEPT = "accept"
-"""``what`` of the entry that records are given up which pins name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +69,31 @@ class PastRuns:
         """Return the table's problems."""
         return problems_of_target(self.table.target, self.table.store, self.table.trust.mac, self.table.files)
 
-    def give_up_pins(self, reason: str) -> list[LostPin]:
-        """Record that the records which pins name and the state directory lacks are given up; return these pins.
+    def give_up_lost(self, reason: str) -> tuple[list[LostPin], list[str]]:
+        """Record that the records are given up which pins name, or later records follow, and the state directory lacks.
+
+        Runs of which a record is lost are not acted upon after that either.
+
+        Returns:
+            These pins, and what is wrong with each record that later ones follow.
 
         Raises:
             VerificationError: the audit is not authentic.
             RunConflictError: the lock is lost.
         """
-        trust, target = self.table.trust, self.table.target
-        lost = trust.find_lost_pins()
-        if lost:
+        trust, target, log = self.table.trust, self.table.target, self.table.trust.log()
+        pins, gaps = trust.find_lost_pins(), log.open_gaps
+        if pins or gaps:
             self.lock.check()
-            pins = {"pinned": [digest_of_pin(pin.text) for pin in lost], "pins": [[pin.name, pin.text] for pin in lost]}
-            entry = make_entry(ACCEPT, self.table.policy.digest(), ACCEPT, table=target.name, reason=reason, **pins)
+            lost = {
+                "given_up": [digest_of_pin(pin.text) for pin in pins],
+                "pins": [[pin.name, pin.text] for pin in pins],
+                "lost": list(gaps),
+            }
+            entry = make_entry(ACCEPT, self.table.policy.digest(), ACCEPT, table=target.name, reason=reason, **lost)
             self.audit_writer().append(entry)
             trust.forget_audit()
-        return lost
+        return pins, [log.describe_gap(number) for number in gaps]
 
     @contextmanager
     def rewriter(self, journal: Journal) -> Iterator[UnitRewriter]:

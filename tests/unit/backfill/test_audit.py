@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.audit.audit import AuditWriter, list_entries, list_entries_of, verify_audit
 from sparkcrypt.ledger.journal.entries import AuditHead
-from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.log import ACCEPT, TableLog
 from sparkcrypt.ledger.state.lock import acting_user
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore, encode_record
@@ -81,6 +81,23 @@ def test_the_entry_of_a_swap_is_made_of_its_records() -> None:
     assert (made.entry["changes"], made.entry["unit"]) == ([], outcome)
     with pytest.raises(VerificationError, match=r"00000003\.json: is missing"):
         verify_audit(store, TABLE, MAC)
+
+
+def test_records_that_are_given_up_are_no_alarm_any_more() -> None:
+    """Those in the gaps of that time, and no others."""
+    store = MemoryStore({})
+    for number in range(ENTRIES):
+        AuditWriter(TableLog.open(store, TABLE, MAC), 1).append(entry(number))
+    for number in (2, 4):
+        store.delete(f"{FOLDER}{number:08d}.json")
+        with pytest.raises(VerificationError, match=f"{number:08d}.json: is missing"):
+            verify_audit(store, TABLE, MAC)
+        lost = list(TableLog.open(store, TABLE, MAC).open_gaps)
+        assert lost == [number]
+        why = {"policy_digest": "d", "run_id": ACCEPT}
+        AuditWriter(TableLog.open(store, TABLE, MAC), 1).append({"what": ACCEPT, "why": why, "lost": lost})
+        assert verified(store) == TableLog.open(store, TABLE, MAC).head[0]
+    assert [made.entry["what"] for made in list_entries(store, TABLE, MAC)] == ["encrypt"] * 3 + [ACCEPT] * 2
 
 
 def test_an_unauthenticated_record_that_says_nothing_of_its_swap_is_refused() -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 from sparkcrypt.errors import RunConflictError, VerificationError
-from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.log import ACCEPT, TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore, StateStore
 from tests.unit.backfill.conftest import RUN, TABLE
@@ -209,6 +209,23 @@ def test_records_whose_lists_are_needed_are_not_packed(store: LocalStateStore, s
         f"log/{TABLE}/00000001-00000002.json"
     ]
     assert steps(opened(store)) == list(range(8))
+
+
+def test_log_with_a_gap_is_packed_once_that_is_given_up(store: LocalStateStore, small_packs: None) -> None:
+    """No pack has the gap in its midst, and what is read of the log stays the same."""
+    log = written(store, 7)
+    store.delete(NAMES[2])
+    with pytest.raises(VerificationError, match=r"00000002\.json: is missing; restore"):
+        opened(store).pack()
+    opened(store).append(ACCEPT, RUN, 1, {"step": 7, "lost": [2]})
+    before = opened(store)
+    before.pack()
+    packs = [f"log/{TABLE}/00000001-00000001.json", *(f"log/{TABLE}/0000000{n}-0000000{n + 1}.json" for n in (3, 5))]
+    assert store.list("log/") == (*sorted(packs), NAMES[7], NAMES[8])
+    again = opened(store)
+    assert (steps(again), again.gaps, again.open_gaps) == ([0, 2, 3, 4, 5, 6, 7], [2], ())
+    assert (again.head, again.is_whole(RUN)) == (before.head, False)
+    assert log.head[0] == 7 and again.append("step", RUN, 1, {"step": 8}).number == 9
 
 
 def test_lists_that_were_left_out_stay_pinned(store: LocalStateStore) -> None:
