@@ -14,6 +14,8 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
+from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.names import PIN
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
@@ -156,3 +158,27 @@ def test_table_made_like_another_is_stopped_by_no_pin_of_it(lake: Lake) -> None:
     assert expire_run(lake.spark, "u", policy).folders
     lake.spark.catalog.refreshTable("u")
     assert rows_of(lake.spark.table("u")) == rows and verify_table(lake.spark, "u", policy).ok
+
+
+def test_lost_record_costs_its_own_run_alone(lake: Lake) -> None:
+    """The audit does not verify until it is given up; the other run goes on, expires and is packed."""
+    policy, first, second, _ = twice(lake, "partitioned")
+    rows, store = rows_of(lake.spark.table("t")), LocalStateStore(policy.run_state)
+    table_id = str(Catalog(lake.spark).table("t").uuid)
+    log = TableLog.open(store, table_id, None)
+    lost = next(record for record in log.of_run(first) if record.kind == "unit_verified")
+    store.delete(lost.name)
+    with pytest.raises(VerificationError, match="is missing, though the log has had"):
+        verify_table(lake.spark, "t", policy, manifest=True)
+    report = encrypt_table(lake.spark, "t", policy)
+    assert report.outcome == "nothing to do" and any(f"run {first} was skipped" in line for line in report.warnings)
+    with past_runs(lake.spark, "t", policy, "accept") as runs:
+        pins_given_up, gaps = runs.give_up_lost("the disk was damaged")
+        assert not pins_given_up and [f"{lost.name}: is missing"] == gaps
+    assert verify_table(lake.spark, "t", policy, manifest=True).ok
+    done = expire_run(lake.spark, "t", policy)
+    assert list(done.unread) == [f"run {first}: {lost.name}: is missing"] or first in str(done.unread)
+    assert done.folders and all(f"/{first}" not in folder for folder in done.folders)
+    assert second not in str(done.unread)
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == rows

@@ -11,7 +11,8 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.audit.audit import AuditWriter, list_entries
+from sparkcrypt.ledger.audit.audit import list_entries
+from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import has_ended
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.store import StateStore, open_state_store
@@ -66,32 +67,34 @@ def runs_that_ended(lake: Lake, policy: Policy) -> list[bool]:
 
 
 @pytest.mark.parametrize(("create", "way"), WAYS)
-@pytest.mark.parametrize("step", ["swap", "audit", "audit, by the JVM"])
+@pytest.mark.parametrize("step", ["swap", "record", "record, by the JVM"])
 def test_lost_answer_leaves_the_run_unfinished_until_it_is_written_down(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, create: str, way: type[Any], step: str
 ) -> None:
-    """A swap whose answer, or whose audit entry, is lost ends the run; the next one records it and does the rest."""
+    """A swap whose answer, or whose record, is lost ends the run; the next one records it and does the rest."""
     policy, before = tagged(lake, create)
     units = 2 if way is LocationSwap else 1
     if step == "swap":
         fails_after(way.swap, monkeypatch, way, "swap")
     else:
-        append, left = AuditWriter.append, [True]
+        append, left = Journal.append, [True]
 
-        def failing(*arguments: Any, **named: Any) -> Any:
-            if left:
+        def failing(self: Journal, kind: str, **fields: Any) -> Any:
+            if left and kind == "unit_swapped":
                 left.clear()
                 if "JVM" in step:  # as a file system does that fails while a record is written
                     lake.jvm.java.io.FileReader("/nowhere")
-                raise VerificationError("the audit cannot be written")
-            return append(*arguments, **named)
+                raise VerificationError("the record cannot be written")
+            return append(self, kind, **fields)
 
-        monkeypatch.setattr(AuditWriter, "append", failing)
+        monkeypatch.setattr(Journal, "append", failing)
     report = pass_over(lake, policy)
     assert [failure.error for failure in report.failed] == ["RunConflictError"]
     assert "could not be written down" in report.failed[0].message
     assert audits(lake, policy) == []
     assert runs_that_ended(lake, policy) == [False]
+    with pytest.raises(VerificationError, match="does not say what came of that"):
+        verify_table(lake.spark, "t", policy, manifest=True)
     report = pass_over(lake, policy)
     assert (report.outcome, runs_that_ended(lake, policy)) == ("done", [True])
     assert audits(lake, policy) == ["encrypt"] * units

@@ -105,6 +105,33 @@ def find_lost(log: TableLog, mac: TableMac, places: Iterable[PinPlace], given_up
     return lost
 
 
+def find_unsettled(log: TableLog, places: Iterable[PinPlace], given_up: Collection[str]) -> list[str]:
+    """Return messages on units of which the log ends with what their authentic pin names: what came of it is unknown.
+
+    Args:
+        log: the log of the table.
+        places: the places of the table.
+        given_up: digests of pins that a person has given up.
+    """
+    texts = ((place.name, place.text) for place in list_own(places, log.table_id))
+    pins = ((name, _TEXT.fullmatch(text)) for name, text in texts if digest_of_pin(text) not in given_up)
+    return [
+        f"{name}: its pin names record {found['number']} of run {found['run']}, that a swap is about to begin, and the "
+        "state directory does not say what came of that: the run is under way, or was killed there, or the end of its "
+        "log was cut off; run the job again, which proves what is in use and records it"
+        for name, found in pins
+        if found is not None and not _is_settled(log, found["run"], int(found["number"]))
+    ]
+
+
+def _is_settled(log: TableLog, run_id: str, number: int) -> bool:
+    """Return whether a run went on with a unit after a record of it, or has ended."""
+    records = log.of_run(run_id)
+    units = {record.unit for record in records if record.number == number}
+    later = (record for record in records if record.number > number)
+    return not units or any(record.unit in units or record.kind == "run_finished" for record in later)
+
+
 def list_own(places: Iterable[PinPlace], table_id: str) -> list[PinPlace]:
     """Return the places with a pin, except those whose pin is of another unit or table."""
     return [

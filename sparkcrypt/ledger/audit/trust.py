@@ -35,6 +35,7 @@ from sparkcrypt.ledger.audit.pins import (
     describe_unpinned,
     find_lost,
     find_unpinned,
+    find_unsettled,
     list_own,
 )
 from sparkcrypt.ledger.journal.journal import Journal, Record
@@ -443,6 +444,18 @@ class TableTrust:
         lost = self.find_lost_pins(listed)
         if lost:
             raise VerificationError(describe_lost(lost))
+
+    def refuse_older_records(self) -> None:
+        """Refuse to call a table whole by records that a pin shows to be older than it.
+
+        Raises:
+            VerificationError: as `refuse_lost_pins`; or of a swap that a pin tells of it is not known what became.
+        """
+        places = tuple(self.list_pins())
+        self.refuse_lost_pins(places)
+        unsettled = find_unsettled(self.log(), places, self.audit().given_up) if any(own.text for own in places) else []
+        if unsettled:
+            raise VerificationError(unsettled[0])
 
     def unpinned_units(self, listed: Iterable[PinPlace]) -> tuple[str, ...]:
         """Return a note for the report if units that a run has swapped have no pin, by what `list_pins` returned."""

@@ -24,6 +24,7 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.table.difference import Drift, drift_of_summary, find_dark
 from sparkcrypt.runs.table.disposal import find_summaries_above
 from sparkcrypt.runs.table.footers import fresh_keys
+from sparkcrypt.runs.table.open_table import open_target
 from sparkcrypt.runs.table.scan import ScannedUnit, scan_target
 from sparkcrypt.runs.table.target import Target, catalog_target, path_target
 from sparkcrypt.schema import Path, join_dotted
@@ -119,7 +120,7 @@ def verify_table(
     Raises:
         PlanError: the table does not exist, or its tags make no plan.
         KeyServiceError: a key of an audit cannot be opened; files whose keys cannot be opened are drift instead.
-        VerificationError: an audit was changed or cut.
+        VerificationError: an audit was changed or cut, or a swap is not recorded.
         ConfigError: there is no manifest.
     """
     if table is not None:
@@ -199,9 +200,9 @@ def _mark_listed(manifest: ManifestCheck | None, lacking: Iterable[LackingFile])
 
 
 def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | None) -> ManifestCheck:
-    files, store = HadoopFiles(spark), open_state_directory(spark, policy.run_state, outside=target.base)
-    service = open_key_service(policy.key_service)
-    manifest = read_manifest(store, target.table_id, service, policy)
+    opened, service = open_target(spark, target, policy), open_key_service(policy.key_service)
+    opened.trust.refuse_older_records()
+    files, manifest = opened.files, read_manifest(opened.store, target.table_id, service, policy)
     units = [list_unit(files, unit) for unit in target.units(where)]
     if where is None:  # add partitions that the manifest lists and that were dropped since
         known = {unit.partition_path for unit in units}

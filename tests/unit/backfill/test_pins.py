@@ -59,6 +59,25 @@ def test_records_that_are_ahead_of_a_pin_are_confirmed(store: LocalStateStore, t
     assert not refused(store, tmp_path, place)
 
 
+def test_swap_of_which_nothing_came_yet_is_told(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
+    """The run may be under way, or the end was cut off; a record of the unit, or the end of the run, settles it."""
+    journal, place, _ = pinned
+
+    def check() -> None:
+        trust_of(store, tmp_path, [place, PinPlace("p=1", "p=1", BASE, "")]).refuse_older_records()
+
+    with pytest.raises(VerificationError, match=r"p=0: its pin names record 2 .* does not say what came of that"):
+        check()
+    journal.append("unit_listed", unit="p=1", staged=STAGED, location=f"{BASE}/p=1", files=[])
+    with pytest.raises(VerificationError, match="does not say what came of that"):
+        check()
+    last = journal.append("unit_failed", unit="p=0", error="x")
+    check()
+    store.delete(last.name)
+    Journal.open(trust_of(store, tmp_path).log(), RUN).append("run_finished", outcome="done")
+    check()
+
+
 def test_a_table_without_pins_asks_for_no_key(store: LocalStateStore, tmp_path: Path) -> None:
     """Nor does it get an audit's key by being looked at."""
     assert not refused(store, tmp_path, PinPlace("p=0", "p=0", BASE, ""))
