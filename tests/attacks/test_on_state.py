@@ -17,9 +17,11 @@ import pytest
 
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import SparkcryptError
+from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import list_entries_of
 from sparkcrypt.ledger.journal.journal import KINDS
 from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.state.mac import MasterKeys, open_mac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
@@ -73,8 +75,9 @@ class Victim:
     def is_unharmed(self) -> bool:
         """Tell whether the table has its rows, all encrypted, and the audit tells of the run and nothing else."""
         self.lake.spark.catalog.refreshTable("t")
+        mac = open_mac(self.store, self.table_id, open_key_service(self.policy.key_service), MasterKeys.of(self.policy))
         told = {
-            signed.entry["why"]["run_id"] for signed in list_entries_of(TableLog.open(self.store, self.table_id, None))
+            signed.entry["why"]["run_id"] for signed in list_entries_of(TableLog.open(self.store, self.table_id, mac))
         }
         whole = rows_of(self.lake.spark.table("t")) == self.rows and verify_table(self.lake.spark, "t", self.policy).ok
         return whole and LATER not in told and len(list(self.foreign.iterdir())) == 1
@@ -189,10 +192,10 @@ def test_expire_deletes_no_foreign_folder(victim: Victim) -> None:
     assert victim.is_unharmed()
 
 
-def test_a_swap_whose_entry_of_the_audit_is_gone_is_refused(victim: Victim) -> None:
+def test_a_swap_whose_record_is_gone_is_refused(victim: Victim) -> None:
     """Without it neither expire nor a rollback acts, though every other record of the run is authentic."""
     log = TableLog.open(victim.store, victim.table_id, None)
-    entry = [record.name for record in log.records if record.kind == "encrypt"][-1]
+    entry = [record.name for record in log.records if record.kind == "unit_swapped"][-1]
     victim.store.delete(entry)
     with pytest.raises(SparkcryptError, match=f"{entry}: is missing"):
         rollback_run(victim.lake.spark, "t", victim.policy, victim.run_id)
