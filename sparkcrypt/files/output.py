@@ -103,7 +103,7 @@ class Output:
         while written < len(data):
             written += os.write(self._descriptor, memoryview(data)[written:])
 
-    def copy(self, source: Input, offset: int, length: int, what: str) -> None:
+    def copy(self, source: Input, offset: int, length: int, what: object) -> None:
         """Append a range of a file; the kernel copies it if both are local files.
 
         Raises:

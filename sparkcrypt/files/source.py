@@ -109,8 +109,8 @@ class Input:
         self.beside = beside
         """Access to the other files in its folder; None if the folder is not known."""
 
-    def read(self, offset: int, length: int, what: str) -> bytes:
-        """Return the bytes of a range.
+    def read(self, offset: int, length: int, what: object) -> bytes:
+        """Return the bytes of a range; ``str(what)`` is its name in messages.
 
         Raises:
             FormatError: the range is not inside the file, or the file became shorter.
@@ -133,7 +133,7 @@ class Input:
             )
         return data
 
-    def read_into(self, offset: int, target: memoryview, what: str) -> None:
+    def read_into(self, offset: int, target: memoryview, what: object) -> None:
         """Read the bytes of a range into a buffer.
 
         Raises:
@@ -190,15 +190,35 @@ def open_source(source: Source) -> Iterator[Input]:
         yield Input(source, name, size, beside=beside_stream(source))
 
 
-@contextmanager
-def naming(file: str) -> Iterator[None]:
-    """Prefix the messages of errors about a file's content, raised inside the ``with`` block, with the file's name."""
-    try:
-        yield
-    except (FormatError, StorageError, VerificationError) as error:
-        if type(error) not in (FormatError, StorageError, UnsupportedFileError, VerificationError):
-            raise
-        raise type(error)(f"{file}: {error}") from error
+_RENAMED = (FormatError, StorageError, UnsupportedFileError, VerificationError)
+
+
+class _Naming:
+    """The context of `naming`; a class, since files of many columns enter it more often than anything else."""
+
+    __slots__ = ("_lead", "_name")
+
+    def __init__(self, name: object, lead: str) -> None:
+        self._name = name
+        self._lead = lead
+
+    def __enter__(self) -> None:
+        """Enter the block."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise an error about the file's content anew, with the name."""
+        if isinstance(error, Exception) and type(error) in _RENAMED:
+            raise type(error)(f"{self._lead}{self._name}: {error}") from error
+
+
+def naming(name: object, lead: str = "") -> _Naming:
+    """Prefix the messages of errors about a file's content, raised inside the ``with`` block, with a name.
+
+    Args:
+        name: its ``str``, which is only built for a message, is the name of the file or of a part of it.
+        lead: what comes before the name.
+    """
+    return _Naming(name, lead)
 
 
 def _open_path(path: str) -> BinaryIO:

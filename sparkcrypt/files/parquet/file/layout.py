@@ -147,7 +147,7 @@ class Window:
         rest = self._buffer[self._at :]
         self._buffer, self._view = b"", memoryview(b"")  # freed before the next part is read
         size = min(max(length - len(rest), READ_AHEAD_BYTES), self._end - self._next)
-        data = self._file.read(self._next, size, str(what))
+        data = self._file.read(self._next, size, what)
         self._next += size
         self._buffer = rest + data if rest else data
         self._view = memoryview(self._buffer)

@@ -87,7 +87,7 @@ def chunk_range(meta_data: ColumnMetaData, limit: int, what: object) -> tuple[in
         FormatError: it is not between the file's first magic and its footer, or it announces a negative number of
             values.
     """
-    with naming(str(what)):
+    with naming(what):
         start = meta_data.data_page_offset
         dictionary, values = meta_data.dictionary_page_offset, meta_data.num_values
         size = meta_data.total_compressed_size
@@ -168,7 +168,7 @@ class ChunkPages:
         """
         name, values, rows = self._name, self._values, self._rows
         if ColumnMetaData.encodings.key in metadata.struct:
-            with naming(str(name)):
+            with naming(name):
                 tuple(metadata.encodings)  # decoded, since readers rely on them
         if values != metadata.num_values:
             raise FormatError(f"{name}: pages hold {values} values; expected {metadata.num_values}")
@@ -202,10 +202,10 @@ class ChunkPages:
         try:
             offsets, bounds = read_offsets(), read_bounds()
             if offsets is not None:
-                with naming(f"the offset index of {self._name}"):
+                with naming(self._name, "the offset index of "):
                     self._check_locations(OffsetIndex(offsets))
             if bounds is not None:
-                with naming(f"the column index of {self._name}"):
+                with naming(self._name, "the column index of "):
                     self._check_bounds(ColumnIndex(bounds))
         except FormatError as error:
             if self._encrypted:

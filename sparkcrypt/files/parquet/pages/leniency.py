@@ -238,7 +238,7 @@ def page_facts(struct: Struct, what: object, first: bool) -> PageFacts:
     if kind == PageType.DATA_PAGE_V2:
         return _v2_facts(view, size, what)
     if kind == PageType.DICTIONARY_PAGE and first:
-        with naming(str(what)):
+        with naming(what):
             dictionary = view.dictionary_page_header
             counted = dictionary is not None and dictionary.num_values >= 0
         if not counted:
@@ -258,7 +258,7 @@ def _v2_facts(view: PageHeader, size: int, what: object) -> PageFacts:
     v2 = view.data_page_header_v2
     if v2 is None:
         raise FormatError(f"{what} has a V2 data page without data_page_header_v2; expected one")
-    with naming(str(what)):
+    with naming(what):
         repetition, definition = v2.repetition_levels_byte_length, v2.definition_levels_byte_length
         values, nulls, rows = v2.num_values, v2.num_nulls, v2.num_rows
     if repetition < 0 or definition < 0 or repetition + definition > size:

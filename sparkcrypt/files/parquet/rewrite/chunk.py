@@ -70,12 +70,13 @@ def write_pages(source: SourceChunk, output: Output, seal: ChunkSeal | None, not
 
 def _copy(source: SourceChunk, output: Output, target: TargetChunk, pages: ChunkPages) -> int:
     """Check and copy the pages; return the difference between their offsets in target and source."""
-    start, end = source.range()
-    for page in source.page_source().pages():
+    reader = source.page_source()
+    start, end = reader.start, reader.end
+    for page in reader.pages():
         if page.head.type != PageType.DICTIONARY_PAGE:
             pages.add(page.start, page.end - page.start, page.head.values, page.head.rows)
     pages.check(source.metadata, start)
-    output.copy(source.file, start, end - start, source.name)
+    output.copy(source.file, start, end - start, source.part)
     shift = target.start - start
     _set_offsets(target.metadata, start + shift, None if pages.first is None else pages.first + shift, end > start)
     _forget_index_page(target.metadata)
@@ -102,7 +103,7 @@ def _convert(
         writer.write(page)
     for gap in sorted(reader.unauthenticated):
         notes.note_gap(f"{'pages' if gap == 'page' else 'levels of V2 pages'} of column {join_dotted(source.path)}")
-    pages.check(source.metadata, source.range()[0])
+    pages.check(source.metadata, reader.start)
     metadata = target.metadata
     first = writer.places[0].start if writer.places else None
     _set_offsets(metadata, writer.start, first, output.position > writer.start)

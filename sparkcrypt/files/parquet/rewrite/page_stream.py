@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.files.parquet.file.modules import LENGTH_BYTES, NONCE_BYTES, ModuleType
-from sparkcrypt.files.parquet.pages.chunk import ChunkKey, check_crc
+from sparkcrypt.files.parquet.pages.chunk import ChunkKey, PartName, check_crc
 from sparkcrypt.files.parquet.pages.leniency import page_facts
 from sparkcrypt.files.parquet.thrift.compact import I32, Struct, decode_struct, encode_struct, has_run_out
 from sparkcrypt.files.parquet.thrift.metadata import PageHeader, PageType
@@ -267,7 +267,7 @@ class Bytes:
         """The number of bytes not taken yet."""
         return self._end - self.position
 
-    def take(self, length: int, what: str) -> memoryview:
+    def take(self, length: int, what: object) -> memoryview:
         """Take and return the next ``length`` bytes.
 
         Raises:
@@ -300,7 +300,7 @@ class Bytes:
             self._at += length
             return head
 
-    def struct(self, what: str) -> Struct:
+    def struct(self, what: object) -> Struct:
         """Take and return the next Thrift struct.
 
         Raises:
@@ -310,7 +310,7 @@ class Bytes:
         self._at += length
         return struct
 
-    def module(self, what: str) -> bytes:
+    def module(self, what: object) -> bytes:
         """Take and return the next framed module.
 
         Raises:
@@ -319,14 +319,14 @@ class Bytes:
         length = bytes(self.take(LENGTH_BYTES, what))
         return length + self.take(int.from_bytes(length, "little"), what)
 
-    def _look(self, length: int, what: str) -> bytes:
+    def _look(self, length: int, what: object) -> bytes:
         """Return the next ``length`` bytes, or all that are left, without taking them."""
         length = min(length, self.left)
         if length > self._have - self._at:
             self._fill(length, what)
         return bytes(self._view[self._at : self._at + length])
 
-    def _fill(self, length: int, what: str) -> None:
+    def _fill(self, length: int, what: object) -> None:
         rest = bytes(self._view[self._at : self._have])
         if length > len(self._view):
             self._view = self._file.buffer(length)
@@ -339,11 +339,17 @@ class Bytes:
 
 
 class PlainPages:
-    """The pages of a column chunk that is not encrypted."""
+    """The pages of a column chunk that is not encrypted.
 
-    def __init__(self, file: Input, start: int, end: int, name: str) -> None:
+    Attributes:
+        start, end: the range of the pages in the file.
+        unauthenticated: what of them nothing authenticates, which for these pages is not recorded.
+    """
+
+    def __init__(self, file: Input, start: int, end: int, name: PartName) -> None:
         self._bytes = Bytes(file, start, end)
         self._name = name
+        self.start, self.end = start, end
         self.unauthenticated: set[str] = set()
 
     def pages(self) -> Iterator[Page]:
@@ -371,12 +377,17 @@ class EncryptedPages:
 
     The first page is a dictionary page if it authenticates as one, whatever the metadata contain: old writers leave the
     dictionary's offset out.
+
+    Attributes:
+        start, end: the range of the pages in the file.
+        unauthenticated: what of the pages read so far nothing authenticates: ``page``, ``levels``.
     """
 
     def __init__(self, file: Input, start: int, end: int, key: ChunkKey) -> None:
         self._bytes = Bytes(file, start, end)
         self._key = key
-        self._name = f"column {join_dotted(key.path)} in row group {key.row_group}"
+        self._name = PartName(join_dotted(key.path), key.row_group)
+        self.start, self.end = start, end
         self.unauthenticated: set[str] = set()
 
     def pages(self) -> Iterator[Page]:
@@ -436,7 +447,7 @@ class EncryptedPages:
         return key.cipher.decrypt_ctr(framed, key.name(module, *page))
 
 
-def _check_place(head: PageHead, name: str, *, first: bool) -> None:
+def _check_place(head: PageHead, name: PartName, *, first: bool) -> None:
     if head.type == PageType.DICTIONARY_PAGE and not first:
         raise FormatError(f"{name} has a dictionary page after another page; expected it first")
     if head.levels > head.size:

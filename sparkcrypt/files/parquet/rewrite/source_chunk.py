@@ -7,7 +7,7 @@ pages that cannot be opened.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -39,9 +39,16 @@ from sparkcrypt.files.source import Input, open_source
 from sparkcrypt.schema import join_dotted
 
 _INDEX_FIELDS = {
-    ModuleType.COLUMN_INDEX: (ColumnChunk.column_index_offset.key, ColumnChunk.column_index_length.key),
-    ModuleType.OFFSET_INDEX: (ColumnChunk.offset_index_offset.key, ColumnChunk.offset_index_length.key),
+    ModuleType.COLUMN_INDEX: (
+        *(ColumnChunk.column_index_offset.key, ColumnChunk.column_index_length.key),
+        "column index",
+    ),
+    ModuleType.OFFSET_INDEX: (
+        *(ColumnChunk.offset_index_offset.key, ColumnChunk.offset_index_length.key),
+        "offset index",
+    ),
 }
+"""The fields of a chunk that have an index's offset and length, and the index's name in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ class SourceChunk:
         """Return a reader of its pages."""
         start, end = self.range()
         if self.key is None:
-            return PlainPages(self.file, start, end, self.name)
+            return PlainPages(self.file, start, end, self.part)
         return EncryptedPages(self.file, start, end, self.key)
 
     def index(self, module: ModuleType) -> bytes | None:
@@ -90,10 +97,11 @@ class SourceChunk:
             FormatError: it has an offset without a length or the reverse, or they are not inside the file's data.
             VerificationError: it does not authenticate.
         """
-        offset, length = (self.chunk.struct.get(key) for key in _INDEX_FIELDS[module])
-        what = f"the {module.name.lower().replace('_', ' ')} of {self.name}"
+        offset_key, length_key, kind = _INDEX_FIELDS[module]
+        offset, length = self.chunk.struct.get(offset_key), self.chunk.struct.get(length_key)
         if offset is None and length is None:
             return None
+        what = PartName(self.part.dotted, self.part.row_group, kind)
         if not isinstance(offset, int) or not isinstance(length, int):
             raise FormatError(f"{what} has an offset or a length; expected both")
         if offset < MAGIC_BYTES or length < 0 or offset + length > self.limit:
@@ -185,12 +193,9 @@ def column_chunks(file: Input, footer: Footer, ciphers: FileCiphers | None, colu
 
 
 class _Group(NamedTuple):
-    """The chunks of a row group, its rows, its index in the footer, and the ordinal in its modules' AADs.
+    """The chunks of a row group, its rows, its index in the footer, and the ordinal in its modules' AADs."""
 
-    The chunks are kept, since a footer makes views of all of them each time that it is asked for them.
-    """
-
-    columns: tuple[ColumnChunk, ...]
+    columns: Sequence[ColumnChunk]
     rows: int
     number: int
     ordinal: int

@@ -42,8 +42,8 @@ class List(list[Value]):
     __slots__ = ("element",)
 
     def __init__(self, element: int, values: Iterable[Value] = ()) -> None:
-        super().__init__(values)
         self.element = element
+        self.extend(values)
 
 
 class Map(list[tuple[Value, Value]]):
@@ -232,10 +232,12 @@ class _Reader:
         return self.integer(position, 16)
 
     def i32(self, position: int, _depth: int) -> tuple[int, int]:
-        return self.integer(position, 32)
+        byte = self.data[position]
+        return (byte >> 1 ^ -(byte & 1), position + 1) if byte < 128 else self.integer(position, 32)
 
     def i64(self, position: int, _depth: int) -> tuple[int, int]:
-        return self.integer(position, 64)
+        byte = self.data[position]
+        return (byte >> 1 ^ -(byte & 1), position + 1) if byte < 128 else self.integer(position, 64)
 
     def true(self, position: int, _depth: int) -> tuple[bool, int]:
         return True, position
@@ -329,12 +331,11 @@ def _write_struct(out: bytearray, struct: Struct) -> None:
     append, last = out.append, 0
     for key, value in struct.items():
         field_id, kind = key >> 4, key & 15
-        header = FALSE if kind == BOOL and not value else kind
         delta = field_id - last
         if 0 < delta < 16:
-            append(delta << 4 | header)
+            append(delta << 4 | (FALSE if kind == BOOL and not value else kind))
         else:
-            append(header)
+            append(FALSE if kind == BOOL and not value else kind)
             _write_integer(out, field_id, 16)
         last = field_id
         if 3 < kind < 7 and value.__class__ is int and -_MOST[kind] <= value <= _MOST[kind]:
@@ -343,37 +344,28 @@ def _write_struct(out: bytearray, struct: Struct) -> None:
                 append(raw & 127 | 128)
                 raw >>= 7
             append(raw)
-        elif kind == BINARY and value.__class__ is bytes and len(value) < 128:
-            append(len(value))
-            out += value
         elif kind == STRUCT and value.__class__ is Struct:
             _write_struct(out, value)
         elif kind != BOOL:
-            _write_value(out, kind, value)
+            _WRITERS[kind](out, kind, value)
     append(0)
 
 
-def _write_value(out: bytearray, kind: int, value: Value) -> None:
-    if kind in _WIDTHS and isinstance(value, int):
-        _write_number(out, kind, value)
-    elif kind == BINARY and isinstance(value, bytes):
-        _write_varint(out, len(value))
-        out += value
-    elif kind == STRUCT and isinstance(value, Struct):
-        _write_struct(out, value)
-    elif kind in (LIST, SET) and isinstance(value, List):
-        _write_list(out, value)
-    elif kind == MAP and isinstance(value, Map):
-        _write_map(out, value)
-    elif isinstance(value, bytes) and len(value) == FIXED_BYTES.get(kind):
-        out += value
-    elif kind in (BOOL, FALSE) and isinstance(value, bool):
-        out.append(BOOL if value else FALSE)
-    else:
-        raise TypeError(f"a {type(value).__name__} cannot be written as Thrift type {kind}")
+def _write_checked_struct(out: bytearray, kind: int, value: Value) -> None:
+    if not isinstance(value, Struct):
+        _refuse_value(out, kind, value)
+    _write_struct(out, value)
 
 
-def _write_number(out: bytearray, kind: int, value: int) -> None:
+def _write_boolean(out: bytearray, kind: int, value: Value) -> None:
+    if not isinstance(value, bool):
+        _refuse_value(out, kind, value)
+    out.append(BOOL if value else FALSE)
+
+
+def _write_number(out: bytearray, kind: int, value: Value) -> None:
+    if not isinstance(value, int):
+        _refuse_value(out, kind, value)
     if kind != BYTE:
         _write_integer(out, value, _WIDTHS[kind])
     elif -128 <= value < 128:
@@ -382,32 +374,69 @@ def _write_number(out: bytearray, kind: int, value: int) -> None:
         raise ValueError(f"{value} does not fit 8 bits")
 
 
-def _write_list(out: bytearray, values: List) -> None:
-    if len(values) < 15:
-        out.append(len(values) << 4 | values.element)
+def _write_binary(out: bytearray, kind: int, value: Value) -> None:
+    if not isinstance(value, bytes):
+        _refuse_value(out, kind, value)
+    if len(value) < 128:
+        out.append(len(value))
     else:
-        out.append(0xF0 | values.element)
+        _write_varint(out, len(value))
+    out += value
+
+
+def _write_fixed(out: bytearray, kind: int, value: Value) -> None:
+    if not isinstance(value, bytes) or len(value) != FIXED_BYTES[kind]:
+        _refuse_value(out, kind, value)
+    out += value
+
+
+def _write_list(out: bytearray, kind: int, values: Value) -> None:
+    if not isinstance(values, List):
+        _refuse_value(out, kind, values)
+    element = values.element
+    if len(values) < 15:
+        out.append(len(values) << 4 | element)
+    else:
+        out.append(0xF0 | element)
         _write_varint(out, len(values))
+    write = _WRITERS[element]
     for value in values:
-        if value.__class__ is Struct and values.element == STRUCT:
-            _write_struct(out, value)
-        else:
-            _write_value(out, values.element, value)
+        write(out, element, value)
 
 
-def _write_map(out: bytearray, pairs: Map) -> None:
+def _write_map(out: bytearray, kind: int, pairs: Value) -> None:
+    if not isinstance(pairs, Map):
+        _refuse_value(out, kind, pairs)
     _write_varint(out, len(pairs))
     if pairs:
         out.append(pairs.key << 4 | pairs.value)
+    write_key, write_value = _WRITERS[pairs.key], _WRITERS[pairs.value]
     for key, value in pairs:
-        _write_value(out, pairs.key, key)
-        _write_value(out, pairs.value, value)
+        write_key(out, pairs.key, key)
+        write_value(out, pairs.value, value)
+
+
+def _refuse_value(_out: bytearray, kind: int, value: Value) -> NoReturn:
+    raise TypeError(f"a {type(value).__name__} cannot be written as Thrift type {kind}")
+
+
+_WriteValue: TypeAlias = Callable[[bytearray, int, Value], None]
+_WRITERS: tuple[_WriteValue, ...] = (
+    *(_refuse_value, _write_boolean, _write_boolean, _write_number, _write_number, _write_number, _write_number),
+    *(_write_fixed, _write_binary, _write_list, _write_list, _write_map, _write_checked_struct, _write_fixed),
+    *(_refuse_value, _refuse_value),
+)
+"""For each type what writes a value of it, which raises TypeError for any other value."""
 
 
 def _write_integer(out: bytearray, value: int, bits: int) -> None:
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise ValueError(f"{value} does not fit {bits} bits")
-    _write_varint(out, value << 1 if value >= 0 else ~(value << 1))
+    raw = value << 1 if value >= 0 else ~(value << 1)
+    while raw > 127:
+        out.append(raw & 127 | 128)
+        raw >>= 7
+    out.append(raw)
 
 
 def _write_varint(out: bytearray, value: int) -> None:

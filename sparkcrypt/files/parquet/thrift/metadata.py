@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, TypeVar, overload
@@ -25,28 +25,24 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A Thrift type, and the conversion of its generic values to ``T``."""
+    """A Thrift type, and the conversion of its generic values to ``T``; None if they are what is wanted."""
 
     type: int
-    convert: Callable[[Any], T]
-
-
-def _keep_as_is(value: Any) -> Any:
-    return value
+    convert: Callable[[Any], T] | None = None
 
 
 def _text(value: bytes) -> str:
     return value.decode("utf-8")
 
 
-BOOL: Kind[bool] = Kind(thrift.BOOL, _keep_as_is)
-I16: Kind[int] = Kind(thrift.I16, _keep_as_is)
-I32: Kind[int] = Kind(thrift.I32, _keep_as_is)
-I64: Kind[int] = Kind(thrift.I64, _keep_as_is)
-DOUBLE: Kind[bytes] = Kind(thrift.DOUBLE, _keep_as_is)
-BINARY: Kind[bytes] = Kind(thrift.BINARY, _keep_as_is)
+BOOL: Kind[bool] = Kind(thrift.BOOL)
+I16: Kind[int] = Kind(thrift.I16)
+I32: Kind[int] = Kind(thrift.I32)
+I64: Kind[int] = Kind(thrift.I64)
+DOUBLE: Kind[bytes] = Kind(thrift.DOUBLE)
+BINARY: Kind[bytes] = Kind(thrift.BINARY)
 TEXT: Kind[str] = Kind(thrift.BINARY, _text)
-STRUCT: Kind[Struct] = Kind(thrift.STRUCT, _keep_as_is)
+STRUCT: Kind[Struct] = Kind(thrift.STRUCT)
 
 
 def struct_of(view: type[V]) -> Kind[V]:
@@ -54,26 +50,66 @@ def struct_of(view: type[V]) -> Kind[V]:
     return Kind(thrift.STRUCT, view)
 
 
+class Views(Sequence[V]):
+    """A list of structs, each viewed when it is asked for, so that one of many costs no more than one of few."""
+
+    __slots__ = ("_structs", "_view")
+
+    def __init__(self, view: type[V], structs: list[Struct]) -> None:
+        self._view = view
+        self._structs = structs
+
+    def __len__(self) -> int:
+        return len(self._structs)
+
+    def __iter__(self) -> Iterator[V]:
+        return map(self._view, self._structs)
+
+    @overload
+    def __getitem__(self, index: int) -> V: ...
+    @overload
+    def __getitem__(self, index: slice) -> Views[V]: ...
+    def __getitem__(self, index: int | slice) -> V | Views[V]:
+        if isinstance(index, slice):
+            return Views(self._view, self._structs[index])
+        return self._view(self._structs[index])
+
+
 def list_of(element: Kind[T]) -> Kind[tuple[T, ...]]:
     """Return the kind of a list of ``element``; a list of another type is a `FormatError`."""
 
     def convert(values: thrift.List) -> tuple[T, ...]:
-        found = thrift.BOOL if values.element == thrift.FALSE else values.element
-        if values and found != element.type:
-            raise FormatError(f"list of Thrift type {values.element}; expected elements of type {element.type}")
-        return tuple([element.convert(value) for value in values])
+        _check_element(values, element)
+        return tuple(values if element.convert is None else map(element.convert, values))  # type: ignore[arg-type]
 
     return Kind(thrift.LIST, convert)
+
+
+def views_of(view: type[V]) -> Kind[Views[V]]:
+    """Return the kind of a list of structs that are viewed as ``view``; a list of another type is a `FormatError`."""
+
+    def convert(values: thrift.List) -> Views[V]:
+        _check_element(values, STRUCT)
+        return Views(view, values)  # type: ignore[arg-type]  # the type of its elements was checked
+
+    return Kind(thrift.LIST, convert)
+
+
+def _check_element(values: thrift.List, element: Kind[Any]) -> None:
+    found = thrift.BOOL if values.element == thrift.FALSE else values.element
+    if values and found != element.type:
+        raise FormatError(f"list of Thrift type {values.element}; expected elements of type {element.type}")
 
 
 class _Field(Generic[T]):
     """A field's id, kind and name in its struct."""
 
-    __slots__ = ("field_id", "key", "kind", "where")
+    __slots__ = ("convert", "field_id", "key", "kind", "where")
 
     def __init__(self, field_id: int, kind: Kind[T]) -> None:
         self.field_id = field_id
         self.kind = kind
+        self.convert = kind.convert
         self.key = field_key(field_id, kind.type)
         self.where = ""
 
@@ -93,8 +129,8 @@ class OptionalField(_Field[T]):
     def __get__(self, instance: View | None, owner: type[View]) -> OptionalField[T] | T | None:
         if instance is None:
             return self
-        value = instance.struct.get(self.key)
-        return None if value is None else _convert_value(self.kind, value, self.where)
+        value: Any = instance.struct.get(self.key)
+        return value if value is None or self.convert is None else _convert_value(self.convert, value, self.where)
 
 
 class RequiredField(_Field[T]):
@@ -109,15 +145,15 @@ class RequiredField(_Field[T]):
     def __get__(self, instance: View | None, owner: type[View]) -> RequiredField[T] | T:
         if instance is None:
             return self
-        value = instance.struct.get(self.key)
+        value: Any = instance.struct.get(self.key)
         if value is None:
             raise FormatError(f"{self.where} is missing, or of another Thrift type; expected type {self.kind.type}")
-        return _convert_value(self.kind, value, self.where)
+        return value if self.convert is None else _convert_value(self.convert, value, self.where)
 
 
-def _convert_value(kind: Kind[T], value: Any, where: str) -> T:
+def _convert_value(convert: Callable[[Any], T], value: Any, where: str) -> T:
     try:
-        return kind.convert(value)
+        return convert(value)
     except UnicodeDecodeError as error:
         raise FormatError(f"{where} is not UTF-8 text; expected UTF-8") from error
     except FormatError as error:
@@ -295,12 +331,12 @@ class ColumnMetaData(View):
     num_values = RequiredField(5, I64)
     total_uncompressed_size = RequiredField(6, I64)
     total_compressed_size = RequiredField(7, I64)
-    key_value_metadata = OptionalField(8, list_of(struct_of(KeyValue)))
+    key_value_metadata = OptionalField(8, views_of(KeyValue))
     data_page_offset = RequiredField(9, I64)
     index_page_offset = OptionalField(10, I64)
     dictionary_page_offset = OptionalField(11, I64)
     statistics = OptionalField(12, struct_of(Statistics))
-    encoding_stats = OptionalField(13, list_of(struct_of(PageEncodingStats)))
+    encoding_stats = OptionalField(13, views_of(PageEncodingStats))
     bloom_filter_offset = OptionalField(14, I64)
     bloom_filter_length = OptionalField(15, I32)
     size_statistics = OptionalField(16, struct_of(SizeStatistics))
@@ -332,10 +368,10 @@ class SortingColumn(View):
 class RowGroup(View):
     """A horizontal slice of the file."""
 
-    columns = RequiredField(1, list_of(struct_of(ColumnChunk)))
+    columns = RequiredField(1, views_of(ColumnChunk))
     total_byte_size = RequiredField(2, I64)
     num_rows = RequiredField(3, I64)
-    sorting_columns = OptionalField(4, list_of(struct_of(SortingColumn)))
+    sorting_columns = OptionalField(4, views_of(SortingColumn))
     file_offset = OptionalField(5, I64)
     total_compressed_size = OptionalField(6, I64)
     ordinal = OptionalField(7, I16)
@@ -345,10 +381,10 @@ class FileMetaData(View):
     """The footer."""
 
     version = RequiredField(1, I32)
-    schema = RequiredField(2, list_of(struct_of(SchemaElement)))
+    schema = RequiredField(2, views_of(SchemaElement))
     num_rows = RequiredField(3, I64)
-    row_groups = RequiredField(4, list_of(struct_of(RowGroup)))
-    key_value_metadata = OptionalField(5, list_of(struct_of(KeyValue)))
+    row_groups = RequiredField(4, views_of(RowGroup))
+    key_value_metadata = OptionalField(5, views_of(KeyValue))
     created_by = OptionalField(6, TEXT)
     column_orders = OptionalField(7, list_of(STRUCT))
     encryption_algorithm = OptionalField(8, struct_of(EncryptionAlgorithm))
@@ -417,7 +453,7 @@ class PageLocation(View):
 class OffsetIndex(View):
     """The locations of the data pages of a column chunk."""
 
-    page_locations = RequiredField(1, list_of(struct_of(PageLocation)))
+    page_locations = RequiredField(1, views_of(PageLocation))
     unencoded_byte_array_data_bytes = OptionalField(2, list_of(I64))
 
 
