@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.files.output import Output
@@ -15,8 +15,7 @@ from sparkcrypt.files.parquet.thrift.metadata import PageType
 from sparkcrypt.names import AES_GCM_V1
 
 
-@dataclass(frozen=True, slots=True)
-class PagePlace:
+class PagePlace(NamedTuple):
     """The offsets of a data page in source and target; ``length`` is that in the target, header and body."""
 
     source: int

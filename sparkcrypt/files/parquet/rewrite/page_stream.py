@@ -188,7 +188,8 @@ def _decode_header(data: bytes, position: int, origin: int) -> tuple[PageHead, i
 
 def _describe(head: PageHead, struct: Struct) -> None:
     """Set counts, levels and encoding from a decoded header, and refuse invalid ones."""
-    facts, header = page_facts(struct, "a page header", True), PageHeader(struct)
+    facts = page_facts(struct, "a page header", True)
+    header = facts.view
     _check_sizes(head)
     head.values, head.rows, head.levels = facts.values, facts.rows, facts.levels
     if head.type == PageType.DATA_PAGE and (v1 := header.data_page_header) is not None:

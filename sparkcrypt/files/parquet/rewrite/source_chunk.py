@@ -55,9 +55,9 @@ _INDEX_FIELDS = {
 class SourceChunk:
     """A readable column chunk.
 
-    ``part`` is its name in messages; ``metadata`` is a copy that may be changed; ``key`` is None if the chunk is not
-    encrypted; ``limit`` is the offset of the footer; ``rows`` is the row group's number of rows, each of which may have
-    any number of values if the leaf is ``repeated``.
+    ``part`` is its name in messages; ``metadata`` is the footer's own, and must not be changed; ``key`` is None if
+    the chunk is not encrypted; ``limit`` is the offset of the footer; ``rows`` is the row group's number of rows, each
+    of which may have any number of values if the leaf is ``repeated``.
     """
 
     file: Input = field(repr=False)
@@ -255,7 +255,7 @@ def _metadata(file: Input, footer: Footer, chunk: ColumnChunk, key: ChunkKey | N
     if key is None:
         writer = None if footer.metadata is None else footer.metadata.created_by
         clear = whole_chunk(file, clear, footer.offset, writer, name)
-    return ColumnMetaData(Struct(clear.struct))
+    return clear
 
 
 _PLAIN, _RLE, _UNCOMPRESSED = 0, 3, 0

@@ -144,6 +144,8 @@ class _Reader:
                 fields[field_id << 4 | BINARY] = value = data[position - size : position]
                 if len(value) != size:
                     self.raw(position - size, size)
+            elif kind == LIST:
+                fields[field_id << 4 | LIST], position = self.sequence(position, inner)
             elif kind == FALSE:
                 fields[field_id << 4 | BOOL] = False
             else:
@@ -171,7 +173,10 @@ class _Reader:
         position += 1
         if count == 15:
             count, position = self.varint(position, 32)
-        self.announce(position, count, FIXED_BYTES.get(kind, 1))
+        if count > self.values_left or count > len(self.data) - position or kind in FIXED_BYTES:
+            self.announce(position, count, FIXED_BYTES.get(kind, 1))
+        else:
+            self.values_left -= count
         values = List(kind)
         if kind == BINARY:
             return values, self.binaries(values, position, count)

@@ -16,9 +16,12 @@ T = TypeVar("T")
 V = TypeVar("V", bound="View")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class View:
-    """A view of a struct with the names and types of the IDL; the struct itself keeps all its fields."""
+    """A view of a struct with the names and types of the IDL; the struct itself keeps all its fields.
+
+    It is not frozen, since a frozen dataclass takes twice as long to make, and a wide footer has many views.
+    """
 
     struct: Struct
 
