@@ -39,6 +39,7 @@ THIRD_PARTY = {
     "fsspec": {"files"},
     "google": {"keys.cloud"},
     "hvac": {"keys.vault"},
+    "isal": {"files.parquet.pages"},
     "jinja2": {"runs.passes.html"},
     "numpy": {"calendars", "files.orc.read"},
     "obstore": {"ledger.state.object_store"},

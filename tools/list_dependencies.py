@@ -18,7 +18,7 @@ import click
 from packaging.requirements import Requirement
 
 ROOT = "sparkcrypt"
-EXTRAS = ("arrow", "aws", "azure", "connect", "gcp", "object-store", "recovery", "spark")
+EXTRAS = ("arrow", "aws", "azure", "connect", "fast-crc", "gcp", "object-store", "recovery", "spark")
 """Extras whose packages are installed where this project is developed; airflow and hadoop have other environments."""
 ALLOWED = {
     *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC"),

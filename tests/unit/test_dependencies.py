@@ -19,7 +19,7 @@ from tools.list_dependencies import Dependency, find_refused, list_dependencies,
 def test_every_licence_is_allowed() -> None:
     """Dependencies of dependencies count, and what only development needs does not."""
     found = {dependency.name: dependency for dependency in list_dependencies()}
-    assert {"sparkcrypt", "cryptography", "pyspark", "urllib3", "cffi", "obstore", "pyrage"} <= set(found)
+    assert {"sparkcrypt", "cryptography", "pyspark", "urllib3", "cffi", "isal", "obstore", "pyrage"} <= set(found)
     assert not {"pytest", "mypy", "hypothesis", "moto"} & set(found)
     assert find_refused(found.values()) == []
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from typing import NamedTuple
 
 from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.files.output import Output
 from sparkcrypt.files.parquet.file.modules import FRAME_BYTES, MAX_ORDINAL, ModuleType
+from sparkcrypt.files.parquet.pages.chunk import crc32
 from sparkcrypt.files.parquet.rewrite.encryption import ChunkSeal
 from sparkcrypt.files.parquet.rewrite.page_stream import Page, PageHead
 from sparkcrypt.files.parquet.thrift.metadata import PageType
@@ -123,5 +123,5 @@ def _crc(head: PageHead, *body: bytes | memoryview) -> int | None:
         return None
     crc = 0
     for part in body:
-        crc = zlib.crc32(part, crc)
+        crc = crc32(part, crc)
     return crc - (1 << 32) if crc >= 1 << 31 else crc
