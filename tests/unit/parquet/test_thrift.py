@@ -212,6 +212,7 @@ def struct_of(size: int) -> Struct:
 def test_bytes_are_taken_in_order_whatever_is_read_ahead(monkeypatch: pytest.MonkeyPatch, read_ahead: int) -> None:
     """Pieces of any size are those of the range, with their offsets, and no byte behind its end is taken."""
     monkeypatch.setattr(window_module, "READ_AHEAD_BYTES", read_ahead)
+    monkeypatch.setattr(window_module, "BUFFER_BYTES", 2 * read_ahead)
     data = bytes(range(256)) * 4
     found, at = window(data, 10, 1000), 10
     while found.left:
@@ -233,6 +234,19 @@ def test_structs_longer_than_the_first_look_are_read_whole(size: int) -> None:
     assert bytes(found.take(4, "x")) == b"head"
     assert found.take_struct("x") == struct_of(size)
     assert (found.position, bytes(found.take(4, "x"))) == (4 + len(wire), b"rest")
+
+
+def test_structs_are_taken_where_the_buffer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A struct or a module that begins in one read and ends in the next is whole, wherever the buffer is full."""
+    monkeypatch.setattr(window_module, "READ_AHEAD_BYTES", 20)
+    monkeypatch.setattr(window_module, "BUFFER_BYTES", 50)
+    monkeypatch.setattr(window_module, "HEADER_BYTES", 7)
+    wires = [encode_struct(struct_of(size)) for size in range(60)]
+    found = window(b"".join(wire + len(wire).to_bytes(4, "little") + wire for wire in wires))
+    for size, wire in enumerate(wires):
+        assert found.take_struct("x") == struct_of(size)
+        assert bytes(found.take_module("x"))[4:] == wire
+    assert not found.left
 
 
 def test_structs_beyond_the_range_or_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

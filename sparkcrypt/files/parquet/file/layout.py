@@ -68,33 +68,38 @@ def _start(region: _Region) -> int:
 
 
 READ_AHEAD_BYTES = 1024 * 1024
-HEADER_BYTES = 4 * 1024
+BUFFER_BYTES = 4 * READ_AHEAD_BYTES
+"""The size of the buffer, unless a page is larger: the rest of one read is moved to its start once in four reads."""
+HEADER_BYTES = 512
 """The number of bytes first read to decode a Thrift struct in clear; most are shorter."""
 MAX_HEADER_BYTES = 16 * 1024 * 1024
 
 
 class Window:
-    """A range of bytes, each taken once.  Views that were taken stay valid as long as the caller keeps them."""
+    """A range of a file, each byte of which is taken once, read into one buffer that all windows of the file share.
 
-    __slots__ = ("_at", "_buffer", "_end", "_file", "_next", "_view")
+    So a view that was taken is valid until more is taken, and one window must be used up before the next is made.
+    """
+
+    __slots__ = ("_at", "_end", "_file", "_have", "_next", "_view")
 
     def __init__(self, file: Input, start: int, end: int) -> None:
         self._file = file
-        self._buffer = b""
-        self._view = memoryview(b"")
+        self._view = file.buffer(max(0, min(BUFFER_BYTES, end - start)))
         self._at = 0
+        self._have = 0
         self._next = start
         self._end = end
 
     @property
     def position(self) -> int:
         """The offset in the file of the next byte."""
-        return self._next - len(self._buffer) + self._at
+        return self._next - self._have + self._at
 
     @property
     def left(self) -> int:
         """The number of bytes not taken yet."""
-        return len(self._buffer) - self._at + self._end - self._next
+        return self._have - self._at + self._end - self._next
 
     def take(self, length: int, what: object) -> memoryview:
         """Return the next ``length`` bytes.
@@ -102,10 +107,9 @@ class Window:
         Raises:
             FormatError: fewer are left.
         """
-        at = self._at
-        if not 0 <= length <= len(self._buffer) - at:
+        if not 0 <= length <= self._have - self._at:
             self._ensure(length, what)
-            at = 0
+        at = self._at
         self._at = at + length
         return self._view[at : at + length]
 
@@ -115,10 +119,10 @@ class Window:
         Raises:
             FormatError: fewer bytes are left than the module has.
         """
-        if len(self._buffer) - self._at < LENGTH_BYTES:
+        if self._have - self._at < LENGTH_BYTES:
             self._ensure(LENGTH_BYTES, what)
         at = self._at
-        return self.take(LENGTH_BYTES + int.from_bytes(self._buffer[at : at + LENGTH_BYTES], "little"), what)
+        return self.take(LENGTH_BYTES + int.from_bytes(self._view[at : at + LENGTH_BYTES], "little"), what)
 
     def take_struct(self, what: str) -> Struct:
         """Return the next Thrift struct, which is not encrypted.
@@ -128,27 +132,36 @@ class Window:
         """
         wanted = HEADER_BYTES
         while True:
-            held = len(self._buffer) - self._at
-            if held < wanted and held < self.left:
-                self._ensure(min(wanted, self.left), what)
+            size = min(wanted, self.left)
+            if self._have - self._at < size:
+                self._ensure(size, what)
+            data = bytes(self._view[self._at : self._at + size])
             try:
-                struct, end = decode_struct(self._buffer, start=self._at, origin=self.position - self._at)
+                struct, end = decode_struct(data, origin=self.position)
             except FormatError as error:
                 if wanted >= min(self.left, MAX_HEADER_BYTES):
                     raise FormatError(f"{what}: {error}") from error
-                wanted *= 16
+                wanted *= 8
             else:
-                self._at = end
+                self._at += end
                 return struct
 
     def _ensure(self, length: int, what: object) -> None:
+        """Read until ``length`` bytes are in the buffer from where the next byte is."""
         if not 0 <= length <= self.left:
             raise FormatError(f"{what} of {length} bytes; expected at most the {self.left} bytes that are left of it")
-        rest = self._buffer[self._at :]
-        self._buffer, self._view = b"", memoryview(b"")  # freed before the next part is read
-        size = min(max(length - len(rest), READ_AHEAD_BYTES), self._end - self._next)
-        data = self._file.read(self._next, size, what)
+        missing = length - (self._have - self._at)
+        if self._have + missing > len(self._view):
+            self._make_room(length)
+        size = min(max(missing, READ_AHEAD_BYTES), self._end - self._next, len(self._view) - self._have)
+        self._file.read_into(self._next, self._view[self._have : self._have + size], what)
         self._next += size
-        self._buffer = rest + data if rest else data
-        self._view = memoryview(self._buffer)
-        self._at = 0
+        self._have += size
+
+    def _make_room(self, length: int) -> None:
+        """Move what is not taken yet to the start of the buffer, which becomes as long as ``length`` at least."""
+        rest = bytes(self._view[self._at : self._have])
+        if length > len(self._view):
+            self._view = self._file.buffer(length)
+        self._view[: len(rest)] = rest
+        self._at, self._have = 0, len(rest)
