@@ -12,7 +12,8 @@ from sparkcrypt.files.source import Input
 FIRST_OFFSET = 4
 """The offset of the first byte after the magic at a file's start."""
 
-_Region = tuple[int, int, object]
+_Region = tuple[int, int, object, str]
+"""Where a region begins and ends, what it is of, and which part of that it is."""
 
 
 class Layout:
@@ -28,18 +29,19 @@ class Layout:
         self.limit = limit
         self._regions: list[_Region] = []
 
-    def add(self, start: int, end: int, what: object) -> None:
-        """Add a region; ``str(what)`` is its name in messages.
+    def add(self, start: int, end: int, what: object, part: str = "") -> None:
+        """Add a region of the file; ``str(what)``, and the part of it that the region is, are its name in messages.
 
         Raises:
             FormatError: it is not inside the file's data, or its end is before its start.
         """
         if not FIRST_OFFSET <= start <= end <= self.limit:
             raise FormatError(
-                f"{what} is {end - start} bytes at offset {start}; expected inside {FIRST_OFFSET} to {self.limit}"
+                f"{_name_region(what, part)} is {end - start} bytes at offset {start}; expected inside {FIRST_OFFSET} "
+                f"to {self.limit}"
             )
         if end > start:
-            self._regions.append((start, end, what))
+            self._regions.append((start, end, what, part))
 
     def check_apart(self) -> None:
         """Check that no two regions overlap.
@@ -48,12 +50,12 @@ class Layout:
             FormatError: two do.
         """
         self._regions.sort(key=_start)
-        before: _Region = (0, 0, "")
+        before: _Region = (0, 0, "", "")
         for region in self._regions:
             if region[0] < before[1]:
                 raise FormatError(
-                    f"{region[2]} begins at offset {region[0]}, inside {before[2]}, which ends at {before[1]}; "
-                    "expected them apart"
+                    f"{_name_region(*region[2:])} begins at offset {region[0]}, inside {_name_region(*before[2:])}, "
+                    f"which ends at {before[1]}; expected them apart"
                 )
             before = region
 
@@ -61,6 +63,10 @@ class Layout:
         """Return the offset of the next region after an offset, or `limit`; call `check_apart` first, which sorts."""
         after = bisect_right(self._regions, offset, key=_start)
         return self._regions[after][0] if after < len(self._regions) else self.limit
+
+
+def _name_region(what: object, part: str) -> str:
+    return f"the {part} of {what}" if part else str(what)
 
 
 def _start(region: _Region) -> int:

@@ -280,8 +280,8 @@ def claim_regions(layout: Layout, chunk: ColumnChunk, metadata: ColumnMetaData, 
     )
     for part, offset, length in indexes:
         if (offset is None) != (length is None):
-            raise FormatError(f"{name._replace(part=part)} has an offset or a length; expected both")
+            raise FormatError(f"the {part} of {name} has an offset or a length; expected both")
         if offset is not None and length is not None:
-            layout.add(offset, offset + length, name._replace(part=part))
+            layout.add(offset, offset + length, name, part)
     if offset := metadata.bloom_filter_offset:
-        layout.add(offset, offset + 1, name._replace(part="Bloom filter"))
+        layout.add(offset, offset + 1, name, "Bloom filter")

@@ -72,7 +72,7 @@ def magic(suite: FileCipherSuite | None) -> bytes:
 
 def in_id_order(struct: Struct) -> Struct:
     """Return a struct with its fields by ascending id, as all writers order them."""
-    return Struct(sorted(struct.items()))
+    return Struct({key: struct[key] for key in sorted(struct)})
 
 
 def set_encodings(metadata: Struct, counted: Counter[tuple[int, int]], dictionary: bool) -> None:

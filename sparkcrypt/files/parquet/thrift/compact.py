@@ -371,7 +371,9 @@ def _write_boolean(out: bytearray, kind: int, value: Value) -> None:
 def _write_number(out: bytearray, kind: int, value: Value) -> None:
     if not isinstance(value, int):
         _refuse_value(out, kind, value)
-    if kind != BYTE:
+    if kind != BYTE and 0 <= value < 64:  # as most are, in one byte
+        out.append(value << 1)
+    elif kind != BYTE:
         _write_integer(out, value, _WIDTHS[kind])
     elif -128 <= value < 128:
         out.append(value & 255)
