@@ -8,7 +8,18 @@ import click
 from rich.console import Console
 
 BENCHMARKS = (
-    *("bridge", "footer_scan", "rewrap", "rewrite", "small_pages", "memory", "online", "scale", "cluster"),
+    *(
+        "bridge",
+        "footer_scan",
+        "rewrap",
+        "rewrite",
+        "small_pages",
+        "wide_files",
+        "memory",
+        "online",
+        "scale",
+        "cluster",
+    ),
     *("state_growth", "access_events", "read_costs", "skipping", "rotation", "many_writers", "orc"),
 )
 
