@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from sparkcrypt.spark.setup.class_archive import OFF
 from tests.services.cache import cache_folder, locked
 from tests.services.installed import OLDEST_JAVA, java_home, spark_environment, spark_home
 
@@ -71,12 +72,12 @@ _CORE_SITE = f"""<configuration>
 
 
 def quick_java(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment whose JVMs are quick ones: drivers, executors, servers.
+    """Return an environment whose JVMs are quick ones: drivers, executors, servers.  Commands need no archive there.
 
     Args:
         environment: in which Spark can be started.
     """
-    return {**environment, "JAVA_HOME": str(quick_home())}
+    return {**environment, "JAVA_HOME": str(quick_home()), OFF: "1"}
 
 
 @cache

@@ -39,7 +39,7 @@ def inspect(paths: tuple[str, ...], policy: str | None, any_key: bool, as_json: 
       sparkcrypt inspect part-00000.snappy.parquet
       sparkcrypt inspect --json --policy policy.yaml warehouse/customers
     """
-    with Workplace("sparkcrypt inspect") as workplace:
+    with Workplace("sparkcrypt inspect", short=True) as workplace:
         retrieve = policy_keys(workplace.policy(policy), any_key=any_key) if policy else None
         summaries: list[AnySummary] = []
         for file in named_files(workplace, paths):

@@ -35,10 +35,13 @@ Document = dict[str, Any]
 
 
 class Workplace:
-    """The session and files of one command; a session that it started stops at the end of the ``with`` block."""
+    """The session and files of one command; a session that it started stops at the end of the ``with`` block.
 
-    def __init__(self, app_name: str, launch: Launch | None = None) -> None:
-        self._app_name, self._launch = app_name, launch or Launch()
+    A command is ``short`` if it never reads or writes rows in bulk: what it starts is made for a short life.
+    """
+
+    def __init__(self, app_name: str, launch: Launch | None = None, *, short: bool = False) -> None:
+        self._app_name, self._launch, self._short = app_name, launch or Launch(), short
         self._stack = ExitStack()
         self._spark: SparkSession | None = None
 
@@ -62,7 +65,11 @@ class Workplace:
         if self._spark is None:
             launch = self._launch
             session = spark_session(
-                self._app_name, master=launch.master, conf=dict(launch.conf), verbose=launch.verbose
+                self._app_name,
+                master=launch.master,
+                conf=dict(launch.conf),
+                verbose=launch.verbose,
+                short=self._short,
             )
             self._spark = self._stack.enter_context(session)
         return self._spark

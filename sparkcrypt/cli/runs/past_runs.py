@@ -272,7 +272,7 @@ def list_(policy: str, table: str | None, as_json: bool) -> None:
     Examples:
       sparkcrypt backfill list --policy policy.yaml
     """
-    with Workplace(_APP) as workplace:
+    with Workplace(_APP, short=True) as workplace:
         found, authenticity = _find_runs(workplace, policy, table)
     text = align_table([_row(run) for run in found], head=_HEAD) if found else "no run is known"
     show([run.to_dict() for run in found], "\n".join([text, *authenticity.lines()]), as_json=as_json)
@@ -288,7 +288,7 @@ def show_run(run_id: str, policy: str, as_json: bool) -> None:
     Examples:
       sparkcrypt backfill show 20260131T120000000Z-1a2b3c --policy policy.yaml
     """
-    with Workplace(_APP) as workplace:
+    with Workplace(_APP, short=True) as workplace:
         found, authenticity = _find_runs(workplace, policy)
     chosen = [entry for entry in found if entry.run_id == run_id]
     if not chosen:
@@ -312,7 +312,7 @@ def status(context: click.Context, policy: str, table: str, as_json: bool) -> No
     Examples:
       sparkcrypt backfill status --table sales.customers --policy policy.yaml
     """
-    with Workplace(_APP) as workplace:
+    with Workplace(_APP, short=True) as workplace:
         loaded = workplace.policy(policy)
         state_store = workplace.state_directory(loaded.run_state)
         lost = {normalized_table(name): f"{name}: {reason}" for name, reason in recorded_lost_tags(state_store)}

@@ -266,7 +266,7 @@ def doctor(context: click.Context, policy: str, table: str | None, as_json: bool
       sparkcrypt doctor --policy hdfs://nn/policy.yaml --table sales.customers --master yarn
     """
     examination = Examination(lambda check: None if as_json else show(None, check.line(), as_json=False))
-    with Workplace("sparkcrypt doctor", launch) as workplace:
+    with Workplace("sparkcrypt doctor", launch, short=True) as workplace:
         _examine(examination, workplace, policy, table)
     if as_json:
         show([check.to_dict() for check in examination.checks], "", as_json=True)
@@ -470,7 +470,7 @@ def conf(policy: str, jar: str | None, python: str | None, as_json: bool) -> Non
       sparkcrypt conf --policy policy.yaml >> $SPARK_HOME/conf/spark-defaults.conf
       sparkcrypt conf --policy policy.yaml --jar hdfs://nn/lib/sparkcrypt.jar --python /usr/bin/python3
     """  # click shows the first paragraph whole
-    with Workplace("sparkcrypt conf") as workplace:
+    with Workplace("sparkcrypt conf", short=True) as workplace:
         loaded = workplace.policy(policy, principal=PRINCIPAL)  # servers replace it with each user's name
     if PRINCIPAL in loaded.key_service.options_json and (variables := credential_variables(loaded.key_service)):
         say(

@@ -76,7 +76,7 @@ def key_status(key_ids: tuple[str, ...], recorded: bool, policy: str, as_json: b
       sparkcrypt keys status pii --policy policy.yaml --json
       sparkcrypt keys status --recorded --policy policy.yaml
     """
-    with Workplace("sparkcrypt keys", launch) as workplace:
+    with Workplace("sparkcrypt keys", launch, short=True) as workplace:
         loaded, uses, coverage = workplace.policy(policy), None, None
         if not recorded:
             from sparkcrypt.runs.passes.keys_by_catalog import find_keys_in_use
@@ -127,7 +127,7 @@ def check_keys(context: click.Context, options: CheckOptions) -> None:
     tables, databases = options.tables, options.databases
     if not tables and not databases:
         raise click.UsageError("give --table or --database", context)
-    with Workplace("sparkcrypt keys", options.launch) as workplace:
+    with Workplace("sparkcrypt keys", options.launch, short=True) as workplace:
         loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.keys.check_keys import check_keys as check
 
@@ -376,7 +376,7 @@ def import_keys(options: ImportOptions) -> None:
     if absent:
         raise KeyNotFoundError(f"{file} holds no key {', '.join(map(repr, absent))}; its keys: {', '.join(found)}")
     if not dry_run:
-        with Workplace("sparkcrypt keys", options.launch) as workplace:
+        with Workplace("sparkcrypt keys", options.launch, short=True) as workplace:
             facts = _read_facts(workplace, workplace.policy(options.policy))
         for key_id in key_ids or found:
             facts.refuse_shredded(key_id, "imported")
@@ -398,7 +398,7 @@ def _require_local_service(service: KeyService) -> LocalKeyService:
 
 
 def _service(policy: str) -> KeyService:
-    with Workplace("sparkcrypt keys") as workplace:
+    with Workplace("sparkcrypt keys", short=True) as workplace:
         return open_key_service(split_former(workplace.policy(policy).key_service)[0])
 
 
@@ -409,7 +409,7 @@ def _refuse_known(service: KeyService, absent: list[str], policy: str, launch: L
         KeyNotFoundError: one was shredded, or the state directory knows something under it.
         KeyServiceUnavailableError: the folder of a local key service has no key at all, though keys are in use.
     """
-    with Workplace("sparkcrypt keys", launch) as workplace:
+    with Workplace("sparkcrypt keys", launch, short=True) as workplace:
         loaded = workplace.policy(policy)
         former = split_former(loaded.key_service)[1]
         if not accepts_loss:
@@ -441,7 +441,7 @@ def _refuse_known(service: KeyService, absent: list[str], policy: str, launch: L
 
 def _tell_unexpected(service: KeyService, absent: list[str], policy: str) -> None:
     """Warn of keys that the policy does not name, and of a key directory that is new."""
-    with Workplace("sparkcrypt keys") as workplace:
+    with Workplace("sparkcrypt keys", short=True) as workplace:
         loaded = workplace.policy(policy)
     named = [*named_keys(loaded)]
     templates = [template for rule in loaded.tags for template in (rule.key, rule.late_data) if template is not None]
@@ -493,7 +493,7 @@ def hold_key(key_id: str, reason: str, policy: str, as_json: bool, launch: Launc
     Examples:
       sparkcrypt keys hold contact-2025-01 --reason "case 4711" --policy policy.yaml
     """
-    with Workplace("sparkcrypt keys", launch) as workplace:
+    with Workplace("sparkcrypt keys", launch, short=True) as workplace:
         loaded = workplace.policy(policy)
         with key_audit(workplace.state_directory(loaded.run_state), loaded, "keys hold") as audit:
             hold = audit.hold(key_id, reason)
@@ -515,7 +515,7 @@ def release_key(key_id: str, reason: str, number: int | None, policy: str, as_js
     Examples:
       sparkcrypt keys release contact-2025-01 --reason "case 4711 is closed" --policy policy.yaml
     """
-    with Workplace("sparkcrypt keys", launch) as workplace:
+    with Workplace("sparkcrypt keys", launch, short=True) as workplace:
         loaded = workplace.policy(policy)
         with key_audit(workplace.state_directory(loaded.run_state), loaded, "keys release") as audit:
             released = audit.release(key_id, reason, number)
@@ -565,7 +565,7 @@ def retire_key(context: click.Context, options: RetireOptions) -> None:
     key_id, below = options.key_id, options.below
     if options.undo == (below is not None):
         raise click.UsageError("give --below, or else --undo", context)
-    with Workplace("sparkcrypt keys", options.launch) as workplace:
+    with Workplace("sparkcrypt keys", options.launch, short=True) as workplace:
         loaded = workplace.policy(options.policy)
         from sparkcrypt.runs.keys.retire import bring_versions_back, retire_versions
 

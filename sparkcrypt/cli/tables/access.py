@@ -61,7 +61,7 @@ def explain(options: ExplainOptions) -> None:
       sparkcrypt access explain --principal bob --table sales.customers --policy policy.yaml --principal-policy bob.yaml
     """
     principal, principal_policy = options.principal, options.principal_policy
-    with Workplace("sparkcrypt access", options.launch) as workplace:
+    with Workplace("sparkcrypt access", options.launch, short=True) as workplace:
         loaded = workplace.policy(options.policy)
         reader_policy = workplace.policy(principal_policy) if principal_policy else loaded
         spark = workplace.spark

@@ -61,7 +61,7 @@ def audit_access(column: str, day: date, policy: str | None, log: str | None, as
 
 
 def _folder_of(policy: str) -> Path:
-    with Workplace("sparkcrypt audit") as workplace:
+    with Workplace("sparkcrypt audit", short=True) as workplace:
         rule = workplace.policy(policy).access_log
     if rule is None:
         raise ConfigError(f"policy {policy}: has no access_log, so nothing is recorded; add one, or give --log")
@@ -120,7 +120,7 @@ def show_audit(table: str, policy: str, as_json: bool) -> None:
     Examples:
       sparkcrypt audit show --table sales.customers --policy policy.yaml
     """
-    with Workplace(_APP) as workplace:
+    with Workplace(_APP, short=True) as workplace:
         loaded = workplace.policy(policy)
         store = workplace.state_directory(loaded.run_state)
         authenticity = Authenticity(store, loaded)
@@ -150,7 +150,7 @@ def verify(table: str, policy: str, head: AuditHead | None, as_json: bool) -> No
     Examples:
       sparkcrypt audit verify --table sales.customers --policy policy.yaml
     """
-    with Workplace(_APP) as workplace:
+    with Workplace(_APP, short=True) as workplace:
         loaded = workplace.policy(policy)
         store = workplace.state_directory(loaded.run_state)
         service, masters = open_key_service(loaded.key_service), MasterKeys.of(loaded)
@@ -180,7 +180,7 @@ def accept(table: str, reason: str, policy: str, as_json: bool, launch: Launch) 
     """
     if not reason.strip():
         raise click.UsageError("the reason is empty; say why, for those who read the audit")
-    with Workplace(_APP, launch) as workplace:
+    with Workplace(_APP, launch, short=True) as workplace:
         loaded, spark = workplace.policy(policy), workplace.spark
         from sparkcrypt.runs.old_folders.past_run import past_runs
 

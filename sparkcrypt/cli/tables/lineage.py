@@ -45,7 +45,7 @@ def lineage(context: click.Context, options: LineageOptions) -> None:
     if not tables and not databases:
         raise click.UsageError("give --table or --database")
     check_writable(svg, "--svg")
-    with Workplace("sparkcrypt lineage", options.launch) as workplace:
+    with Workplace("sparkcrypt lineage", options.launch, short=True) as workplace:
         loaded, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.passes.lineage import trace_lineage
 

@@ -93,7 +93,7 @@ def plan(context: click.Context, options: PlanOptions) -> None:
         raise click.UsageError("give --table, --path, --schema or --avro-schema")
     if files and options.partition_columns:
         raise click.UsageError("--partition-column goes with --schema or --avro-schema alone; a table knows its own")
-    with Workplace("sparkcrypt plan", options.launch) as workplace:
+    with Workplace("sparkcrypt plan", options.launch, short=True) as workplace:
         policy = workplace.policy(options.policy)
         avro = workplace.avro(options.avro_schema) if options.avro_schema else None
         if not files:
@@ -106,7 +106,7 @@ def plan(context: click.Context, options: PlanOptions) -> None:
 
 
 def _plan_of_many(context: click.Context, options: PlanOptions) -> None:
-    with Workplace("sparkcrypt plan", options.launch) as workplace:
+    with Workplace("sparkcrypt plan", options.launch, short=True) as workplace:
         policy, spark = workplace.policy(options.policy), workplace.spark
         from sparkcrypt.runs.passes.passes import PassOptions, backfill
         from sparkcrypt.runs.rewrite.options import RunOptions

@@ -42,7 +42,7 @@ def show_tags(table: str | None, avro_schema: str | None, policy: str | None, as
     """
     if table is None and avro_schema is None:
         raise click.UsageError("give a table, --avro-schema, or both")
-    with Workplace(_APP, launch) as workplace:
+    with Workplace(_APP, launch, short=True) as workplace:
         loaded = workplace.policy(policy) if policy else None
         avro = workplace.avro(avro_schema) if avro_schema else None
         found: list[TaggedColumn] = [] if avro is None else list(tags_of_avro(avro))
@@ -87,7 +87,7 @@ def set_(table: str, words: tuple[str, ...], policy: str | None, as_json: bool, 
       sparkcrypt tags set sales.customers ssn=pii phones.element=contact,pii --policy policy.yaml
     """
     wanted = _columns_and_tags(words)
-    with Workplace(_APP, launch) as workplace:
+    with Workplace(_APP, launch, short=True) as workplace:
         loaded = workplace.policy(policy) if policy else None
         from sparkcrypt.spark.tables.tagging import set_tags
 
@@ -126,7 +126,7 @@ def unset(table: str, columns: tuple[str, ...], policy: str | None, as_json: boo
     Examples:
       sparkcrypt tags unset sales.customers nickname
     """
-    with Workplace(_APP, launch) as workplace:
+    with Workplace(_APP, launch, short=True) as workplace:
         loaded = workplace.policy(policy) if policy else None
         from sparkcrypt.spark.tables.catalog import Catalog
         from sparkcrypt.spark.tables.tagging import unset_tags
@@ -155,7 +155,7 @@ def copy(avro_schema: str, table: str, policy: str | None, as_json: bool, launch
     Examples:
       sparkcrypt tags copy --avro-schema customer.avsc --table sales.customers
     """
-    with Workplace(_APP, launch) as workplace:
+    with Workplace(_APP, launch, short=True) as workplace:
         loaded = workplace.policy(policy) if policy else None
         avro = workplace.avro(avro_schema)
         from sparkcrypt.spark.tables.tagging import copy_tags
@@ -181,7 +181,7 @@ def apply(file: str, prune: bool, dry_run: bool, policy: str | None, as_json: bo
       sparkcrypt tags apply policy.yaml --policy policy.yaml
       sparkcrypt tags apply tables.yaml --prune --dry-run --json
     """
-    with Workplace(_APP, launch) as workplace:
+    with Workplace(_APP, launch, short=True) as workplace:
         loaded = workplace.policy(policy) if policy else None
         rules = workplace.rules(file)
         from sparkcrypt.spark.tables.tagging import put_rule, rule_changes
@@ -209,7 +209,7 @@ def names(database: str, as_json: bool, launch: Launch) -> None:
     Examples:
       sparkcrypt tags names sales
     """
-    with Workplace(_APP, launch) as workplace:
+    with Workplace(_APP, launch, short=True) as workplace:
         from sparkcrypt.spark.tables.remembered_names import remembered_names
 
         found = remembered_names(workplace.spark, database)
@@ -234,7 +234,7 @@ def forget(table: str, as_json: bool, launch: Launch) -> None:
     Examples:
       sparkcrypt tags forget sales.customers
     """
-    with Workplace(_APP, launch) as workplace:
+    with Workplace(_APP, launch, short=True) as workplace:
         from sparkcrypt.spark.tables.remembered_names import forget_tags
 
         before = forget_tags(workplace.spark, table)

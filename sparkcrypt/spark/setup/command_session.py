@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,18 @@ from typing import TYPE_CHECKING
 from sparkcrypt import names
 from sparkcrypt.errors import ConfigError, show
 from sparkcrypt.spark.jvm.failures import short_text
+from sparkcrypt.spark.setup.class_archive import (
+    OFF,
+    QUICK,
+    archive_key,
+    archive_options,
+    class_path,
+    end_java,
+    find_archive,
+    launch_options,
+    make_in_background,
+    remove_archive,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +56,12 @@ def principal_of(spark: SparkSession) -> str:
 
 @contextmanager
 def spark_session(
-    app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None, verbose: bool = False
+    app_name: str,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    verbose: bool = False,
+    short: bool = False,
 ) -> Iterator[SparkSession]:
     """Yield a classic session with Hive support; stop it afterwards unless its application was already running.
 
@@ -57,6 +75,8 @@ def spark_session(
         master: as ``spark-submit --master``; by default Spark's configuration decides.
         conf: further configuration.
         verbose: keep Spark's own logging and progress; otherwise they are off if this call starts the JVM.
+        short: nothing in the block reads or writes rows in bulk, so a JVM that this call starts compiles with its first
+            compiler alone.  It ends with the block, so that nothing else ever runs in it.
 
     Raises:
         ConfigError: there is no pyspark, Spark cannot be started, or SPARK_REMOTE asks for Spark Connect.
@@ -83,8 +103,11 @@ def spark_session(
     for name, value in {**quiet, **(conf or {})}.items():
         builder = builder.config(name, value)
     lived_before = SparkContext._active_spark_context is not None
+    starts_java = SparkContext._gateway is None and not {_OF_SPARK_SUBMIT, OFF} & {
+        k for k, v in os.environ.items() if v
+    }
     try:
-        spark = builder.getOrCreate()
+        spark = _start(builder, conf or {}, short=short) if starts_java else builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise ConfigError(
             f"Spark cannot be started: {short_text(error)}; look at JAVA_HOME (Java 17 or later), SPARK_HOME, the "
@@ -95,6 +118,39 @@ def spark_session(
     finally:
         if not lived_before:
             spark.stop()
+        if starts_java and short:
+            end_java()
+
+
+def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: bool) -> SparkSession:
+    """Start a session and its JVM, which takes its classes from an archive if there is a safe one.
+
+    A JVM that ends before it has a session is started again without the archive, which is then removed.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.find_spark_home import _find_spark_home
+
+    home, compilers = Path(_find_spark_home()), QUICK if short else ()
+    path, key = class_path(home, conf), archive_key(home)
+    archive = find_archive(key) if path and key else None
+    if archive is None or path is None:
+        if path and key:
+            atexit.register(make_in_background, key)
+        with launch_options(compilers):
+            return builder.getOrCreate()
+    try:
+        with launch_options((*archive_options(archive, path), *compilers)):
+            return builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError):
+        if SparkContext._gateway is not None and SparkContext._gateway.proc.poll() is None:
+            raise
+        end_java()
+        with launch_options(compilers):
+            spark = builder.getOrCreate()
+        remove_archive(archive)
+        return spark
 
 
 def print_error_line(text: str) -> bool:

@@ -1,0 +1,371 @@
+"""Archives of Spark's classes (JEP 350), with which JVMs of commands start sooner: used where that is safe, and made.
+
+An archive is code: a JVM checks its header, the class path and the times of jars, and runs what else is in it.  So one
+is used only from a folder that nobody but this user and root can change, at any level, and only if its SHA-256 is the
+one in its name.  A process of its own makes it, after the command that found none; nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+OFF = "SPARKCRYPT_NO_ARCHIVE"
+"""The environment variable that, not empty, leaves JVMs as Spark starts them."""
+SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
+"""Spark's own variable for options of a driver's JVM; what a user has in it comes after ours, so it wins."""
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=160m")
+"""The first compiler alone, for JVMs that read no rows; by itself it would reserve 48 MiB for code, which may fill."""
+_NOTHING_ON_STDOUT = (
+    "-XX:+DisplayVMOutputToStderr",
+    "-Xlog:disable",
+    "-Xlog:all=warning:stderr",
+    "-Xlog:cds*=off:stderr",
+)
+_LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS"
+_LAUNCHER_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_PLAIN_SETTINGS = re.compile(
+    r".+-site\.xml|log4j2?\.(?:properties|xml)|metrics\.properties|fairscheduler\.xml|spark-defaults\.conf|workers"
+    r"|.+\.template"
+)
+"""Names of settings, none of which a jar of Spark has too, so they may come after the jars on the class path."""
+_CHANGES_CLASS_PATH = ("extraclasspath", "driver-class-path", "properties-file", "\\")
+_KEPT_FOR_MAKERS = re.compile(
+    r"PATH|HOME|JAVA_HOME|SPARK_HOME|SPARK_LOCAL_IP|SPARK_LOCAL_HOSTNAME|XDG_CACHE_HOME|PYSPARK_PYTHON|LANG|LC_.*"
+)
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_LEAST_FREE_BYTES = 2 << 30
+_MOST_ARCHIVES = 3
+_SECONDS_TO_MAKE = 900
+_SECONDS_BETWEEN_TRIES = 3600
+_CALL_MAKER = """
+import sys
+sys.path[:] = sys.argv[1:]
+from sparkcrypt.spark.setup.class_archive import make_archive
+make_archive()
+"""
+"""Neither ``-m`` nor a file's name: both put a folder first in which other modules may lie."""
+
+
+def archive_folder() -> Path:
+    """Return the folder of archives, in the user's cache folder; it may not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "sparkcrypt" / "classes"
+
+
+@contextmanager
+def open_own_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
+    """Yield the descriptor of a folder that only this user may look into, below folders that others cannot change.
+
+    Each level is opened without following links and must belong to this user or root; where others may write, they
+    could put another folder in the place of the next, which a sticky bit does not prevent for names that are free.
+
+    Args:
+        folder: an absolute path.
+        make: create the levels that are missing.
+
+    Raises:
+        OSError: a level is missing, a link or no folder, or somebody else may change it; the folder's mode is not 0700.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open("/", flags)
+    try:
+        for name in folder.parts[1:]:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=descriptor)
+            below = os.open(name, flags, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+            _refuse_others(os.fstat(descriptor), name)
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+            raise PermissionError(f"{folder} is not this user's alone")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_others(found: os.stat_result, name: str) -> None:
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & _OTHERS_MAY_WRITE:
+        raise PermissionError(f"others may change {name}")
+
+
+def find_archive(key: str) -> Path | None:
+    """Return the archive of a key, if there is one that only this user can have made and whose content is unchanged."""
+    folder = archive_folder()
+    with suppress(OSError), open_own_folder(folder) as descriptor:
+        for name in sorted(entry.name for entry in os.scandir(descriptor)):
+            if name.startswith(f"{key}-") and name == f"{key}-{_digest_own(descriptor, name)}.jsa":
+                return folder / name
+    return None
+
+
+def _digest_own(folder: int, name: str) -> str | None:
+    """Return the SHA-256 of a file of this user that nobody can write to; None if it is anything else."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(name, flags, dir_fd=folder), "rb", buffering=0) as file:
+            found = os.fstat(file.fileno())
+            own = found.st_uid == os.geteuid() and found.st_nlink == 1
+            if not own or found.st_mode != stat.S_IFREG | 0o400:
+                return None
+            digest, block = hashlib.sha256(), memoryview(bytearray(1 << 20))
+            while count := file.readinto(block):
+                digest.update(block[:count])
+            return digest.hexdigest()
+    except OSError:
+        return None
+
+
+def archive_key(home: Path) -> str | None:
+    """Return what an archive must fit, as a name: Java, Spark's jars by name, size and time, and the way it is made.
+
+    Args:
+        home: Spark's.
+
+    Returns:
+        None if there is no Java, or Spark's jars are not where its releases have them.
+    """
+    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if os.environ.get("JAVA_HOME") else shutil.which("java")
+    try:
+        installed = Path(java or "").resolve(strict=True).parents[1]
+        virtual_machine = (
+            _describe(installed / "lib" / "server" / "libjvm.so"),
+            _describe(installed / "lib" / "modules"),
+        )
+        jars = [
+            _describe(Path(entry.path)) for entry in sorted(os.scandir(home / "jars"), key=lambda entry: entry.name)
+        ]
+    except (OSError, IndexError):
+        return None
+    about = (str(installed), virtual_machine, str(home), jars, archive_program(), QUICK)
+    return hashlib.sha256(repr(about).encode()).hexdigest()[:32]
+
+
+def _describe(file: Path) -> tuple[str, int, int]:
+    found = file.stat()
+    return file.name, found.st_size, found.st_mtime_ns
+
+
+def class_path(home: Path, conf: Mapping[str, str]) -> str | None:
+    """Return the class path that Spark would launch a driver with, folders of settings after the jars.
+
+    A JVM takes no archive whose jars come after a folder that is not empty.
+
+    Args:
+        home: Spark's.
+        conf: configuration of the launch.
+
+    Returns:
+        None where it is not certain: jars are added, or a script or a class lies among the settings.
+    """
+    settings = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf")
+    found = [entry.name for entry in settings.iterdir()] if settings.is_dir() else []
+    if not all(_PLAIN_SETTINGS.fullmatch(name) for name in found) or any(map(os.environ.get, _CLASS_PATH_VARIABLES)):
+        return None
+    defaults = settings / "spark-defaults.conf"
+    texts = [*conf, os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
+    texts += [defaults.read_text(errors="replace")] if defaults.exists() else []
+    if any(word in text.lower() for text in texts for word in _CHANGES_CLASS_PATH):
+        return None
+    folders = [str(settings), *(os.environ.get(name) or "" for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))]
+    return ":".join(
+        (_jars(home), *(f"{folder.rstrip('/')}/" for folder in folders if Path(folder or "/nowhere").is_dir()))
+    )
+
+
+_CLASS_PATH_VARIABLES = ("SPARK_DIST_CLASSPATH", "SPARK_PREPEND_CLASSES", "SPARK_TESTING")
+
+
+def _jars(home: Path) -> str:
+    return ":".join((*map(str, sorted((home / "jars").glob("slf4j-api-*.jar"))), f"{home / 'jars'}/*"))
+
+
+@contextmanager
+def launch_options(options: tuple[str, ...]) -> Iterator[None]:
+    """Give options to the JVM of a session that is started in the block, and a short start to what composes them."""
+    before = {name: os.environ.get(name) for name in (SUBMIT_OPTIONS, _LAUNCHER_OPTIONS)}
+    quoted = ['"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' for option in options]
+    os.environ[SUBMIT_OPTIONS] = " ".join((*quoted, before[SUBMIT_OPTIONS] or ""))
+    os.environ.setdefault(_LAUNCHER_OPTIONS, _LAUNCHER_QUICK)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def archive_options(archive: Path, path: str) -> tuple[str, ...]:
+    """Return the options with which a JVM takes its classes from an archive, and prints nothing of it to stdout."""
+    return ("-cp", path, f"-XX:SharedArchiveFile={archive}", *_NOTHING_ON_STDOUT)
+
+
+def remove_archive(archive: Path) -> None:
+    """Remove an archive with which a JVM did not start."""
+    with suppress(OSError):
+        archive.unlink()
+
+
+def make_in_background(key: str) -> subprocess.Popen[bytes] | None:
+    """Start a process that makes the archive of this machine's Spark, unless one was tried a short time ago."""
+    with suppress(OSError), open_own_folder(archive_folder(), make=True) as folder:
+        if _tried_lately(folder, key) or shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
+            return None
+        kept = {name: value for name, value in os.environ.items() if _KEPT_FOR_MAKERS.fullmatch(name)}
+        return subprocess.Popen(
+            [sys.executable, "-c", _CALL_MAKER, *sys.path],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=kept,
+            start_new_session=True,
+        )
+    return None
+
+
+def _tried_lately(folder: int, key: str) -> bool:
+    with suppress(OSError):
+        age = time.time() - os.stat(_tried(key), dir_fd=folder, follow_symlinks=False).st_mtime
+        return 0 <= age < _SECONDS_BETWEEN_TRIES
+    return False
+
+
+def _tried(key: str) -> str:
+    return f"{key}.tried"
+
+
+def make_archive() -> None:
+    """Make the archive of this machine's Spark, if there is none and no other process is making one.
+
+    It runs a small job with a metastore of its own, no configuration and no credentials, and gives way to everything
+    else that runs here.  A maker that was killed leaves a folder, which the next one removes.
+    """
+    from pyspark.find_spark_home import _find_spark_home
+
+    os.nice(19)
+    os.umask(0o077)
+    signal.alarm(_SECONDS_TO_MAKE)  # ends this process, and Java ends with the pipe from it
+    home = Path(_find_spark_home())
+    key, folder = archive_key(home), archive_folder()
+    if key is None:
+        return
+    with open_own_folder(folder, make=True) as descriptor, _only_maker(descriptor) as alone:
+        if not alone or find_archive(key) is not None:
+            return
+        os.close(
+            os.open(_tried(key), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=descriptor)
+        )
+        os.utime(_tried(key), dir_fd=descriptor, follow_symlinks=False)
+        for left in folder.glob("making-*"):
+            shutil.rmtree(left)
+        work = folder / f"making-{os.getpid()}"
+        work.mkdir(mode=0o700)
+        try:
+            _run_program(home, work)
+            if archive_key(home) == key:
+                _put_in_place(work / "made.jsa", folder, key)
+        finally:
+            shutil.rmtree(work)
+
+
+@contextmanager
+def _only_maker(folder: int) -> Iterator[bool]:
+    """Hold the lock of makers, which ends with the process; yield False if another process has it."""
+    lock = os.open("lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(lock)
+
+
+def _put_in_place(made: Path, folder: Path, key: str) -> None:
+    """Give a finished archive its name, which has its digest, and remove damaged ones and the oldest of too many."""
+    made.chmod(0o400)
+    with open_own_folder(made.parent) as work:
+        digest = _digest_own(work, made.name)
+    for damaged in folder.glob(f"{key}-*.jsa"):
+        damaged.unlink()
+    made.rename(folder / f"{key}-{digest}.jsa")
+    (folder / _tried(key)).unlink()
+    for old in sorted(folder.glob("*.jsa"), key=lambda file: file.lstat().st_mtime, reverse=True)[_MOST_ARCHIVES:]:
+        old.unlink()
+
+
+def archive_program() -> tuple[str, ...]:
+    """Return the statements that a maker runs: what commands do of which they have classes."""
+    return (
+        "CREATE TABLE t (id BIGINT, text STRING, p INT) USING parquet PARTITIONED BY (p)",
+        "INSERT INTO t SELECT id, string(id), id % 2 FROM range(10)",
+        "ALTER TABLE t SET TBLPROPERTIES ('a' = 'b')",
+        "ALTER TABLE t CHANGE COLUMN text COMMENT 'c'",
+        "SELECT t.text, count(*) FROM t JOIN t AS u ON t.id = u.id GROUP BY t.text",
+        "SHOW PARTITIONS t",
+        "DESCRIBE EXTENDED t",
+        "DROP TABLE t",
+    )
+
+
+def _run_program(home: Path, work: Path) -> None:
+    """Run the statements in a JVM that leaves an archive when it ends, and wait for its end."""
+    from pyspark.sql import SparkSession
+
+    os.chdir(work)
+    (work / "settings").mkdir()
+    os.environ["SPARK_CONF_DIR"] = str(work / "settings")
+    options = (
+        *("-cp", _jars(home), f"-XX:ArchiveClassesAtExit={work / 'made.jsa'}", *_NOTHING_ON_STDOUT),
+        *(*QUICK, f"-Djava.io.tmpdir={work}", f"-Dderby.system.home={work}"),
+    )
+    with launch_options(options):
+        spark = (
+            SparkSession.builder.master("local[1]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.local.dir", str(work))
+            .config("spark.sql.warehouse.dir", (work / "warehouse").as_uri())
+            .enableHiveSupport()
+            .getOrCreate()
+        )
+    for statement in archive_program():
+        spark.sql(statement).collect()
+    spark.createDataFrame([(1, "x")], "id INT, text STRING").collect()
+    spark.stop()
+    java = end_java()
+    if java is not None:
+        java.wait()
+
+
+def end_java() -> subprocess.Popen[bytes] | None:
+    """End the JVM that pyspark started in this process, whose next session starts another; return its process."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    if gateway is None:
+        return None
+    java: subprocess.Popen[bytes] = gateway.proc
+    with suppress(Py4JError, OSError):  # it may have ended by itself
+        gateway.shutdown()
+    if java.stdin is not None:
+        with suppress(OSError):
+            java.stdin.close()
+    return java

@@ -1,0 +1,296 @@
+"""An archive of classes is code: what others may have put or changed, at any level, is never given to a JVM."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt.spark.setup import class_archive
+from sparkcrypt.spark.setup.class_archive import archive_folder, find_archive, make_archive, make_in_background
+from tests.services.cache import cache_folder
+
+KEY = "0123456789abcdef" * 2
+CONTENT = b"classes" * 1000
+NOBODY = 65534
+HOLD = """
+import fcntl, sys, time
+lock = open(sys.argv[1], "a")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(99)
+"""
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache folder that others cannot change, as those below /tmp are not."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
+        monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        yield Path(folder)
+
+
+@pytest.fixture
+def archive(home: Path) -> Path:
+    """An archive as a maker leaves it."""
+    archive_folder().mkdir(parents=True)
+    for level in (home / "sparkcrypt", archive_folder()):
+        level.chmod(0o700)
+    return put(CONTENT)
+
+
+def put(content: bytes, *, digest: str | None = None) -> Path:
+    """Put an archive into its folder, by default under its true digest."""
+    file = archive_folder() / f"{KEY}-{digest or hashlib.sha256(content).hexdigest()}.jsa"
+    file.write_bytes(content)
+    file.chmod(0o400)
+    return file
+
+
+def test_archive_of_this_user_is_found(archive: Path) -> None:
+    """Nothing is wrong with it."""
+    assert find_archive(KEY) == archive
+
+
+def test_archive_of_another_key_is_not(archive: Path) -> None:
+    """It was made for another Java, Spark or jar."""
+    assert find_archive(KEY[::-1]) is None
+
+
+def test_one_changed_byte_is_noticed(archive: Path) -> None:
+    """Java would run it: it checks an archive's header, not its content."""
+    archive.chmod(0o600)
+    with archive.open("r+b") as file:
+        file.seek(len(CONTENT) // 2)
+        file.write(b"X")
+    archive.chmod(0o400)
+    assert find_archive(KEY) is None
+
+
+def test_archive_that_was_cut_off_is_noticed(archive: Path) -> None:
+    """So is one that is empty."""
+    for length in (len(CONTENT) - 1, 0):
+        os.truncate(archive, length)
+        assert find_archive(KEY) is None
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o440, 0o404, 0o420, 0o402, 0o4400])
+def test_file_with_another_mode_is_not_used(archive: Path, mode: int) -> None:
+    """Only its owner may read it, and nobody may write it."""
+    archive.chmod(mode)
+    assert find_archive(KEY) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize("level", ["file", "classes", "sparkcrypt", "cache"])
+def test_what_belongs_to_another_user_is_not_used(archive: Path, home: Path, level: str) -> None:
+    """Whoever owns a level can put another archive there, with a digest that is true."""
+    place = {"file": archive, "classes": archive.parent, "sparkcrypt": archive.parent.parent, "cache": home}[level]
+    os.chown(place, NOBODY, -1)
+    assert find_archive(KEY) is None
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o750, 0o705, 0o1777, 0o500])
+def test_folder_of_archives_is_closed_to_others(archive: Path, mode: int) -> None:
+    """Others could put an archive into it, or look on."""
+    archive.parent.chmod(mode)
+    assert find_archive(KEY) is None
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o720, 0o702, 0o777, 0o1777])
+@pytest.mark.parametrize("level", ["sparkcrypt", "cache"])
+def test_folders_above_are_not_open_to_writes_of_others(archive: Path, home: Path, level: str, mode: int) -> None:
+    """They could put a folder in the place of the next; a sticky bit does not protect a name that is free."""
+    {"sparkcrypt": archive.parent.parent, "cache": home}[level].chmod(mode)
+    assert find_archive(KEY) is None
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o711])
+def test_folders_above_may_be_read_by_others(archive: Path, home: Path, mode: int) -> None:
+    """As home folders often may."""
+    home.chmod(mode)
+    assert find_archive(KEY) == archive
+
+
+@pytest.mark.parametrize("level", ["file", "classes", "sparkcrypt", "cache"])
+def test_links_are_not_followed_at_any_level(archive: Path, home: Path, level: str) -> None:
+    """A link can be led elsewhere between the check and the use."""
+    place = {"file": archive, "classes": archive.parent, "sparkcrypt": archive.parent.parent, "cache": home}[level]
+    moved = place.with_name(f"{place.name}-moved")
+    place.rename(moved)
+    place.symlink_to(moved)
+    try:
+        assert find_archive(KEY) is None
+    finally:
+        place.unlink()
+        moved.rename(place)
+    assert find_archive(KEY) == archive
+
+
+def test_file_with_two_names_is_not_used(archive: Path, home: Path) -> None:
+    """The other name may lie where others can reach it."""
+    os.link(archive, home / "other")
+    assert find_archive(KEY) is None
+
+
+def test_pipe_in_its_place_is_not_waited_for(archive: Path) -> None:
+    """It has no end, and no writer."""
+    archive.unlink()
+    os.mkfifo(archive, 0o400)
+    assert find_archive(KEY) is None
+
+
+def test_damaged_archive_does_not_hide_a_good_one(archive: Path) -> None:
+    """A maker puts another beside it."""
+    put(CONTENT[1:], digest="0" * 64)
+    assert find_archive(KEY) == archive
+
+
+@pytest.mark.parametrize("what", ["jar", "new jar", "java"])
+def test_key_is_stale_after_a_change(home: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """The archive of yesterday's Spark or Java has another key, even where a file has kept its length."""
+    spark, java = home / "spark", home / "java"
+    for file in (java / "bin/java", java / "lib/modules", java / "lib/server/libjvm.so", spark / "jars/a.jar"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("1")
+    (java / "bin/java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(java))
+    before = class_archive.archive_key(spark)
+    assert before is not None
+    assert class_archive.archive_key(spark) == before
+    changed = {"jar": spark / "jars/a.jar", "new jar": spark / "jars/b.jar", "java": java / "lib/modules"}[what]
+    changed.write_text("2")
+    os.utime(changed, (1, 1))
+    assert class_archive.archive_key(spark) != before
+
+
+@pytest.fixture
+def quick_maker(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """A maker whose job takes no JVM; the list gets the folder of each job."""
+    ran: list[Path] = []
+
+    def run(spark: Path, work: Path) -> None:
+        ran.append(work)
+        (work / "made.jsa").write_bytes(CONTENT)
+
+    monkeypatch.setattr(class_archive, "_run_program", run)
+    monkeypatch.setattr(class_archive, "archive_key", lambda home: KEY)
+    monkeypatch.setattr(os, "nice", lambda by: 0)
+    monkeypatch.setattr(signal, "alarm", lambda seconds: 0)
+    mask = os.umask(0o022)
+    yield ran
+    os.umask(mask)
+
+
+def test_maker_leaves_an_archive_and_nothing_else(quick_maker: list[Path]) -> None:
+    """The second finds it, and runs nothing."""
+    make_archive()
+    found = find_archive(KEY)
+    assert found is not None
+    assert found.read_bytes() == CONTENT
+    assert {file.name for file in archive_folder().iterdir()} == {found.name, "lock"}
+    make_archive()
+    assert len(quick_maker) == 1
+
+
+def test_maker_replaces_a_damaged_archive(archive: Path, quick_maker: list[Path]) -> None:
+    """It removes what it replaces: an archive takes 200 MB."""
+    damaged = archive.rename(archive.with_name(f"{KEY}-{'0' * 64}.jsa"))
+    make_archive()
+    assert find_archive(KEY) == archive
+    assert not damaged.exists()
+
+
+def test_second_maker_does_not_wait_for_the_first(quick_maker: list[Path]) -> None:
+    """It ends; the lock is a process's, so the first is another process here."""
+    make_archive()
+    for file in archive_folder().glob("*.jsa"):
+        file.unlink()
+    first = subprocess.Popen([sys.executable, "-c", HOLD, archive_folder() / "lock"], stdout=subprocess.PIPE)
+    try:
+        assert first.stdout is not None
+        first.stdout.readline()
+        make_archive()
+        assert len(quick_maker) == 1
+    finally:
+        first.kill()
+        first.communicate()
+    make_archive()
+    assert len(quick_maker) == 2
+
+
+def test_maker_that_failed_leaves_no_archive_and_is_not_tried_at_once(
+    quick_maker: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each command would start one that fails too."""
+
+    def fail(spark: Path, work: Path) -> None:
+        (work / "made.jsa").write_bytes(CONTENT[:99])
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(class_archive, "_run_program", fail)
+    with pytest.raises(OSError, match="no space"):
+        make_archive()
+    assert find_archive(KEY) is None
+    assert make_in_background(KEY) is None
+    os.utime(archive_folder() / f"{KEY}.tried", (time.time() - 7200,) * 2)
+    monkeypatch.setattr(class_archive, "_CALL_MAKER", "pass")
+    later = make_in_background(KEY)
+    assert later is not None
+    assert later.wait() == 0
+
+
+def test_maker_that_was_killed_is_cleared_away(quick_maker: list[Path], home: Path) -> None:
+    """Its lock ended with it, and its folder is removed by the next."""
+    make_archive()
+    shutil.rmtree(archive_folder())
+    archive_folder().mkdir(mode=0o700)
+    left = archive_folder() / "making-99999"
+    left.mkdir(mode=0o700)
+    (left / "made.jsa").write_bytes(CONTENT[:99])
+    make_archive()
+    assert not left.exists()
+    assert find_archive(KEY) is not None
+
+
+def test_jars_that_change_while_an_archive_is_made_give_none(
+    quick_maker: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of neither the old nor the new ones."""
+    keys = iter((KEY, KEY[::-1]))
+    monkeypatch.setattr(class_archive, "archive_key", lambda home: next(keys))
+    make_archive()
+    assert not list(archive_folder().glob("*.jsa"))
+
+
+def test_makers_get_no_credentials(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor a configuration: they have Spark's classes to load, and nothing else to do."""
+    monkeypatch.setenv("VAULT_TOKEN", "s.canary")
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")
+    seen = home / "seen"
+    monkeypatch.setattr(
+        class_archive, "_CALL_MAKER", f"import os; open({str(seen)!r}, 'w').write(repr(dict(os.environ)))"
+    )
+    started = make_in_background(KEY)
+    assert started is not None
+    assert started.wait() == 0
+    text = seen.read_text()
+    assert "PATH" in text
+    assert not [name for name in ("VAULT", "SPARK_CONF_DIR", "SUBMIT_ARGS") if name in text]
+
+
+def test_no_maker_is_started_where_others_may_write(archive: Path) -> None:
+    """What it made could be replaced."""
+    archive.parent.parent.chmod(0o777)
+    assert make_in_background(KEY) is None
