@@ -25,7 +25,7 @@ NOBODY = 65534
 HOLD = """
 import fcntl, sys, time
 lock = open(sys.argv[1], "a")
-fcntl.flock(lock, fcntl.LOCK_EX)
+fcntl.flock(lock, fcntl.LOCK_SH)
 print("held", flush=True)
 time.sleep(99)
 """

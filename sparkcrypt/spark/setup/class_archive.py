@@ -88,8 +88,7 @@ def open_own_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
             os.close(descriptor)
             descriptor = below
             _refuse_others(os.fstat(descriptor), name)
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != 0o700:
             raise PermissionError(f"{folder} is not this user's alone")
         yield descriptor
     finally:
