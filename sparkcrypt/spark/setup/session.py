@@ -364,18 +364,22 @@ def probe(spark: SparkSession) -> None:
     )
     path = f"{probe_root(spark)}/sparkcrypt-probe-{uuid.uuid4()}"
     word = f"probe-{uuid.uuid4()}"
-    row = spark.range(1).select(F.lit(word).alias("probe", metadata={"tags": ["probe"]}))
+    values = spark.sql(f"VALUES ('{word}') AS probes (probe)")  # a local relation, for which Spark compiles no code
+    row = values.select(F.col("probe").alias("probe", metadata={"tags": ["probe"]}))
+    files = HadoopFiles(spark)
     try:
         with registered_policy(spark, policy) as pinned:
             options = {**write_options(policy), **pinned, "compression": "none"}
-            row.coalesce(1).write.options(**options).parquet(path)
-            tails = spark.read.format("binaryFile").load(path).selectExpr("substring(content, -4) AS tail").collect()
-            read = [row["probe"] for row in spark.read.options(**options).parquet(path).collect()]
+            row.write.options(**options).parquet(path)
+            magics = {files.read(file.path)[-4:] for file in files.data_files(path)}
+            read = [
+                row["probe"] for row in spark.read.options(**options).schema("probe STRING").parquet(path).collect()
+            ]
     except Exception as error:  # Spark's errors have no common base that its versions share
         raise BridgeError(_explain(error)) from error
     finally:
-        HadoopFiles(spark).delete_tree(path)
-    if {bytes(tail["tail"]) for tail in tails} != {b"PARE"} or read != [word]:
+        files.delete_tree(path)
+    if magics != {b"PARE"} or read != [word]:
         raise BridgeError(_OTHER_FACTORY)
 
 
