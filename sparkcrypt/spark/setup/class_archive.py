@@ -27,12 +27,7 @@ SUBMIT_OPTIONS = "SPARK_SUBMIT_OPTS"
 """Spark's own variable for options of a driver's JVM; what a user has in it comes after ours, so it wins."""
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=160m")
 """The first compiler alone, for JVMs that read no rows; by itself it would reserve 48 MiB for code, which may fill."""
-_NOTHING_ON_STDOUT = (
-    "-XX:+DisplayVMOutputToStderr",
-    "-Xlog:disable",
-    "-Xlog:all=warning:stderr",
-    "-Xlog:cds*=off:stderr",
-)
+_SILENT = ("-Xlog:cds*=off", "-Xlog:class+path=off")
 _LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS"
 _LAUNCHER_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PLAIN_SETTINGS = re.compile(
@@ -208,8 +203,8 @@ def launch_options(options: tuple[str, ...]) -> Iterator[None]:
 
 
 def archive_options(archive: Path, path: str) -> tuple[str, ...]:
-    """Return the options with which a JVM takes its classes from an archive, and prints nothing of it to stdout."""
-    return ("-cp", path, f"-XX:SharedArchiveFile={archive}", *_NOTHING_ON_STDOUT)
+    """Return the options with which a JVM takes its classes from an archive, and says nothing of one that is unfit."""
+    return ("-cp", path, f"-XX:SharedArchiveFile={archive}", *_SILENT)
 
 
 def remove_archive(archive: Path) -> None:
@@ -329,7 +324,7 @@ def _run_program(home: Path, work: Path) -> None:
     (work / "settings").mkdir()
     os.environ["SPARK_CONF_DIR"] = str(work / "settings")
     options = (
-        *("-cp", _jars(home), f"-XX:ArchiveClassesAtExit={work / 'made.jsa'}", *_NOTHING_ON_STDOUT),
+        *("-cp", _jars(home), f"-XX:ArchiveClassesAtExit={work / 'made.jsa'}", *_SILENT),
         *(*QUICK, f"-Djava.io.tmpdir={work}", f"-Dderby.system.home={work}"),
     )
     with launch_options(options):

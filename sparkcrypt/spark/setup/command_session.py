@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _QUIET = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
 """At ERROR every failed task prints its whole Java stack trace before the one line with the reason."""
+_STDERR = 2
 _OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, whose JVM starts before Python does, with the logging that its user configured."""
 
@@ -138,19 +139,30 @@ def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: boo
     if archive is None or path is None:
         if path and key:
             atexit.register(make_in_background, key)
-        with launch_options(compilers):
-            return builder.getOrCreate()
+        return _launch(builder, compilers)
     try:
-        with launch_options((*archive_options(archive, path), *compilers)):
-            return builder.getOrCreate()
+        return _launch(builder, (*archive_options(archive, path), *compilers))
     except (PySparkException, Py4JError, OSError):
         if SparkContext._gateway is not None and SparkContext._gateway.proc.poll() is None:
             raise
         end_java()
-        with launch_options(compilers):
-            spark = builder.getOrCreate()
+        spark = _launch(builder, compilers)
         remove_archive(archive)
         return spark
+
+
+def _launch(builder: SparkSession.Builder, options: tuple[str, ...]) -> SparkSession:
+    """Start a JVM and its session; what the JVM prints, such as that it dies, goes to stderr."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf()
+    for name, value in builder._options.items():
+        conf.set(name, str(value))
+    with launch_options(options):
+        gateway = launch_gateway(conf, {"stdout": _STDERR})  # type: ignore[no-untyped-call]  # pyspark's
+        SparkContext._ensure_initialized(gateway=gateway)
+    return builder.getOrCreate()
 
 
 def print_error_line(text: str) -> bool:
