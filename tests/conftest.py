@@ -146,7 +146,9 @@ def start_session(home: Path) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", (home / "warehouse").as_uri())
-        # The database is not needed after its process ends, so Derby does not sync to disk.
+        # The database is not needed after its process ends, so Derby does not sync to disk; and no other process writes
+        # to it, so that the metastore may keep what it has read of it.
+        .config("spark.hadoop.datanucleus.cache.level2.type", "soft")
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={home} -Dderby.system.durability=test")
         .config(
             "spark.hadoop.javax.jdo.option.ConnectionURL",
