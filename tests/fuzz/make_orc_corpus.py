@@ -50,7 +50,8 @@ def main() -> None:
         orders.append(WriteOrder(CORPUS / "java_stride0.orc", encrypt=ENCRYPTED, stride=0, **small))
         for order in orders:
             order.path.unlink(missing_ok=True)
-        JavaOrc(Path(folder)).write(orders)
+        with JavaOrc(Path(folder)) as program:
+            program.write(orders)
     for crc in CORPUS.glob(".*.crc"):
         crc.unlink()
     found = {hashlib.sha256(wrapped).hexdigest(): key.hex() for _, wrapped, key in local}

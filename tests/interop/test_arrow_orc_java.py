@@ -26,9 +26,10 @@ FLAT = (
 
 
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> JavaOrc:
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaOrc]:
     """The writer, compiled."""
-    return JavaOrc(tmp_path_factory.mktemp("java"))
+    with JavaOrc(tmp_path_factory.mktemp("java")) as program:
+        yield program
 
 
 def check_filters(path: Path) -> Iterator[int]:

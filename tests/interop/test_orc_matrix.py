@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -72,9 +73,10 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 
 
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> JavaOrc:
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaOrc]:
     """Writer and reader of ORC's Java code, compiled."""
-    return JavaOrc(tmp_path_factory.mktemp("java"))
+    with JavaOrc(tmp_path_factory.mktemp("java")) as program:
+        yield program
 
 
 @pytest.fixture(scope="module")

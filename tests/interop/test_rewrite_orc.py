@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.orc
@@ -23,9 +24,10 @@ WANTED = {"arrow_zstd": 650}
 
 
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> JavaOrc:
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaOrc]:
     """The reader, compiled."""
-    return JavaOrc(tmp_path_factory.mktemp("java"))
+    with JavaOrc(tmp_path_factory.mktemp("java")) as program:
+        yield program
 
 
 def write_keys(path: Path, keys: OrcKeys) -> Path:

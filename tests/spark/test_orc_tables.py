@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,10 @@ def found_keys(file: Path) -> dict[str, str | None]:
 
 
 @pytest.fixture(scope="module")
-def orc_reader(tmp_path_factory: pytest.TempPathFactory) -> JavaOrc:
+def orc_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaOrc]:
     """The reader of ORC's Java code, compiled."""
-    return JavaOrc(tmp_path_factory.mktemp("java"))
+    with JavaOrc(tmp_path_factory.mktemp("java")) as program:
+        yield program
 
 
 def read_with_keys(orc_reader: JavaOrc, policy: Policy, file: Path, folder: Path) -> dict[str, ReadColumn]:

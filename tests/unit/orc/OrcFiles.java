@@ -1,4 +1,6 @@
+import java.io.BufferedReader;
 import java.io.IOException;
+import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -27,7 +29,8 @@ import org.apache.orc.impl.KeyProvider;
 import org.apache.orc.impl.LocalKey;
 
 /**
- * Writes and reads ORC files for tests; each line of standard input is a command, its words apart by tabs:
+ * Writes and reads ORC files for tests; each line of standard input is a command, its words apart by tabs.
+ * An empty line ends some commands, which are carried out then; another is printed after what they print.
  * write PATH SCHEMA ROWS STRIPE_ROWS STRIDE CODEC ENCRYPT MASKS BLOOMS KEYS
  * SCHEMA is ORC's text of a struct, and after it ";name:geometry" or ";name:geography", which that has no words for
  * read PATH KEYS: a line "column digest nulls" for each top-level column, then "done"
@@ -87,14 +90,29 @@ public class OrcFiles {
   }
 
   public static void main(String[] arguments) throws Exception {
-    for (String line : new String(System.in.readAllBytes(), StandardCharsets.UTF_8).split("\n")) {
-      String[] words = line.split("\t", -1);
-      switch (words[0]) {
-        case "write" -> write(words);
-        case "read" -> read(words[1], new Keys(words[2]));
-        case "find" -> find(words[1], new Keys(words[2]), words[3], Long.parseLong(words[4]));
-        default -> throw new IllegalArgumentException(line);
+    BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    List<String> commands = new ArrayList<>();
+    for (String line = input.readLine(); line != null; line = input.readLine()) {
+      if (!line.isEmpty()) {
+        commands.add(line);
+        continue;
       }
+      for (String command : commands) {
+        carryOut(command);
+      }
+      commands.clear();
+      System.out.println();
+      System.out.flush();
+    }
+  }
+
+  static void carryOut(String command) throws Exception {
+    String[] words = command.split("\t", -1);
+    switch (words[0]) {
+      case "write" -> write(words);
+      case "read" -> read(words[1], new Keys(words[2]));
+      case "find" -> find(words[1], new Keys(words[2]), words[3], Long.parseLong(words[4]));
+      default -> throw new IllegalArgumentException(command);
     }
   }
 

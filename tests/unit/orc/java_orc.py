@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,8 +52,8 @@ class ReadColumn:
     statistics: str
 
 
-class JavaOrc:
-    """The program, compiled once."""
+class JavaOrc(AbstractContextManager["JavaOrc"]):
+    """The program, compiled once; one JVM carries out all commands, until the block ends."""
 
     def __init__(self, folder: Path) -> None:
         jars = spark_home() / "jars"
@@ -67,25 +68,48 @@ class JavaOrc:
         )
         found = [jar for name in (*names, *more) for jar in jars.glob(name)]
         self._classpath = ":".join(map(str, [folder, *found]))
-        self._java = java_home() / "bin" / "java"
+        self._errors = folder / "errors"
+        self._zone: str | None = None
+        self._running: subprocess.Popen[str] | None = None
         source = Path(__file__).with_name("OrcFiles.java")
         javac, options = java_home() / "bin" / "javac", ["-nowarn", "-cp", self._classpath]
         subprocess.run([javac, *options, "-d", folder, source], check=True, capture_output=True)
 
+    def __exit__(self, *_: object) -> None:
+        """End the JVM."""
+        if self._running is not None:
+            self._running.communicate()
+            self._running = None
+
     def run(self, lines: Iterable[str]) -> list[str]:
-        """Carry out commands in one JVM; returns the lines that it printed."""
-        options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", self._classpath]
-        done = subprocess.run(
-            [self._java, *options, "OrcFiles"],
-            input="\n".join(lines),
-            text=True,
-            capture_output=True,
-            check=False,
-            env={**os.environ},
-        )
-        if done.returncode:
-            raise AssertionError(done.stderr[-3000:])
-        return done.stdout.splitlines()
+        """Carry out commands; returns the lines that it printed."""
+        process = self._start()
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write("".join(f"{line}\n" for line in (*lines, "")))
+        process.stdin.flush()
+        printed: list[str] = []
+        for line in process.stdout:
+            if line == "\n":
+                return printed
+            printed.append(line.removesuffix("\n"))
+        self.__exit__()
+        raise AssertionError(self._errors.read_text()[-3000:])
+
+    def _start(self) -> subprocess.Popen[str]:
+        """Return the JVM that runs, or a new one where the environment names another time zone than its own."""
+        if self._running is None or self._zone != os.environ.get("TZ"):
+            self.__exit__()
+            self._zone = os.environ.get("TZ")
+            options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", self._classpath]
+            with self._errors.open("w") as errors:
+                self._running = subprocess.Popen(
+                    [java_home() / "bin" / "java", *options, "OrcFiles"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                )
+        return self._running
 
     def write(self, orders: Sequence[WriteOrder]) -> None:
         """Write files."""
