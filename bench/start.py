@@ -1,0 +1,178 @@
+"""What a command's start costs beside Spark's own, and what ``configure`` adds to a session that a user started.
+
+Usage: python -m bench.start
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.harness import RUNS, Cost, Report
+from tests.services.cache import cache_folder
+from tests.services.installed import java_home, spark_environment, spark_home
+
+CPU_BAR, CLOCK_BAR, CONFIGURE_BAR = 0.5, 0.6, 0.3
+_SUBREAPER = 36
+"""PR_SET_CHILD_SUBREAPER of Linux: JVMs whose Python has ended stay below this process, which waits for them."""
+_DRIFT = 2
+"""The exit code of a plan that the table differs from."""
+_POLICY = """
+version: 1
+key_service: {{type: local, path: {folder}/keys}}
+run_state: {folder}/state
+footer: {{key: footer, mode: encrypted}}
+audit: {{key: audit}}
+untagged: plaintext
+tags: {{pii: {{key: pii}}}}
+"""
+_HIVE_SITE = """<configuration>
+  <property>
+    <name>javax.jdo.option.ConnectionURL</name>
+    <value>jdbc:derby:;databaseName={folder}/of_hive_site;create=true</value>
+  </property>
+</configuration>
+"""
+_TABLE = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark.sql("CREATE TABLE customers (id BIGINT, ssn STRING) USING parquet")
+spark.sql("INSERT INTO customers VALUES (1, 'x')")
+"""
+_MAKE = "from sparkcrypt.spark.setup.class_archive import make_archive; make_archive()"
+_CONFIGURE = """
+import json, os, sys, time
+from contextlib import suppress
+from pathlib import Path
+
+def cpu():
+    spent, below, stats = sum(os.times()[:2]), {str(os.getpid())}, {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            stats[process.name] = (process / "stat").read_text().rpartition(")")[2].split()
+    grown = True
+    while grown:
+        more = {pid for pid, stat in stats.items() if stat[1] in below} - below
+        spent += sum(sum(map(int, stats[pid][11:15])) for pid in more) / os.sysconf("SC_CLK_TCK")
+        grown, below = bool(more), below | more
+    return spent
+
+began = time.perf_counter()
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.enableHiveSupport().getOrCreate()
+spark.sql("SELECT 1").collect()
+started, at_start = time.perf_counter(), cpu()
+import sparkcrypt
+sparkcrypt.configure(spark, sparkcrypt.load_policy(sys.argv[1]))
+configured, at_end = time.perf_counter(), cpu()
+print(json.dumps([at_start, started - began, at_end - at_start, configured - started]))
+"""
+
+
+def _whole(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[Cost, str]:
+    """Run a command; return its seconds, the CPU seconds of all processes that come of it, and its output."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+        began = time.perf_counter()
+        done = subprocess.run(
+            command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        wall = time.perf_counter() - began
+        os.write(writing, json.dumps([wall, done.returncode, (done.stdout or done.stderr)[-3000:]]).encode())
+        while True:
+            try:
+                os.wait()
+            except ChildProcessError:
+                os._exit(0)
+    os.close(writing)
+    _, _, used = os.wait4(child, 0)
+    with os.fdopen(reading) as pipe:
+        wall, code, printed = json.load(pipe)
+    if code not in (0, _DRIFT):
+        raise RuntimeError(f"{' '.join(command[:4])} … ended with {code}: {printed}")
+    return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), printed
+
+
+def _set_ups(work: Path) -> dict[str, tuple[Path, dict[str, str]]]:
+    """Return name -> folder and environment: Spark's defaults, and a folder of settings with a hive-site.xml.
+
+    Archives are in a cache of tests and benchmarks, below folders that others cannot change.
+    """
+    cache = cache_folder() / "class-archives"
+    (work / "settings").mkdir()
+    (work / "settings" / "hive-site.xml").write_text(_HIVE_SITE.format(folder=work))
+    plain = {**spark_environment(), "JAVA_HOME": str(java_home()), "XDG_CACHE_HOME": str(cache)}
+    plain["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{plain['PATH']}"
+    plain["PYTHONPATH"] = str(Path.cwd())
+    found = {"": plain, " with a hive-site.xml": {**plain, "SPARK_CONF_DIR": str(work / "settings")}}
+    return {name: (work / f"of{len(name)}", env) for name, env in found.items()}
+
+
+def _prepare(folder: Path, env: Mapping[str, str]) -> None:
+    folder.mkdir()
+    (folder / "policy.yaml").write_text(_POLICY.format(folder=folder))
+    _whole([sys.executable, "-c", _TABLE], folder, env)
+    _whole(["sparkcrypt", "keys", "create", "footer", "audit", "pii", "--policy", "policy.yaml"], folder, env)
+
+
+def run() -> Report:
+    """Measure, in rounds of all contenders one after the other."""
+    report = Report("start", "The start of commands, and of configure, beside Spark's own")
+    commands = {
+        "spark-sql -e 'SELECT 1'": [str(spark_home() / "bin" / "spark-sql"), "-e", "SELECT 1"],
+        "tags set": ["sparkcrypt", "tags", "set", "default.customers", "ssn", "pii"],
+        "plan": ["sparkcrypt", "plan", "--table", "default.customers", "--policy", "policy.yaml", "--json"],
+    }
+    with tempfile.TemporaryDirectory() as text:
+        set_ups = _set_ups(Path(text))
+        _whole([sys.executable, "-c", _MAKE], Path(text), set_ups[""][1])
+        for folder, env in set_ups.values():
+            _prepare(folder, env)
+        costs: dict[str, list[Cost]] = {}
+        added: dict[str, list[list[float]]] = {}
+        for _ in range(RUNS):
+            for name, (folder, env) in set_ups.items():
+                for command, words in commands.items():
+                    costs.setdefault(command + name, []).append(_whole(words, folder, env)[0])
+                _, printed = _whole([sys.executable, "-c", _CONFIGURE, "policy.yaml"], folder, env)
+                added.setdefault(name, []).append(json.loads(printed.splitlines()[-1]))
+    for name in set_ups:
+        _add_commands(report, name, costs)
+        _add_configure(report, name, added[name])
+    return report
+
+
+def _add_commands(report: Report, name: str, costs: Mapping[str, Sequence[Cost]]) -> None:
+    spark = costs["spark-sql -e 'SELECT 1'" + name]
+    for command in ("spark-sql -e 'SELECT 1'", "tags set", "plan"):
+        report.add(f"{command}{name}, CPU", "s", [cost.cpu for cost in costs[command + name]])
+        report.add(f"{command}{name}", "s", [cost.wall for cost in costs[command + name]])
+    for command in ("tags set", "plan"):
+        pairs = list(zip(costs[command + name], spark, strict=True))
+        report.at_most(f"{command} by spark-sql{name}, CPU", "x", [own.cpu / its.cpu for own, its in pairs], CPU_BAR)
+        report.at_most(f"{command} by spark-sql{name}", "x", [own.wall / its.wall for own, its in pairs], CLOCK_BAR)
+
+
+def _add_configure(report: Report, name: str, figures: Sequence[Sequence[float]]) -> None:
+    """Add lines of rounds: CPU and seconds of Spark's start, then those of ``configure``."""
+    report.add(f"Spark's own start{name}, CPU", "s", [its for its, _, _, _ in figures])
+    report.add(f"configure{name}, CPU", "s", [own for _, _, own, _ in figures])
+    report.at_most(
+        f"configure by Spark's own start{name}, CPU", "x", [own / its for its, _, own, _ in figures], CONFIGURE_BAR
+    )
+    report.add(f"configure by Spark's own start{name}", "x", [own / its for _, its, _, own in figures])
+
+
+if __name__ == "__main__":
+    run().show(Console(width=140))
