@@ -256,7 +256,7 @@ def test_killed_command_goes_on(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> 
         assert (sorted(facts.tombstones), dict(facts.begun), keys_of(own)) == ([OLD, NEXT], {}, {NEW}), step
         reasons = [facts.tombstones[OLD].reason, facts.tombstones[NEXT].reason]
         assert reasons == ["second" if step == "before_the_audit" else "first", "second"], step
-        assert len(list((lake.root / f"state {step}" / "tombstones").iterdir())) == 2, step
+        assert len(list((lake.root / f"state {step}" / "keys" / "tombstones").iterdir())) == 2, step
 
 
 def test_key_that_still_unwraps_is_no_tombstone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
