@@ -115,6 +115,7 @@ class TableLog:
         self._fork: LogRecord | None = None
         self._of_run: dict[str, list[LogRecord]] = defaultdict(list)
         self._known: dict[str, int] = {}
+        self._short: set[str] = set()
         self._objects: dict[int, str] = {}
         self._claims: dict[str, tuple[str, str]] = {}
         self._unreadable: str | None = None
@@ -183,6 +184,10 @@ class TableLog:
     def of_run(self, run_id: str) -> Sequence[LogRecord]:
         """Return the records of a run, or of a command, oldest first."""
         return tuple(self._of_run.get(run_id, ()))
+
+    def is_short(self, run_id: str) -> bool:
+        """Return whether lists of files of a run were left out when it was packed."""
+        return run_id in self._short
 
     def claims(self) -> frozenset[tuple[str, str]]:
         """Return run and kind of what stands after the last record, has the form of a record, and is none."""
@@ -390,6 +395,8 @@ class TableLog:
         self.records.append(record)
         self._next, self._taken, self._fork, self._unreadable = record.number + 1, [], None, None
         self._of_run[record.run_id].append(record)
+        if record.is_short:
+            self._short.add(record.run_id)
         self._known[record.run_id] = max(record.step, self._known.get(record.run_id, 0))
 
     def _note_gap(self, record: LogRecord) -> None:

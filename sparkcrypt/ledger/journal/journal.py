@@ -88,7 +88,7 @@ class Journal:
     @property
     def archived(self) -> bool:
         """Whether lists of files are gone: the old files have expired, and nothing is appended."""
-        return any(record.is_short for record in self.records)
+        return self.log.is_short(self.run.run_id)
 
     @classmethod
     def start(cls, log: TableLog, run: RunRecord) -> Journal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -385,3 +386,26 @@ def test_consent_to_decrypt_is_recorded_and_given_anew_by_who_continues() -> Non
     assert not RunOptions().as_begun(allowed.options).allow_decrypt
     assert RunOptions(allow_decrypt=True).as_begun(RunOptions().to_dict()).allow_decrypt
     assert not replace(run_record(), options=RunOptions().to_dict()).allows_decryption
+
+
+def test_appends_cost_as_much_in_a_long_journal() -> None:
+    """Counted in Python calls, which no other work on the machine changes: as many again for as many records again."""
+
+    def count(records: int) -> int:
+        journal, calls = start_run(MemoryStore({}), run_record(), MAC), 0
+
+        def note(_frame: Any, _event: str, _arg: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            for number in range(records):
+                journal.append("unit_listed", unit=f"p={number}", location="/t", staged="/s", files=[])
+        finally:
+            sys.setprofile(before)
+        return calls
+
+    few, more, many = (count(records) for records in (200, 400, 800))
+    assert (many - more) / (more - few) < 2.4
