@@ -27,6 +27,7 @@ from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.late_writers import ids, leave
 from tests.spark.restored_state import restore, states
 from tests.spark.support import Lake, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, fill
@@ -189,5 +190,35 @@ def test_lost_record_costs_its_own_run_alone(lake: Lake, kind: str) -> None:
     done = expire_run(lake.spark, "t", policy)
     assert first in str(done.unread) and f"{lost.name}: is missing" in str(done.unread)
     assert done.folders and done.run_ids == (second,) and second not in str(done.unread)
+    lake.spark.catalog.refreshTable("t")
+    assert rows_of(lake.spark.table("t")) == rows
+
+
+def test_last_nights_copy_carries_no_late_commit_twice(lake: Lake) -> None:
+    """What was carried over after the copy was made is told, and not carried again; nor after the loss is accepted."""
+    fill(lake, PARTITIONED["using"])
+    policy = lake.policy()
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    encrypt_table(lake.spark, "t", policy)
+    copy = Path(shutil.copytree(states(policy), lake.root / "last-night"))
+    rows, files = rows_of(lake.spark.table("t")), files_below(lake)
+    leave(lake, lake.path("t") / "p=0", 50)
+    assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
+    assert ids(lake).count(50) == 1
+    for file in files_below(lake) - files:
+        if ".sparkcrypt" in file.parts:
+            file.unlink()  # the row is erased
+    restore(policy, copy)
+    report = encrypt_table(lake.spark, "t", policy, keep_going=True)
+    assert ids(lake).count(50) == 0
+    (problem,) = report.problems
+    assert problem["kind"] == "cannot be carried over" and "which the state directory has not" in problem["message"]
+    with past_runs(lake.spark, "t", policy, "accept") as runs:
+        assert len(runs.give_up_lost("no newer copy is left")[0]) == 1
+    assert [again["problem"] for again in encrypt_table(lake.spark, "t", policy, keep_going=True).problems] == [
+        problem["problem"]
+    ]
+    resolve_problem(lake.spark, "t", policy, problem["problem"], Decision("new", "its rows are in the table"))
+    assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
     lake.spark.catalog.refreshTable("t")
     assert rows_of(lake.spark.table("t")) == rows

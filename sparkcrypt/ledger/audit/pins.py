@@ -3,11 +3,11 @@
 Whoever may write to the state directory can put an older copy of everything in its place: each record of it is
 authentic, and none is missing in the chains.  So a pin stands where another party keeps it, as a parameter of each
 partition that a run has swapped, set in the same call of the metastore as the swap; of a table without partitions as a
-property, set right before:
+property, set right before.  Before rows of a late commit are added to a unit, its pin is set anew:
 
     sparkcrypt.pin = 1:<run id>:<number>:<digest>:<unit>:<mac>
 
-It names the log's record before the swap, by number and digest, has a digest of the table's id and the unit's
+It names the log's record before that, by number and digest, has a digest of the table's id and the unit's
 name, and the MAC of the table's audit.  The records may be ahead of it.  A pin whose record the state directory lacks,
 or that is not authentic, stops what deletes or puts back old files: whoever may ALTER the table can cause no more than
 that.  One that is missing is noted, and so is the pin of another unit or table, as a renamed partition has it, or a
@@ -116,7 +116,7 @@ def find_unsettled(log: TableLog, places: Iterable[PinPlace], given_up: Collecti
     texts = ((place.name, place.text) for place in list_own(places, log.table_id))
     pins = ((name, _TEXT.fullmatch(text)) for name, text in texts if digest_of_pin(text) not in given_up)
     return [
-        f"{name}: its pin names record {found['number']} of run {found['run']}, that a swap is about to begin, and the "
+        f"{name}: its pin names record {found['number']} of run {found['run']}, that it is about to change, and the "
         "state directory does not say what came of that: the run is under way, or was killed there, or the end of its "
         "log was cut off; run the job again, which proves what is in use and records it"
         for name, found in pins

@@ -445,6 +445,24 @@ class TableTrust:
         if lost:
             raise VerificationError(describe_lost(lost))
 
+    def refuse_older_than(self, partition_path: str) -> None:
+        """Refuse to add rows to a unit by records that its pin shows to be older than it, also if they are given up.
+
+        Args:
+            partition_path: the unit's; empty for a table without partitions.
+
+        Raises:
+            VerificationError: the pin is not confirmed.
+        """
+        places = [place for place in list_own(self.list_pins(), self.table_id) if place.unit == partition_path]
+        lost = find_lost(self.log(), self.mac(), places, given_up=())
+        if lost:
+            raise VerificationError(
+                f"{lost[0].name}: {lost[0].why}; so the rows that came late may be in the table already, or have been "
+                "erased from it since: look at both, and insert those that should be there and are not; nothing was "
+                "changed"
+            )
+
     def refuse_older_records(self) -> None:
         """Refuse to call a table whole by records that a pin shows to be older than it.
 

@@ -33,6 +33,7 @@ from sparkcrypt.runs.old_folders.old_folder import (
     expired_folders,
     missing_new_files,
     new_files,
+    proven_files,
     settle_move,
     wait_until_quiet,
 )
@@ -61,7 +62,7 @@ def finish_reconciling(rewriter: UnitRewriter, old: OldFolder) -> OldFolder:
     """Finish the reconciling that a killed run had begun; return the old folder as it is recorded."""
     if not old.status.is_carrying:
         return old
-    _finish_reconciling(rewriter, old.status.carrying[-1])
+    _finish_reconciling(rewriter, old.status)
     return replace(old, status=status_of_units(rewriter.run.journal.records)[old.name])
 
 
@@ -112,10 +113,12 @@ def _reconcile_files(rewriter: UnitRewriter, status: UnitStatus, changes: Change
     """Reconcile files that were added to one of a unit's old folders.
 
     Raises:
-        VerificationError: the unit's new files were replaced, or the added files are suspicious or cannot be proven.
+        VerificationError: the unit's new files were replaced, the added files are suspicious or cannot be proven, or
+            the records are older than the unit, so that the rows may be in the table already.
     """
     run, unit = rewriter.run, replace(status.unit, location=changes.location, folders=changes.came)
     outcome = refuse_replaced(rewriter, status).outcome
+    run.table.trust.refuse_older_than(unit.partition_path)
     run.table.progress.step(unit.name, "carrying over")
     footers = DriverFooters(run.table.files, own_keys(run.table.policy.key_service)).read(unit.files)
     scanned = scan_footers(unit, footers, run.table.target, tell_shredded=run.table.trust.shredded.select)
@@ -146,13 +149,21 @@ def _reconcile_files(rewriter: UnitRewriter, status: UnitStatus, changes: Change
         engine=work.engine,
     )
     run.journal.write(carrying)
-    _finish_reconciling(rewriter, carrying)
+    _finish_reconciling(rewriter, status_of_units(run.journal.records)[unit.name])
 
 
-def _finish_reconciling(rewriter: UnitRewriter, carrying: UnitCarrying) -> None:
-    """Move the staged files of a late commit beside the new files, unless they are there already, and record it."""
-    run = rewriter.run
+def _finish_reconciling(rewriter: UnitRewriter, status: UnitStatus) -> None:
+    """Move the staged files of a late commit beside the new files, unless they are there already, and record it.
+
+    The unit's pin names the record of this before, so that an older copy of the records does not do it once more.
+    """
+    run, carrying = rewriter.run, status.carrying[-1]
     run.lock.check()
+    records = (
+        record for record in run.journal.records if record.kind == carrying.kind and record.unit == carrying.name
+    )
+    *_, begun = records
+    rewriter.swap.set_pin(run.pin(proven_files(status), begun))
     for folder in carrying.made:
         for file in folder.files:
             place = f"{folder.relative}/{file.path.rpartition('/')[2]}".lstrip("/")
