@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sparkcrypt.errors import VerificationError
-from sparkcrypt.ledger.journal.journal import Journal, RunRecord
-from sparkcrypt.ledger.journal.unit_status import has_ended
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord, has_ended
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import StateStore

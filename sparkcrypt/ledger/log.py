@@ -34,7 +34,7 @@ from typing import Any
 
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
 from sparkcrypt.ledger.state.lock import acting_user
-from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.mac import TableMac, is_mac_key
 from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_decoded, encode_record
 
 MOST_PACKED, MOST_BYTES = 64, 4 * 1024 * 1024
@@ -45,7 +45,11 @@ ACCEPT = "accept"
 """The kind of the record that records are given up: ``lost`` has the numbers of those in gaps."""
 _VERSION = 1
 _PURPOSE = b"sparkcrypt log record\n"
-_NAME = re.compile(r"(?P<number>\d{8}|[1-9]\d{8,})(?:-(?P<attempt>[1-9]\d{0,6})|-(?P<last>\d{8}|[1-9]\d{8,}))?\.json")
+_NAME = re.compile(
+    r"(?P<number>\d{8}|[1-9]\d{8,11})(?:-(?P<attempt>[1-9]\d{0,6})|-(?P<last>\d{8}|[1-9]\d{8,11}))?\.json", re.ASCII
+)
+_WIDEST_GAP = 1_000_000
+"""The most records that may be lost in one place of a log that nobody authenticated."""
 _START = hashlib.sha256(b"").hexdigest()
 
 
@@ -113,6 +117,7 @@ class TableLog:
         self._next = 1
         self._taken: list[bytes] = []
         self._fork: LogRecord | None = None
+        self._is_forked = False
         self._of_run: dict[str, list[LogRecord]] = defaultdict(list)
         self._known: dict[str, int] = {}
         self._short: set[str] = set()
@@ -190,8 +195,16 @@ class TableLog:
         return run_id in self._short
 
     def claims(self) -> frozenset[tuple[str, str]]:
-        """Return run and kind of what stands after the last record, has the form of a record, and is none."""
-        return frozenset(claim for name, claim in self._claims.items() if self._place(name)[0] >= self._next)
+        """Return run and kind of what stands right after the last record, has the form of a record, and is none."""
+        after = self._refused_after()
+        return frozenset(claim for name, claim in self._claims.items() if self._place(name)[0] in after)
+
+    def _refused_after(self) -> range:
+        """Return the numbers from the next one on under each of which something stands that is no record."""
+        refused, end = {self._place(name)[0] for name in self.refused}, self._next
+        while end in refused:
+            end += 1
+        return range(self._next, end)
 
     def is_whole(self, run_id: str) -> bool:
         """Return whether a run has records and none of them is missing, so that they may be acted upon."""
@@ -202,8 +215,9 @@ class TableLog:
 
         That is also asked where nobody can tell whose records are lost, and this run has none after them.
         """
+        after = self._refused_after() if self._claims else ()
         for name, (claimed, _) in self._claims.items():
-            if claimed == run_id and self._place(name)[0] >= self._next:
+            if claimed == run_id and self._place(name)[0] in after:
                 return self.refused[name]
         number, step = 0, 0
         for record in self._of_run.get(run_id, ()):
@@ -213,9 +227,8 @@ class TableLog:
         if step < self._known.get(run_id, 0):
             return self._describe_loss(number)
         lost = sum(known - len(self._of_run.get(run, ())) for run, known in self._known.items())
-        if (
-            not self.gaps or lost == len(self.gaps) or number > self.gaps[-1]
-        ):  # else records of other pasts may be before a gap
+        is_told = lost == len(self.gaps) and not self._is_forked  # else records of other pasts may be before a gap
+        if not self.gaps or is_told or number > self.gaps[-1]:
             return None
         return self.describe_gap(self.gaps[-1])
 
@@ -242,15 +255,19 @@ class TableLog:
         with self._mutex:
             names = [(self._place(name), name) for name in self._store.list(self._folder)]
             found = sorted((first, not last, attempt, last, name) for (first, attempt, last), name in names)
+            loose: dict[int, list[str]] = defaultdict(list)
+            for first, is_loose, attempt, _, name in found:
+                if is_loose and attempt == len(loose[first]):
+                    loose[first].append(name)
+                elif is_loose:
+                    self.refused[name] = f"{name}: stands beyond a name that is free, so it is no record"
             self._taken, self._unreadable = [], None
             for (first, is_loose), group in groupby(found, key=lambda item: item[:2]):
-                members = list(group)
-                if not is_loose:
-                    for _, _, _, last, name in members:
-                        if last >= self._next:
-                            self._take_pack(name, first)
-                elif first >= self._next:
-                    self._take_number(first, [name for *_, name in members])
+                if is_loose and first >= self._next:
+                    self._take_number(first, loose[first])
+                for _, _, _, last, name in () if is_loose else group:
+                    if last >= self._next:
+                        self._take_pack(name, first, loose)
 
     def append(self, kind: str, run_id: str, token: int, fields: Mapping[str, Any]) -> LogRecord:
         """Append a record under the table's lock; see `append_all`."""
@@ -296,23 +313,25 @@ class TableLog:
                 the log is never packed.
 
         Raises:
-            VerificationError: the log has a gap that nobody has given up, or what is packed is not as its pack has it;
-                all stays.
+            VerificationError: the log has a gap that nobody has given up; all stays.
         """
         if self.open_gaps:
             raise VerificationError(f"{self.describe_gap(self.open_gaps[0])}; restore the state directory's copy of it")
-        self._clear_packed()
         last_object = max(self._objects, default=1)
         stop = last_object if before is None else min(before, last_object)
+        self._clear_packed(stop)
         loose = [first for first, name in sorted(self._objects.items()) if not self._place(name)[2]]
         ends = dict(zip(loose, [*loose[1:], self._next], strict=True))
         for lines in _full_packs(self._shortened(first) for first in loose if ends[first] <= stop):
             name = f"{self._folder}{lines[0][0]:08d}-{lines[-1][0]:08d}.json"
-            self._store.create(name, b"".join(line for _, line in lines))
+            content = b"".join(line for _, line in lines)
+            if not self._store.create(name, content) and self._read(name) != content:
+                self._store.delete(name)  # torn, or planted: the records that it should have are still loose
+                self._store.create(name, content)
             for number, _ in lines:
                 self._objects.pop(number, None)
             self._objects[lines[0][0]] = name
-        self._clear_packed()
+        self._clear_packed(stop)
 
     def _shortened(self, first: int) -> list[tuple[int, bytes]]:
         """Return the records of a loose object, each with its number, without their lists."""
@@ -321,27 +340,44 @@ class TableLog:
             (first + place, _shorten(decode_record(self._objects[first], line))) for place, line in enumerate(lines)
         ]
 
-    def _clear_packed(self) -> None:
-        """Delete the loose objects that packs have, oldest first."""
-        packs = [(first, self._place(name)[2]) for first, name in self._objects.items() if self._place(name)[2]]
+    def _clear_packed(self, stop: int) -> None:
+        """Delete the loose objects before a number whose every record a pack has as it is; what differs stays."""
+        packed = {}
+        for name in {name for name in self._objects.values() if self._place(name)[2]}:
+            packed.update(self._digests_of(name))
         digests = {record.number: record.digest for record in self.records}
         found = sorted((self._place(name), name) for name in self._store.list(self._folder))
         for first, group in groupby(found, key=lambda item: item[0][0]):
-            names = [name for (_, _, last), name in group if not last]  # the good one is the last
-            if names and any(begin <= first <= end for begin, end in packs):
-                content = self._store.read(names[-1]) or b""
-                for number, line in enumerate(content.splitlines(keepends=True), first):
-                    if _digest(decode_record(names[-1], line)) != digests.get(number):
-                        raise VerificationError(
-                            f"{names[-1]}: is not as its pack has it: someone changed the log; restore the state "
-                            "directory's copy"
-                        )
-                for name in names:
-                    self._store.delete(name)
+            names = [name for (_, _, last), name in group if not last]
+            if first not in packed:
+                continue
+            for place, name in enumerate(names):
+                own = self._digests_of(name)
+                if (
+                    own
+                    and max(own) < stop
+                    and all(digests.get(number) == packed.get(number) == own[number] for number in own)
+                ):
+                    for earlier in names[: place + 1]:  # what stood under the number before it, and was no record
+                        self._store.delete(earlier)
+                    if not self._place(self._objects.get(first, name))[2]:
+                        self._objects.pop(first, None)
+                    break
 
-    def _take_pack(self, name: str, first: int) -> None:
-        """Take the records of a pack that are authentic."""
+    def _digests_of(self, name: str) -> dict[int, str]:
+        """Return number -> digest of the records that an object has; empty if it is damaged."""
+        number = self._place(name)[0]
+        lines = (self._read(name) or b"").splitlines(keepends=True)
+        try:
+            return {number + place: _digest(decode_record(name, line)) for place, line in enumerate(lines)}
+        except (AttributeError, KeyError, TypeError, ValueError, VerificationError):
+            return {}
+
+    def _take_pack(self, name: str, first: int, loose: Mapping[int, Sequence[str]]) -> None:
+        """Take the records of a pack that are authentic, but those that also stand loose: these have their lists."""
         for number, line in enumerate((self._read(name) or b"").splitlines(keepends=True), first):
+            if number == self._next and number in loose:
+                self._take_number(number, loose[number])
             if number >= self._next:
                 found = self._parse(name, line, number, None, self.records[-1:])
                 if isinstance(found, str):
@@ -406,14 +442,17 @@ class TableLog:
         past: the first, if the record after them follows from the second; either, if that is lost too.
         """
         fork, first = self._fork, self._next
+        self._is_forked |= fork is not None
         if fork is not None and (fork.digest == record.previous or record.number > fork.number + 1):
             replaced = self.records.pop()
+            self._objects.pop(replaced.number, None)
             self._of_run[replaced.run_id].remove(replaced)
             self.refused[replaced.name] = f"{replaced.name}: the record after it does not follow from it"
             self.gaps.append(replaced.number)
             if fork.digest == record.previous:
                 self._known[replaced.run_id] = max((record.step for record in self._of_run[replaced.run_id]), default=0)
                 del self.refused[fork.name]
+                self._objects[fork.number] = fork.name
                 self._next = first = fork.number
                 self._add(fork)
                 first += 1
@@ -441,10 +480,14 @@ class TableLog:
             is_short, body["fields"] = len(kept) < len(body["fields"]), kept
             generation = 0 if self.mac is None else self.mac.check(_PURPOSE + authenticated, str(mac))
             record = LogRecord(name=name, digest=digest, generation=generation, is_short=is_short, **body)
+            if not (_has_types(record) and isinstance(run, str) and type(step) is int):
+                raise TypeError(name)
         except VerificationError as error:
             return str(error)
         except (AttributeError, KeyError, TypeError, ValueError):
             return f"{name}: has not the members of a record"
+        if self.mac is None and record.number > self._next + _WIDEST_GAP:
+            return f"{name}: stands too far after the record before it"
         if self.mac is not None and not generation:
             why: str | None = "does not authenticate: it was edited, or written by someone else"
         elif (version, table_id, record.number) != (_VERSION, self.table_id, number):
@@ -513,12 +556,22 @@ class TableLog:
     def _refuse_fenced(self, run_id: str, token: int) -> None:
         if self._unreadable is not None:  # it may be a record, which nothing may take the place of
             raise VerificationError(self.refused[self._unreadable])
+        if self._taken and self._has_newer_mac_key():  # what stands there may be authentic under it
+            raise RunConflictError(
+                f"run {run_id}: another driver has made a new MAC key of the table, so it works on this table; this "
+                "one stops and changes nothing more"
+            )
         last = self.records[-1].fencing_token if self.records else 0
         if token < last:
             raise RunConflictError(
                 f"run {run_id}: the log was continued under fencing token {last}, this driver has {token}; it stops "
                 "and changes nothing more"
             )
+
+    def _has_newer_mac_key(self) -> bool:
+        names = self._store.list(f"keys/macs/{self.table_id}/mac-key")
+        keys = [name for name in names if is_mac_key(name.rpartition("/")[2])]
+        return self.mac is not None and len(keys) > self.mac.newest
 
     def _place(self, name: str) -> tuple[int, int, int]:
         """Return the number, the attempt and, of a pack, the last number in a name.
@@ -548,6 +601,17 @@ def _shorten(body: Mapping[str, Any]) -> bytes:
 def _digest(body: Mapping[str, Any]) -> str:
     """Return the digest of a decoded record."""
     return hashlib.sha256(_shorten(body)).hexdigest()
+
+
+def _has_types(record: LogRecord) -> bool:
+    """Return whether the members of a record are of their types, which anybody may have chosen."""
+    texts = (record.time, record.kind, record.run_id, record.who, record.previous)
+    numbers = (record.number, record.step, record.fencing_token)
+    return (
+        all(isinstance(text, str) for text in texts)
+        and all(type(number) is int and number >= 0 for number in numbers)
+        and isinstance(record.fields, dict)
+    )
 
 
 def _is_shortened(name: str, value: object) -> bool:

@@ -77,10 +77,10 @@ def partition_of(unit: str) -> Partition:
 
 def _kept(site: Site, problem: dict[str, Any], partition: Partition, keep: str) -> Counter[int] | None:
     """Return the rows that a decision keeps; None where they are not those of one folder."""
-    if problem["kind"] == _BACK:
+    writer, is_back = site.world.writer, problem["kind"] == _BACK
+    if is_back and keep == "new":
         return None
-    writer = site.world.writer
-    if keep == "new":
+    if is_back or keep == "new":  # old files that are in use again stay there
         rows = writer.call("read", table=site.table)
         return Counter(row_id for row_id, _, p in rows if p == partition)
     folder = Path(unquote(urlsplit(problem["old_location"]).path))

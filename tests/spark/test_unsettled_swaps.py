@@ -12,8 +12,7 @@ import pytest
 from sparkcrypt import encrypt_table, verify_table
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.audit import list_entries
-from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.unit_status import has_ended
+from sparkcrypt.ledger.journal.journal import Journal, has_ended
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.store import StateStore, open_state_store
 from sparkcrypt.policy.model import Policy

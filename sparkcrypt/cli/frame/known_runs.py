@@ -7,8 +7,8 @@ from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyServiceError, KeyServiceUnavailableError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.journal.journal import Journal, list_table_ids
-from sparkcrypt.ledger.journal.unit_status import has_expired, is_paused, status_of_units
+from sparkcrypt.ledger.journal.journal import Journal, has_expired, list_table_ids
+from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, has_mac_key, open_mac
 from sparkcrypt.ledger.state.store import StateStore

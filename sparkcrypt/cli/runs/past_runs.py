@@ -32,7 +32,8 @@ from sparkcrypt.cli.frame.options import (
 from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.errors import ConfigError, VerificationError
-from sparkcrypt.ledger.journal.unit_status import has_ended, status_of_units
+from sparkcrypt.ledger.journal.journal import has_ended
+from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.state.lock import is_held
 from sparkcrypt.policy.model import normalized_table
 from sparkcrypt.runs.passes.key_status import tell_overdue

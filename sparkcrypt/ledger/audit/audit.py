@@ -27,7 +27,7 @@ ENCRYPT = "encrypt"
 """``what`` of the entry that a unit was swapped."""
 _SWAP = "unit_swapped"
 _BEFORE_SWAP = ("unit_listed", "unit_verified")
-"""The kinds of records that say what was swapped."""
+"""The kinds of records that say what was swapped, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,20 @@ def open_audit(store: StateStore, table_id: str, mac: TableMac | None) -> TableL
         VerificationError: an entry is; the message names it.
     """
     log = TableLog.open(store, table_id, mac)
+    refuse_gaps(log)
+    return log
+
+
+def refuse_gaps(log: TableLog) -> None:
+    """Refuse a log of which a record is missing or damaged that nobody has given up.
+
+    Raises:
+        VerificationError: one is; the message names it.
+    """
     if log.open_gaps:
         raise VerificationError(
             f"{log.describe_gap(log.open_gaps[0])}, though the log has had {log.head[0]} records; {FOUND}"
         )
-    return log
 
 
 def verify_audit(
@@ -123,12 +132,21 @@ def verify_audit(
     log = open_audit(store, table_id, mac)
     if log.end is not None:
         raise VerificationError(f"{log.end}; {FOUND}")
+    return verify_heads(log, expected)
+
+
+def verify_heads(log: TableLog, expected: Collection[AuditHead]) -> AuditHead | None:
+    """Check that a log has each head that was kept elsewhere; return its own, None if it is empty.
+
+    Raises:
+        VerificationError: it lacks one.
+    """
     digests = {record.number: record.digest for record in log.records}
     for head in expected:
         if digests.get(head.number) != head.digest:
             raise VerificationError(
-                f"audit of {table_id}: has {len(digests)} records, of which none is the record {head.number} that a "
-                f"head kept elsewhere tells of: its end was cut off, or it was replaced; {FOUND}"
+                f"audit of {log.table_id}: has {len(digests)} records, of which none is the record {head.number} that "
+                f"a head kept elsewhere tells of: its end was cut off, or it was replaced; {FOUND}"
             )
     return AuditHead(*log.head) if log.records else None
 
@@ -152,25 +170,34 @@ def list_entries_of(log: TableLog) -> Iterator[AuditEntry]:
 
     An entry of a swap whose evidence is lost has no changes.
     """
-    steps: dict[tuple[str, str | None], dict[str, LogRecord]] = {}
-    for record in log.records:
-        if record.kind in _BEFORE_SWAP:
-            steps.setdefault((record.run_id, record.unit), {})[record.kind] = record
-        elif record.kind == _SWAP:
-            yield AuditEntry.of(record, ENCRYPT, _describe_swap(record, steps.pop((record.run_id, record.unit), {})))
-        elif record.kind not in KINDS:
+    for record, before in _pair_with_evidence(log):
+        if record.kind == _SWAP:
+            yield AuditEntry.of(record, ENCRYPT, _describe_swap(record, before))
+        else:
             yield AuditEntry.of(record, record.kind, record.fields)
 
 
 def has_evidence(log: TableLog, after: int) -> bool:
     """Return whether a log that was not read from its start has the evidence of each swap after a number."""
-    steps = {(record.run_id, record.unit, record.kind) for record in log.records}
+    pairs = _pair_with_evidence(log)
     return all(
-        (record.run_id, record.unit, kind) in steps
-        for record in log.records
-        for kind in _BEFORE_SWAP
-        if record.kind == _SWAP and record.number > after
+        len(before) == len(_BEFORE_SWAP) for record, before in pairs if record.kind == _SWAP and record.number > after
     )
+
+
+def _pair_with_evidence(log: TableLog) -> Iterator[tuple[LogRecord, Mapping[str, LogRecord]]]:
+    """Yield each record that is an entry; a swap with the listing and the verification of its last attempt."""
+    steps: dict[tuple[str, str | None], dict[str, LogRecord]] = {}
+    for record in log.records:
+        attempt = (record.run_id, record.unit)
+        if record.kind == _BEFORE_SWAP[0]:
+            steps[attempt] = {record.kind: record}
+        elif record.kind == _BEFORE_SWAP[1] and attempt in steps:
+            steps[attempt][record.kind] = record
+        elif record.kind == _SWAP:
+            yield record, steps.pop(attempt, {})
+        elif record.kind not in KINDS:
+            yield record, {}
 
 
 def _describe_swap(swapped: LogRecord, before: Mapping[str, LogRecord]) -> dict[str, Any]:

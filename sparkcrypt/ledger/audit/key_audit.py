@@ -29,7 +29,7 @@ from sparkcrypt.keys.ids import key_digest
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.keys.tombstones import TOMBSTONE_VERSION, tombstone_name
-from sparkcrypt.ledger.audit.audit import AuditEntry, AuditWriter, list_entries, make_entry, verify_audit
+from sparkcrypt.ledger.audit.audit import AuditEntry, AuditWriter, list_entries_of, make_entry, open_audit, verify_heads
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
@@ -235,8 +235,8 @@ def read_key_facts(
             f"keys/heads/{KEYS}: is gone, so nobody can tell how long the audit of keys is; {FOUND}"
         )
     heads = [head for head in (kept, expected) if head is not None and head.number]
-    head = verify_audit(store, KEYS, mac, expected=heads)
-    entries = list(list_entries(store, KEYS, mac))
+    log = open_audit(store, KEYS, mac)  # a torn or planted end is superseded; the heads find a cut one
+    head, entries = verify_heads(log, heads), list(list_entries_of(log))
     facts = _sum_up(entries)
     goes_on = bool(facts[1]) and all(entry.entry["what"] in (SHRED, TOMBSTONE) for entry in entries)
     if head is not None and expected is not None and not expected.number and not goes_on:
@@ -245,7 +245,7 @@ def read_key_facts(
             f"show --table {KEYS}`, and give --head {head.to_text()} if they are right"
         )
     if store.list("keys/tombstones/") and not facts[2]:
-        raise _lost_error(f"{store.list('tombstones/')[0]} is there")
+        raise _lost_error(f"{store.list('keys/tombstones/')[0]} is there")
     return KeyFacts(*facts, head, masters.weakness(mac.key_ids[-1]), _find_retired(entries))
 
 

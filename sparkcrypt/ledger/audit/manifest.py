@@ -20,24 +20,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sparkcrypt.errors import ConfigError, FormatError, VerificationError
+from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.audit import (
-    ENCRYPT,
-    has_evidence,
-    list_entries,
-    list_entries_of,
-    open_audit,
-    verify_audit,
-)
+from sparkcrypt.ledger.audit.audit import ENCRYPT, has_evidence, list_entries, list_entries_of, open_audit, refuse_gaps
 from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.log import TableLog
-from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, has_mac_key, open_mac, open_sealed, seal_record
+from sparkcrypt.ledger.state.mac import FOUND, TableMac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import MOST_BYTES, StateStore
 from sparkcrypt.ledger.unit import Unit, by_place
-from sparkcrypt.policy.model import Policy
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import SourceFile
 
@@ -81,6 +73,8 @@ class Manifest:
     def take(self, entry: Mapping[str, Any]) -> None:
         """Take one entry of the audit, after all earlier ones."""
         unit, changes = entry.get("unit") or {}, entry.get("changes") or ()
+        if entry["what"] == ENCRYPT and not changes:
+            return  # its evidence is lost, and a person has given it up
         name = str(unit.get("unit", ""))
         partition = name if "=" in name and "/" not in name.partition("=")[0] else ""
         secret = (entry.get("digests") or {}).get("secret", {})
@@ -163,22 +157,19 @@ class ManifestCheck(JsonObject):
         return not self.missing and not self.changed
 
 
-def read_manifest(store: StateStore, table_id: str, service: KeyService, policy: Policy) -> Manifest:
-    """Verify a table's audit and return the files that it lists.
+def read_manifest(log: TableLog) -> Manifest:
+    """Return the files that the audit in a table's log lists, if all of the log is whole.
 
     The paths are relative, since a table that was renamed, or moved with all of its files, keeps them.
 
     Raises:
-        ConfigError: the table has no audit.
         VerificationError: the audit was changed or cut.
-        KeyServiceError: its keys cannot be unwrapped.
     """
-    if not has_mac_key(store, table_id):
-        raise ConfigError("there is no audit of this table in the policy's state directory; a run makes it")
-    mac = open_mac(store, table_id, service, MasterKeys.of(policy))
-    verify_audit(store, table_id, mac)
+    refuse_gaps(log)
+    if log.end is not None:
+        raise VerificationError(f"{log.end}; {FOUND}")
     manifest = Manifest()
-    for entry in list_entries(store, table_id, mac):
+    for entry in list_entries_of(log):
         manifest.take(entry.entry)
     return manifest
 

@@ -118,7 +118,7 @@ def find_unsettled(log: TableLog, places: Iterable[PinPlace], given_up: Collecti
     return [
         f"{name}: its pin names record {found['number']} of run {found['run']}, that it is about to change, and the "
         "state directory does not say what came of that: the run is under way, or was killed there, or the end of its "
-        "log was cut off; run the job again, which proves what is in use and records it"
+        "log was cut off; run the job, or the rollback, again, which proves what is in use and records it"
         for name, found in pins
         if found is not None and not _is_settled(log, found["run"], int(found["number"]))
     ]

@@ -38,8 +38,7 @@ from sparkcrypt.ledger.audit.pins import (
     find_unsettled,
     list_own,
 )
-from sparkcrypt.ledger.journal.journal import Journal, Record
-from sparkcrypt.ledger.journal.unit_status import has_ended
+from sparkcrypt.ledger.journal.journal import Journal, Record, has_ended
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import (
     CheckMac,
@@ -370,14 +369,18 @@ class TableTrust:
         self.forget_audit()
         self.unread.clear()
 
-    def journal(self, run_id: str) -> Journal:
+    def journal(self, run_id: str, log: TableLog | None = None) -> Journal:
         """Open the journal of a run, to act on it.
+
+        Args:
+            run_id: the run's id.
+            log: the table's log, as `log` has just returned it; by default it is asked.
 
         Raises:
             VerificationError: it is damaged, not authentic, or names folders outside the table's; it must not be acted
                 on.
         """
-        journal = Journal.open(self.log(), run_id)
+        journal = Journal.open(self.log() if log is None else log, run_id)
         refuse_outside(journal.records, self.places(journal))
         return journal
 
@@ -399,12 +402,12 @@ class TableTrust:
             try:
                 journal = Journal.open(log, run_id)
                 if not has_ended(journal):
-                    journal = self.journal(run_id)
+                    journal = self.journal(run_id, log)
                     self._refuse_earlier_keys(journal)
                     return run_id
             except VerificationError as error:
                 self.unread[run_id] = str(error)
-        if not self.unread:
+        if not self.unread and log.end is None and not log.open_gaps:  # else a run may be among what is lost
             settle(self.store, self.table_id, names, self.mac())
         return None
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
-from sparkcrypt.ledger.journal.entries import Entry
+from sparkcrypt.ledger.journal.entries import Entry, RunExpired
 from sparkcrypt.ledger.log import LogRecord, TableLog
 from sparkcrypt.ledger.state.store import StateStore
 
@@ -31,6 +31,7 @@ RUN_KINDS = (
     *("run_started", "run_resumed", "run_paused", "run_finished", "run_rolled_back", "run_expiring", "run_expired"),
 )
 KINDS = RUN_KINDS + UNIT_KINDS
+_NEW_FILES = ("unit_swapped", "unit_moved", "unit_rolled_back")
 DAMAGED = "the state directory was damaged; restore it, or look at the table and start a new run"
 
 
@@ -123,6 +124,10 @@ class Journal:
         if why is not None:
             raise VerificationError(f"run {run_id}: {why}; {DAMAGED}")
         records = log.of_run(run_id)
+        if log.is_short(run_id) and not _is_over(records):
+            raise VerificationError(
+                f"run {run_id}: its lists of files were left out, though its old files have not expired; {DAMAGED}"
+            )
         for record in records:
             if record.kind.startswith(("run_", "unit_")) and not _is_known(record):
                 raise VerificationError(
@@ -145,8 +150,8 @@ class Journal:
         found = {record.run_id: False for record in log.records if record.kind in KINDS}
         found |= {run_id: False for run_id, kind in log.claims() if kind in KINDS}
         if not archived:
-            found |= {record.run_id: True for record in log.records if record.is_short}
-        return tuple(sorted(run_id for run_id, is_short in found.items() if not is_short))
+            found |= {run_id: log.is_short(run_id) and _is_over(log.of_run(run_id)) for run_id in found}
+        return tuple(sorted(run_id for run_id, is_archived in found.items() if not is_archived))
 
     def write(self, entry: Entry) -> Record:
         """Append an entry as a record; see `append`."""
@@ -187,6 +192,33 @@ class Journal:
             )
         self._token = fencing_token
         return self.append("run_resumed")
+
+
+def has_ended(journal: Journal) -> bool:
+    """Return whether a run has ended."""
+    return _has_ended(journal.records)
+
+
+def has_expired(journal: Journal) -> bool:
+    """Return whether all old files of a run were deleted.
+
+    They were not if a paused run has changed units since then, or if units with an open problem were left.
+    """
+    return _has_expired(journal.records)
+
+
+def _has_ended(records: Sequence[Record]) -> bool:
+    return any(record.kind == "run_finished" for record in records)
+
+
+def _has_expired(records: Sequence[Record]) -> bool:
+    steps = [record for record in records if record.kind in (*_NEW_FILES, "run_expired")]
+    return bool(steps) and steps[-1].kind == "run_expired" and not RunExpired.from_dict(steps[-1].fields).units_left
+
+
+def _is_over(records: Sequence[Record]) -> bool:
+    """Return whether a run needs its lists of files no more; nobody else may have left them out."""
+    return _has_ended(records) and _has_expired(records)
 
 
 def list_table_ids(store: StateStore) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from typing import Any
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.journal.entries import (
     Proven,
-    RunExpired,
     UnitCarried,
     UnitCarrying,
     UnitListed,
@@ -17,7 +16,7 @@ from sparkcrypt.ledger.journal.entries import (
     UnitStaged,
     UnitVerified,
 )
-from sparkcrypt.ledger.journal.journal import UNIT_KINDS, Journal, Record
+from sparkcrypt.ledger.journal.journal import UNIT_KINDS, Journal, Record, has_ended
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.unit import (
     Folder,
@@ -189,27 +188,12 @@ _CHANGE_NO_UNIT = (
     *("unit_carrying", "unit_carried", "unit_resolved", "unit_moved", "unit_relocated"),
 )
 """The kinds of records that `expire` writes; a driver that continues the run writes other kinds too."""
-_NEW_FILES = ("unit_swapped", "unit_moved", "unit_rolled_back")
-
-
-def has_ended(journal: Journal) -> bool:
-    """Return whether a run has ended."""
-    return any(record.kind == "run_finished" for record in journal.records)
 
 
 def is_paused(journal: Journal) -> bool:
     """Return whether a run stopped at its budget, every unit done or unchanged, and was not continued since."""
     kinds = [record.kind for record in journal.records if record.kind not in _CHANGE_NO_UNIT]
     return not has_ended(journal) and kinds[-1:] == ["run_paused"]
-
-
-def has_expired(journal: Journal) -> bool:
-    """Return whether all old files of a run were deleted.
-
-    They were not if a paused run has changed units since then, or if units with an open problem were left.
-    """
-    steps = [record for record in journal.records if record.kind in (*_NEW_FILES, "run_expired")]
-    return bool(steps) and steps[-1].kind == "run_expired" and not RunExpired.from_dict(steps[-1].fields).units_left
 
 
 @dataclass(slots=True)

@@ -334,16 +334,18 @@ def _free_token(store: StateStore, folder: str, table_id: str, clock: Callable[[
 
 
 def _find_last_token(store: StateStore, table_id: str) -> int:
-    """Return the token of the last record in a table's log, which may be forged; 0 if there is none.
+    """Return the highest token in the last object of a table's log that has one, which may be forged; 0 if none has.
 
     Where the records of locks were deleted, a lower one would fence off every later driver.
     """
     for name in reversed(store.list(f"log/{table_id}/")):
-        for line in reversed((store.read(name) or b"").splitlines()):
+        found = []
+        for line in (store.read(name) or b"").splitlines():
             with contextlib.suppress(VerificationError):
-                token = decode_record(name, line + b"\n").get("fencing_token")
-                if isinstance(token, int):
-                    return token
+                found.append(decode_record(name, line + b"\n").get("fencing_token"))
+        tokens = [token for token in found if type(token) is int and token > 0]
+        if tokens:
+            return max(tokens)
     return 0
 
 

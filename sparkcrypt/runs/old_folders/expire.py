@@ -15,8 +15,8 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import RunExpiring
-from sparkcrypt.ledger.journal.journal import KINDS, Journal
-from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused, status_of_units
+from sparkcrypt.ledger.journal.journal import KINDS, Journal, has_ended, has_expired
+from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
 from sparkcrypt.ledger.unit import by_place, is_staged, list_folders, old_folder, staging_folder
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy

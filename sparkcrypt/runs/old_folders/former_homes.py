@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.trust import TableTrust
-from sparkcrypt.ledger.journal.journal import Journal, list_run_ids
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, has_expired, status_of_units
+from sparkcrypt.ledger.journal.journal import Journal, has_expired, list_run_ids
+from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.unit import (
     base_location,

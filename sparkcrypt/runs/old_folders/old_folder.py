@@ -23,8 +23,8 @@ from sparkcrypt.errors import VerificationError
 from sparkcrypt.files.listing import is_writers_folder
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.entries import RunExpired, UnitCarried, UnitCarrying
-from sparkcrypt.ledger.journal.journal import Journal, Record
-from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, has_expired, status_of_units, undone_attempts
+from sparkcrypt.ledger.journal.journal import Journal, Record, has_expired
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, status_of_units, undone_attempts
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
 from sparkcrypt.ledger.state.store import StateStore

@@ -20,8 +20,15 @@ from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import AuditWriter, make_entry
 from sparkcrypt.ledger.audit.trust import AuditIndex
-from sparkcrypt.ledger.journal.journal import Journal, list_run_ids, list_table_ids, start_of_run
-from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
+from sparkcrypt.ledger.journal.journal import (
+    Journal,
+    has_ended,
+    has_expired,
+    list_run_ids,
+    list_table_ids,
+    start_of_run,
+)
+from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user

@@ -52,10 +52,10 @@ class PastRuns:
 
     def list_readable(self) -> tuple[Journal, ...]:
         """Return the journals of all runs, oldest first, except untrusted ones, which are noted in `trust.unread`."""
-        found = []
-        for run_id in self.ids():
+        found, log = [], self.table.trust.log()
+        for run_id in Journal.runs(log):
             try:
-                found.append(self.journal(run_id))
+                found.append(self.table.trust.journal(run_id, log))
             except VerificationError as error:
                 self.table.trust.unread[run_id] = str(error)
         return tuple(found)

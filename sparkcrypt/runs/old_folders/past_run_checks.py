@@ -8,12 +8,11 @@ from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, REPLAYED
-from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, is_paused
+from sparkcrypt.ledger.journal.journal import Journal, has_ended, has_expired
+from sparkcrypt.ledger.journal.unit_status import is_paused
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import has_mac_key
-from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Unit
 from sparkcrypt.runs.old_folders.compare_with_audit import ListedFiles, compare_unread
 from sparkcrypt.runs.old_folders.former_homes import (
@@ -200,20 +199,22 @@ def _count_awaiting(table: OpenTable) -> Awaiting:
 def _has_nothing_left(table: OpenTable) -> bool:
     """Tell whether a table has no old files, no file in a former home, and no open problem.
 
-    Where it has no old files nothing is authenticated, so each home counts that either the catalog or a journal names.
+    Where it has no old files, each home counts that either the catalog or a journal names.
     """
-    if not _has_no_old_files(table.store, table.target.table_id):
+    if not _has_no_old_files(table):
         return False
     return not (
         find_stray_files(table, {}) or find_unknown_old(table) or list_stray_files(table) or read_open_problems(table)
     )
 
 
-def _has_no_old_files(store: StateStore, table_id: str) -> bool:
-    """Tell whether no run of a table has old files: all runs are archived, or there are neither runs nor an audit."""
-    log = TableLog.open(store, table_id, None)
+def _has_no_old_files(table: OpenTable) -> bool:
+    """Tell whether no run of a table has old files: all runs have expired, or there are neither runs nor an audit."""
+    if not has_mac_key(table.store, table.target.table_id):
+        return not table.store.list(f"log/{table.target.table_id}/")
+    log = table.trust.log()
     runs = Journal.runs(log)
-    return all(_is_expired(log, run_id) for run_id in runs) if runs else not has_mac_key(store, table_id)
+    return bool(runs) and all(_is_expired(log, run_id) for run_id in runs)
 
 
 def _is_expired(log: TableLog, run_id: str) -> bool:

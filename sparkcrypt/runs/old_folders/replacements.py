@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import RunFinished, UnitFailed, UnitResolved
-from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of, has_ended, status_of_units
+from sparkcrypt.ledger.journal.journal import Journal, has_ended
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of, status_of_units
 from sparkcrypt.ledger.new_files import NewFiles, Whereabouts, missing_files, prove_in_use
 from sparkcrypt.ledger.unit import by_place, list_folders, list_location, path_below
 from sparkcrypt.paths import comparable_path, is_same_place

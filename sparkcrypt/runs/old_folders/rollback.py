@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.entries import RunFinished, RunRolledBack, UnitRolledBack, UnitRollingBack
-from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
+from sparkcrypt.ledger.journal.journal import Journal, has_ended, has_expired
+from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.new_files import Whereabouts
 from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path

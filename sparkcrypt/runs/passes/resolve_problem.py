@@ -9,7 +9,8 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import UnitResolved
-from sparkcrypt.ledger.journal.unit_status import has_ended, is_paused, status_of_units
+from sparkcrypt.ledger.journal.journal import has_ended
+from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
 from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.decide.identity import check_aad_prefix
-from sparkcrypt.errors import FormatError, KeyNotFoundError, KeyServiceError, VerificationError
+from sparkcrypt.errors import ConfigError, FormatError, KeyNotFoundError, KeyServiceError, VerificationError
 from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.parquet import FileSummary, KnownColumns
 from sparkcrypt.json_objects import JsonObject
@@ -17,6 +17,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.audit.manifest import Digests, ManifestCheck, check_manifest, read_manifest
 from sparkcrypt.ledger.state.directory import open_state_directory
+from sparkcrypt.ledger.state.mac import has_mac_key
 from sparkcrypt.ledger.unit import Folder, Unit, list_unit, partition_of
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan
@@ -202,7 +203,9 @@ def _mark_listed(manifest: ManifestCheck | None, lacking: Iterable[LackingFile])
 def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | None) -> ManifestCheck:
     opened, service = open_target(spark, target, policy), open_key_service(policy.key_service)
     opened.trust.refuse_older_records()
-    files, manifest = opened.files, read_manifest(opened.store, target.table_id, service, policy)
+    if not has_mac_key(opened.store, target.table_id):
+        raise ConfigError("there is no audit of this table in the policy's state directory; a run makes it")
+    files, manifest = opened.files, read_manifest(opened.trust.log())
     units = [list_unit(files, unit) for unit in target.units(where)]
     if where is None:  # add partitions that the manifest lists and that were dropped since
         known = {unit.partition_path for unit in units}

@@ -33,8 +33,8 @@ from sparkcrypt.ledger.journal.entries import (
     UnitSwapping,
     UnitVerified,
 )
-from sparkcrypt.ledger.journal.journal import KINDS, Journal
-from sparkcrypt.ledger.journal.unit_status import has_ended, has_expired, status_of_units
+from sparkcrypt.ledger.journal.journal import KINDS, Journal, has_ended, has_expired
+from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.unit import Folder, Unit, UnitOutcome

@@ -71,6 +71,37 @@ def test_an_authentic_journal_of_another_place_is_refused(
     assert trust.find_unfinished() is None and "outside" in trust.unread[RUN]
 
 
+def test_lists_that_somebody_left_out_hide_no_run(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
+    """A record without them is authentic, and needs no key; only a run that has expired may lack them."""
+    trust = trust_of(store, tmp_path)
+    listed = swapped(store, trust).records[1]
+    (short,) = dict(trust.log()._shortened(listed.number)).values()
+    store.delete(listed.name)
+    store.create(listed.name, short)
+    again = trust_of(store, tmp_path)
+    assert again.find_unfinished() is None and "were left out, though" in again.unread[RUN]
+    assert store.list("cache/settled/") == ()
+    with pytest.raises(VerificationError, match="were left out, though its old files have not expired"):
+        again.journal(RUN)
+
+
+def test_log_with_damage_is_not_settled(store: LocalStateStore, service: KeyService, tmp_path: Path) -> None:
+    """Records of an unfinished run may come back under the names that the marker would be for."""
+    trust = trust_of(store, tmp_path)
+    ended = start_run(store, run_record(), trust.mac(renew=True))
+    ended.append("run_finished", outcome="done")
+    names = [record.name for record in start_run(store, run_record(run_id="later"), trust.mac()).records]
+    kept = {name: store.read(name) or b"" for name in names}
+    for name in names:
+        store.delete(name)
+        store.create(name, b"junk")
+    assert trust_of(store, tmp_path).find_unfinished() is None
+    for name, content in kept.items():
+        store.delete(name)
+        store.create(name, content)
+    assert trust_of(store, tmp_path).find_unfinished() == "later"
+
+
 def test_a_run_under_a_key_that_was_given_up_is_not_continued(
     store: LocalStateStore, service: KeyService, tmp_path: Path
 ) -> None:
