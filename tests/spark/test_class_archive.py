@@ -162,6 +162,26 @@ def test_jvm_that_dies_of_its_archive_is_started_again_without_it(archive: Path,
     assert not damaged.exists()
 
 
+def test_options_of_every_jvm_that_do_not_go_with_ours(archive: Path, tmp_path: Path) -> None:
+    """The last start is Spark's own: ours reserve less than this at once; the archive is not to blame, and stays."""
+    env = {"JAVA_TOOL_OPTIONS": "-XX:InitialCodeCacheSize=200m -XX:ReservedCodeCacheSize=300m"}
+    printed, (options,) = start(tmp_path, True, env=env)
+    assert printed == ROW
+    assert ONE_COMPILER not in options
+    assert not uses(archive, options)
+    assert archive.exists()
+
+
+def test_another_collector_ends_neither_jvm_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM that composes a launch takes the user's options too; two collectors would end it."""
+    for name, value in {**or_skip(spark_environment), "JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"}.items():
+        monkeypatch.setenv(name, value)
+    with class_archive.launch_options(class_archive.QUICK):
+        done = subprocess.run([spark_home() / "bin" / "spark-submit", "--version"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    assert b"version" in done.stderr
+
+
 def test_archive_of_another_class_path_is_silently_left(archive: Path, tmp_path: Path) -> None:
     """As one is that has grown stale between the look and the start: the JVM itself compares its jars."""
     extra = tmp_path / "extra"

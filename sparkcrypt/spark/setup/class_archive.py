@@ -29,7 +29,7 @@ QUICK = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=160m")
 """The first compiler alone, for JVMs that read no rows; by itself it would reserve 48 MiB for code, which may fill."""
 _SILENT = ("-Xlog:cds*=off", "-Xlog:class+path=off")
 _LAUNCHER_OPTIONS = "SPARK_LAUNCHER_OPTS"
-_LAUNCHER_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_LAUNCHER_QUICK = "-XX:TieredStopAtLevel=1"
 _PLAIN_SETTINGS = re.compile(
     r".+-site\.xml|log4j2?\.(?:properties|xml)|metrics\.properties|fairscheduler\.xml|spark-defaults\.conf|workers"
     r"|.+\.template"

@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -126,7 +126,8 @@ def spark_session(
 def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: bool) -> SparkSession:
     """Start a session and its JVM, which takes its classes from an archive if there is a safe one.
 
-    A JVM that ends before it has a session is started again without the archive, which is then removed.
+    A JVM that ends before it has a session is started again without the archive, which is removed if that was all it
+    took, and at last as Spark starts it: options that a user's variables give to every JVM may not go with ours.
     """
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
@@ -136,30 +137,38 @@ def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: boo
     home, compilers = Path(_find_spark_home()), QUICK if short else ()
     path, key = class_path(home, conf), archive_key(home)
     archive = find_archive(key) if path and key else None
-    if archive is None or path is None:
-        if path and key:
-            atexit.register(make_in_background, key)
-        return _launch(builder, compilers)
-    try:
-        return _launch(builder, (*archive_options(archive, path), *compilers))
-    except (PySparkException, Py4JError, OSError):
-        if SparkContext._gateway is not None and SparkContext._gateway.proc.poll() is None:
-            raise
-        end_java()
-        spark = _launch(builder, compilers)
-        remove_archive(archive)
-        return spark
+    attempts = [compilers]
+    if archive is not None and path is not None:
+        attempts.insert(0, (*archive_options(archive, path), *compilers))
+    elif path and key:
+        atexit.register(make_in_background, key)
+    for options in attempts:
+        try:
+            spark = _launch(builder, options)
+        except (PySparkException, Py4JError, OSError):
+            if SparkContext._gateway is not None and SparkContext._gateway.proc.poll() is None:
+                raise
+            end_java()
+        else:
+            if archive is not None and options == compilers:
+                remove_archive(archive)
+            return spark
+    return _launch(builder, None)
 
 
-def _launch(builder: SparkSession.Builder, options: tuple[str, ...]) -> SparkSession:
-    """Start a JVM and its session; what the JVM prints, such as that it dies, goes to stderr."""
+def _launch(builder: SparkSession.Builder, options: tuple[str, ...] | None) -> SparkSession:
+    """Start a JVM and its session; what the JVM prints, such as that it dies, goes to stderr.
+
+    Args:
+        options: the JVM's, and a short start of what composes them; None leaves both as Spark has them.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf()
     for name, value in builder._options.items():
         conf.set(name, str(value))
-    with launch_options(options):
+    with nullcontext() if options is None else launch_options(options):
         gateway = launch_gateway(conf, {"stdout": _STDERR})  # type: ignore[no-untyped-call]  # pyspark's
         SparkContext._ensure_initialized(gateway=gateway)
     return builder.getOrCreate()
