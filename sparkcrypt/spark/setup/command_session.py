@@ -159,8 +159,7 @@ def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: boo
 def _launch(builder: SparkSession.Builder, options: tuple[str, ...] | None) -> SparkSession:
     """Start a JVM and its session; what the JVM prints, such as that it dies, goes to stderr.
 
-    Args:
-        options: the JVM's, and a short start of what composes them; None leaves both as Spark has them.
+    Without options, not even an empty tuple, what composes the launch starts as Spark starts it too.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
