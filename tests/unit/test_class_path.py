@@ -36,12 +36,46 @@ def test_settings_come_after_the_jars(home: Path, monkeypatch: pytest.MonkeyPatc
     assert class_path(home, {}) == f"{jars(home)}:{home}/conf/:{hadoop}/"
 
 
-def test_folder_of_settings_that_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is not there is left out, as Java would."""
-    monkeypatch.setenv("SPARK_CONF_DIR", f"{home}/elsewhere")
-    assert class_path(home, {}) == jars(home)
+SETTINGS = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_folder_of_settings_that_is_named(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It is on the class path, whichever of Spark's variables names it."""
     (home / "elsewhere").mkdir()
-    assert class_path(home, {}) == f"{jars(home)}:{home}/elsewhere/"
+    monkeypatch.setenv(name, f"{home}/elsewhere")
+    own = "" if name == "SPARK_CONF_DIR" else f"{home}/conf/:"
+    assert class_path(home, {}) == f"{jars(home)}:{own}{home}/elsewhere/"
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "value", ["{0}/conf:{0}/hadoop", "{0}/conf:", "{0}/nowhere", "{0}/conf/hive-site.xml", "{0}/*"]
+)
+def test_variable_of_settings_that_names_no_single_folder(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """Spark splits a list, which as one folder would be nowhere, and its settings would vanish without a word."""
+    (home / "hadoop").mkdir()
+    (home / "conf" / "hive-site.xml").touch()
+    monkeypatch.setenv(name, value.format(home))
+    assert class_path(home, {}) is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list every folder")
+def test_settings_that_this_user_may_not_list(home: Path) -> None:
+    """They can be read by name all the same, by Spark."""
+    (home / "conf").chmod(0o300)
+    try:
+        assert class_path(home, {}) is None
+    finally:
+        (home / "conf").chmod(0o700)
+
+
+def test_settings_that_cannot_be_read_end_no_command(home: Path) -> None:
+    """Spark itself says what is wrong with them, or does without."""
+    (home / "conf" / "spark-defaults.conf").mkdir()
+    assert class_path(home, {}) is None
 
 
 @pytest.mark.parametrize(

@@ -162,23 +162,40 @@ def class_path(home: Path, conf: Mapping[str, str]) -> str | None:
         conf: configuration of the launch.
 
     Returns:
-        None where it is not certain: jars are added, or a script or a class lies among the settings.
+        None where it is not certain: jars are added, a script or a class lies among the settings, they cannot be read,
+        or a variable that names their folder names several, which Spark would split, or none.
     """
-    settings = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf")
-    found = [entry.name for entry in settings.iterdir()] if settings.is_dir() else []
-    if not all(_PLAIN_SETTINGS.fullmatch(name) for name in found) or any(map(os.environ.get, _CLASS_PATH_VARIABLES)):
+    try:
+        folders, names, defaults = _read_settings(home)
+    except OSError:
         return None
-    defaults = settings / "spark-defaults.conf"
-    texts = [*conf, os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
-    texts += [defaults.read_text(errors="replace")] if defaults.exists() else []
+    if not all(map(_PLAIN_SETTINGS.fullmatch, names)) or any(map(os.environ.get, _CLASS_PATH_VARIABLES)):
+        return None
+    texts = (*conf, os.environ.get("PYSPARK_SUBMIT_ARGS", ""), defaults)
     if any(word in text.lower() for text in texts for word in _CHANGES_CLASS_PATH):
         return None
-    folders = [str(settings), *(os.environ.get(name) or "" for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"))]
-    return ":".join(
-        (_jars(home), *(f"{folder.rstrip('/')}/" for folder in folders if Path(folder or "/nowhere").is_dir()))
-    )
+    return ":".join((_jars(home), *(f"{str(folder).rstrip('/')}/" for folder in folders)))
 
 
+def _read_settings(home: Path) -> tuple[list[Path], list[str], str]:
+    """Return the folders of settings that exist, what lies in Spark's own, and the text of its defaults.
+
+    Raises:
+        OSError: they cannot be read, or a variable names several folders or none.
+    """
+    named = [Path(value) for name in _SETTINGS_VARIABLES if (value := os.environ.get(name))]
+    for folder in named:
+        if ":" in str(folder) or not folder.is_dir():
+            raise NotADirectoryError(folder)
+    own = Path(os.environ.get("SPARK_CONF_DIR") or home / "conf")
+    if not own.is_dir():
+        return named, [], ""
+    names, defaults = [entry.name for entry in own.iterdir()], own / "spark-defaults.conf"
+    text = defaults.read_text(errors="replace") if defaults.name in names else ""
+    return list(dict.fromkeys((own, *named))), names, text
+
+
+_SETTINGS_VARIABLES = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _CLASS_PATH_VARIABLES = ("SPARK_DIST_CLASSPATH", "SPARK_PREPEND_CLASSES", "SPARK_TESTING")
 
 
