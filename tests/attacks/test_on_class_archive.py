@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,6 +175,14 @@ def test_key_is_stale_after_a_change(home: Path, monkeypatch: pytest.MonkeyPatch
     assert class_archive.archive_key(spark) != before
 
 
+def put_jar(home: Path, *names: str) -> None:
+    """Put a jar with these files into a Spark that has no other."""
+    (home / "spark" / "jars").mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(home / "spark" / "jars" / "a.jar", "w") as jar:
+        for name in names:
+            jar.writestr(name, "")
+
+
 @pytest.fixture
 def quick_maker(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
     """A maker whose job takes no JVM; the list gets the folder of each job."""
@@ -183,6 +192,8 @@ def quick_maker(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pa
         ran.append(work)
         (work / "made.jsa").write_bytes(CONTENT)
 
+    put_jar(home, "org/apache/spark/core-site.xml")
+    monkeypatch.setenv("SPARK_HOME", str(home / "spark"))
     monkeypatch.setattr(class_archive, "_run_program", run)
     monkeypatch.setattr(class_archive, "archive_key", lambda home: KEY)
     monkeypatch.setattr(os, "nice", lambda by: 0)
@@ -270,6 +281,15 @@ def test_jars_that_change_while_an_archive_is_made_give_none(
     keys = iter((KEY, KEY[::-1]))
     monkeypatch.setattr(class_archive, "archive_key", lambda home: next(keys))
     make_archive()
+    assert not list(archive_folder().glob("*.jsa"))
+
+
+@pytest.mark.parametrize("name", ["log4j2.properties", "hive-site.xml", "core-site.xml", "metrics.properties"])
+def test_jars_with_settings_of_their_own_give_none(quick_maker: list[Path], home: Path, name: str) -> None:
+    """With an archive the jars come first, so the user's settings of that name would no longer be found."""
+    put_jar(home, "org/apache/spark/Main.class", name)
+    make_archive()
+    assert not quick_maker
     assert not list(archive_folder().glob("*.jsa"))
 
 

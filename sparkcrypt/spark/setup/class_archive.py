@@ -17,6 +17,7 @@ import stat
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,7 +35,7 @@ _PLAIN_SETTINGS = re.compile(
     r".+-site\.xml|log4j2?\.(?:properties|xml)|metrics\.properties|fairscheduler\.xml|spark-defaults\.conf|workers"
     r"|.+\.template"
 )
-"""Names of settings, none of which a jar of Spark has too, so they may come after the jars on the class path."""
+"""Names of settings, which may come after the jars on the class path if none of these has such a file too."""
 _CHANGES_CLASS_PATH = ("extraclasspath", "driver-class-path", "properties-file", "\\")
 _KEPT_FOR_MAKERS = re.compile(
     r"PATH|HOME|JAVA_HOME|SPARK_HOME|SPARK_LOCAL_IP|SPARK_LOCAL_HOSTNAME|XDG_CACHE_HOME|PYSPARK_PYTHON|LANG|LC_.*"
@@ -281,6 +282,8 @@ def make_archive() -> None:
             os.open(_tried(key), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=descriptor)
         )
         os.utime(_tried(key), dir_fd=descriptor, follow_symlinks=False)
+        if _has_settings(home / "jars"):
+            return
         for left in folder.glob("making-*"):
             shutil.rmtree(left)
         work = folder / f"making-{os.getpid()}"
@@ -291,6 +294,15 @@ def make_archive() -> None:
                 _put_in_place(work / "made.jsa", folder, key)
         finally:
             shutil.rmtree(work)
+
+
+def _has_settings(jars: Path) -> bool:
+    """Tell whether a jar has settings at its top, which would be found there before those of a folder."""
+    for jar in jars.glob("*.[jJ][aA][rR]"):
+        with zipfile.ZipFile(jar) as opened:
+            if any("/" not in name and _PLAIN_SETTINGS.fullmatch(name) for name in opened.namelist()):
+                return True
+    return False
 
 
 @contextmanager
