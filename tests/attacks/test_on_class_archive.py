@@ -240,10 +240,8 @@ def test_second_maker_does_not_wait_for_the_first(quick_maker: list[Path]) -> No
     assert len(quick_maker) == 2
 
 
-def test_maker_that_failed_leaves_no_archive_and_is_not_tried_at_once(
-    quick_maker: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else each command would start one that fails too."""
+def test_maker_that_failed_leaves_no_archive(quick_maker: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what it had of one."""
 
     def fail(spark: Path, work: Path) -> None:
         (work / "made.jsa").write_bytes(CONTENT[:99])
@@ -252,13 +250,85 @@ def test_maker_that_failed_leaves_no_archive_and_is_not_tried_at_once(
     monkeypatch.setattr(class_archive, "_run_program", fail)
     with pytest.raises(OSError, match="no space"):
         make_archive()
-    assert find_archive(KEY) is None
-    assert make_in_background(KEY) is None
-    os.utime(archive_folder() / f"{KEY}.tried", (time.time() - 7200,) * 2)
-    monkeypatch.setattr(class_archive, "_CALL_MAKER", "pass")
-    later = make_in_background(KEY)
+    assert {file.name for file in archive_folder().iterdir()} == {"lock"}
+
+
+def test_another_maker_is_not_started_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever became of the first, even if it died at once: else each command would start one that does so too."""
+    monkeypatch.setattr(class_archive, "_CALL_MAKER", "raise SystemExit(3)")
+    first = make_in_background()
+    assert first is not None
+    assert first.wait() == 3
+    assert make_in_background() is None
+    os.utime(archive_folder() / "tried", (time.time() - 7200,) * 2)
+    later = make_in_background()
     assert later is not None
-    assert later.wait() == 0
+    assert later.wait() == 3
+
+
+def test_no_maker_is_started_that_could_not_be_recorded(home: Path, archive: Path) -> None:
+    """It would be started by every command."""
+    mark = archive_folder() / "tried"
+    mark.symlink_to("/dev/null")
+    os.utime(mark, (1, 1), follow_symlinks=False)
+    assert make_in_background() is None
+
+
+def test_archive_that_was_removed_is_not_made_again_at_once(archive: Path) -> None:
+    """A JVM has died of it, and may die of each that is made so."""
+    class_archive.remove_archive(archive)
+    assert not archive.exists()
+    assert make_in_background() is None
+
+
+def test_cache_folder_that_java_would_split_has_no_archives(
+    archive: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java reads two names of archives, of a base and one above it, on either side of a colon."""
+    divided = home / "a:b"
+    divided.mkdir()
+    archive_folder().parent.rename(divided / "sparkcrypt")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(divided))
+    assert find_archive(KEY) is None
+    assert make_in_background() is None
+
+
+def test_relative_cache_folder_is_ignored(archive: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its specification demands: it would be another one in each working directory."""
+    (home / ".cache").mkdir()
+    archive_folder().parent.rename(home / ".cache" / "sparkcrypt")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.chdir(home)
+    assert find_archive(KEY) == home / ".cache" / "sparkcrypt" / "classes" / archive.name
+
+
+def test_user_without_a_home_has_no_archives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in containers whose user no file names."""
+
+    def fail(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", fail)
+    assert find_archive(KEY) is None
+    assert make_in_background() is None
+
+
+@pytest.mark.parametrize("name", ["HOME", "XDG_CACHE_HOME"])
+def test_home_that_is_not_there_is_not_made(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It may be mounted later, or be none on purpose."""
+    monkeypatch.setattr(class_archive, "_CALL_MAKER", "")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv(name, str(home / "nowhere"))
+    assert make_in_background() is None
+    assert not list(home.iterdir())
+    (home / "nowhere").mkdir()
+    started = make_in_background()
+    assert started is not None
+    assert started.wait() == 0
+    assert (archive_folder() / "tried").exists()
 
 
 def test_maker_that_was_killed_is_cleared_away(quick_maker: list[Path], home: Path) -> None:
@@ -302,7 +372,7 @@ def test_makers_get_no_credentials(home: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         class_archive, "_CALL_MAKER", f"import os; open({str(seen)!r}, 'w').write(repr(dict(os.environ)))"
     )
-    started = make_in_background(KEY)
+    started = make_in_background()
     assert started is not None
     assert started.wait() == 0
     text = seen.read_text()
@@ -313,4 +383,4 @@ def test_makers_get_no_credentials(home: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_no_maker_is_started_where_others_may_write(archive: Path) -> None:
     """What it made could be replaced."""
     archive.parent.parent.chmod(0o777)
-    assert make_in_background(KEY) is None
+    assert make_in_background() is None

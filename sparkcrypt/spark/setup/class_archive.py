@@ -45,6 +45,8 @@ _LEAST_FREE_BYTES = 2 << 30
 _MOST_ARCHIVES = 3
 _SECONDS_TO_MAKE = 900
 _SECONDS_BETWEEN_TRIES = 3600
+_TRIED = "tried"
+"""The file whose time is that of the last try, in the folder of archives."""
 _CALL_MAKER = """
 import sys
 sys.path[:] = sys.argv[1:]
@@ -55,12 +57,29 @@ make_archive()
 
 
 def archive_folder() -> Path:
-    """Return the folder of archives, in the user's cache folder; it may not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "sparkcrypt" / "classes"
+    """Return the folder of archives, in the user's cache folder; it may not exist.
+
+    Raises:
+        OSError: the user has no home, or the folder's name has a colon, at which Java would split it.
+    """
+    return _places()[1]
+
+
+def _places() -> tuple[Path, Path]:
+    """Return the folder that must exist already, the user's cache or home, and that of archives below it."""
+    cache = os.environ.get("XDG_CACHE_HOME") or ""
+    try:
+        above = Path(cache) if cache.startswith("/") else Path.home()  # a relative one is to be ignored
+    except RuntimeError as error:
+        raise FileNotFoundError("this user has no home") from error
+    folder = above.joinpath(*([] if cache.startswith("/") else [".cache"]), "sparkcrypt", "classes")
+    if ":" in str(folder) or not folder.is_absolute():
+        raise NotADirectoryError(f"{folder} is no name of one folder")
+    return above, folder
 
 
 @contextmanager
-def open_own_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
+def open_own_folder(folder: Path, *, make_below: Path | None = None) -> Iterator[int]:
     """Yield the descriptor of a folder that only this user may look into, below folders that others cannot change.
 
     Each level is opened without following links and must belong to this user or root; where others may write, they
@@ -68,7 +87,7 @@ def open_own_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
 
     Args:
         folder: an absolute path.
-        make: create the levels that are missing.
+        make_below: create the levels that are missing below this one.
 
     Raises:
         OSError: a level is missing, a link or no folder, or somebody else may change it; the folder's mode is not 0700.
@@ -76,8 +95,8 @@ def open_own_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open("/", flags)
     try:
-        for name in folder.parts[1:]:
-            if make:
+        for level, name in enumerate(folder.parts[1:], start=1):
+            if make_below is not None and level >= len(make_below.parts):
                 with suppress(FileExistsError):
                     os.mkdir(name, 0o700, dir_fd=descriptor)
             below = os.open(name, flags, dir_fd=descriptor)
@@ -98,11 +117,10 @@ def _refuse_others(found: os.stat_result, name: str) -> None:
 
 def find_archive(key: str) -> Path | None:
     """Return the archive of a key, if there is one that only this user can have made and whose content is unchanged."""
-    folder = archive_folder()
-    with suppress(OSError), open_own_folder(folder) as descriptor:
+    with suppress(OSError), open_own_folder(archive_folder()) as descriptor:
         for name in sorted(entry.name for entry in os.scandir(descriptor)):
             if name.startswith(f"{key}-") and name == f"{key}-{_digest_own(descriptor, name)}.jsa":
-                return folder / name
+                return archive_folder() / name
     return None
 
 
@@ -226,38 +244,44 @@ def archive_options(archive: Path, path: str) -> tuple[str, ...]:
 
 
 def remove_archive(archive: Path) -> None:
-    """Remove an archive with which a JVM did not start."""
-    with suppress(OSError):
+    """Remove an archive with which a JVM did not start; the next is not made at once, as it may be no better."""
+    with suppress(OSError), open_own_folder(archive.parent) as folder:
         archive.unlink()
+        _mark_try(folder)
 
 
-def make_in_background(key: str) -> subprocess.Popen[bytes] | None:
+def make_in_background() -> subprocess.Popen[bytes] | None:
     """Start a process that makes the archive of this machine's Spark, unless one was tried a short time ago."""
-    with suppress(OSError), open_own_folder(archive_folder(), make=True) as folder:
-        if _tried_lately(folder, key) or shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
-            return None
-        kept = {name: value for name, value in os.environ.items() if _KEPT_FOR_MAKERS.fullmatch(name)}
-        return subprocess.Popen(
-            [sys.executable, "-c", _CALL_MAKER, *sys.path],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env=kept,
-            start_new_session=True,
-        )
+    with suppress(OSError):
+        above, path = _places()
+        with open_own_folder(path, make_below=above) as folder:
+            if _tried_lately(folder) or shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
+                return None
+            _mark_try(folder)
+            kept = {name: value for name, value in os.environ.items() if _KEPT_FOR_MAKERS.fullmatch(name)}
+            return subprocess.Popen(
+                [sys.executable, "-c", _CALL_MAKER, *sys.path],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=kept,
+                start_new_session=True,
+            )
     return None
 
 
-def _tried_lately(folder: int, key: str) -> bool:
+def _tried_lately(folder: int) -> bool:
     with suppress(OSError):
-        age = time.time() - os.stat(_tried(key), dir_fd=folder, follow_symlinks=False).st_mtime
+        age = time.time() - os.stat(_TRIED, dir_fd=folder, follow_symlinks=False).st_mtime
         return 0 <= age < _SECONDS_BETWEEN_TRIES
     return False
 
 
-def _tried(key: str) -> str:
-    return f"{key}.tried"
+def _mark_try(folder: int) -> None:
+    """Record that an archive is tried now, of whatever Spark: where that fails, it would be tried without end."""
+    os.close(os.open(_TRIED, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder))
+    os.utime(_TRIED, dir_fd=folder, follow_symlinks=False)
 
 
 def make_archive() -> None:
@@ -272,16 +296,12 @@ def make_archive() -> None:
     os.umask(0o077)
     signal.alarm(_SECONDS_TO_MAKE)  # ends this process, and Java ends with the pipe from it
     home = Path(_find_spark_home())
-    key, folder = archive_key(home), archive_folder()
+    key, (above, folder) = archive_key(home), _places()
     if key is None:
         return
-    with open_own_folder(folder, make=True) as descriptor, _only_maker(descriptor) as alone:
+    with open_own_folder(folder, make_below=above) as descriptor, _only_maker(descriptor) as alone:
         if not alone or find_archive(key) is not None:
             return
-        os.close(
-            os.open(_tried(key), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=descriptor)
-        )
-        os.utime(_tried(key), dir_fd=descriptor, follow_symlinks=False)
         if _has_settings(home / "jars"):
             return
         for left in folder.glob("making-*"):
@@ -326,7 +346,6 @@ def _put_in_place(made: Path, folder: Path, key: str) -> None:
     for damaged in folder.glob(f"{key}-*.jsa"):
         damaged.unlink()
     made.rename(folder / f"{key}-{digest}.jsa")
-    (folder / _tried(key)).unlink()
     for old in sorted(folder.glob("*.jsa"), key=lambda file: file.lstat().st_mtime, reverse=True)[_MOST_ARCHIVES:]:
         old.unlink()
 

@@ -141,7 +141,7 @@ def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: boo
     if archive is not None and path is not None:
         attempts.insert(0, (*archive_options(archive, path), *compilers))
     elif path and key:
-        atexit.register(make_in_background, key)
+        atexit.register(make_in_background)
     for options in attempts:
         try:
             spark = _launch(builder, options)
