@@ -23,6 +23,20 @@ from tests.services.cache import cache_folder
 KEY = "0123456789abcdef" * 2
 CONTENT = b"classes" * 1000
 NOBODY = 65534
+SLEEP = """
+import signal, time
+from sparkcrypt.spark.setup import class_archive
+{inherited}
+class_archive._SECONDS_TO_MAKE = 1
+class_archive._give_way()
+time.sleep(60)
+"""
+LEAVE = """
+import atexit
+from sparkcrypt.spark.setup import class_archive
+class_archive._CALL_MAKER = "import time; time.sleep(1)"
+atexit.register(class_archive.make_in_background)
+"""
 HOLD = """
 import fcntl, sys, time
 lock = open(sys.argv[1], "a")
@@ -48,6 +62,11 @@ def archive(home: Path) -> Path:
     for level in (home / "sparkcrypt", archive_folder()):
         level.chmod(0o700)
     return put(CONTENT)
+
+
+def wait_for(maker: int) -> int:
+    """Wait for the end of a process of this one; return its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(maker, 0)[1])
 
 
 def put(content: bytes, *, digest: str | None = None) -> Path:
@@ -157,22 +176,40 @@ def test_damaged_archive_does_not_hide_a_good_one(archive: Path) -> None:
     assert find_archive(KEY) == archive
 
 
-@pytest.mark.parametrize("what", ["jar", "new jar", "java"])
-def test_key_is_stale_after_a_change(home: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """The archive of yesterday's Spark or Java has another key, even where a file has kept its length."""
+@pytest.fixture
+def installed(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of a Spark with two jars and of the Java that commands use."""
     spark, java = home / "spark", home / "java"
-    for file in (java / "bin/java", java / "lib/modules", java / "lib/server/libjvm.so", spark / "jars/a.jar"):
+    for file in (java / "bin/java", java / "lib/modules", java / "lib/server/libjvm.so"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("1")
+    (spark / "jars").mkdir(parents=True)
+    for name in ("a.jar", "b.jar"):
+        (spark / "jars" / name).write_text("1")
     (java / "bin/java").chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(java))
-    before = class_archive.archive_key(spark)
+    return home
+
+
+@pytest.mark.parametrize("what", ["spark/jars/a.jar", "spark/jars/c.jar", "java/lib/modules"])
+def test_key_is_stale_after_a_change(installed: Path, what: str) -> None:
+    """The archive of yesterday's Spark or Java has another key, even where a file has kept its length."""
+    before = class_archive.archive_key(installed / "spark")
     assert before is not None
-    assert class_archive.archive_key(spark) == before
-    changed = {"jar": spark / "jars/a.jar", "new jar": spark / "jars/b.jar", "java": java / "lib/modules"}[what]
-    changed.write_text("2")
-    os.utime(changed, (1, 1))
-    assert class_archive.archive_key(spark) != before
+    assert class_archive.archive_key(installed / "spark") == before
+    (installed / what).write_text("2")
+    os.utime(installed / what, (1, 1))
+    assert class_archive.archive_key(installed / "spark") != before
+
+
+def test_key_is_of_the_order_in_which_java_finds_jars(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of their folder, which a copy may have otherwise; the archive of another order does not fit."""
+    entries = list(os.scandir(installed / "spark" / "jars"))
+    before = class_archive.archive_key(installed / "spark")
+    assert before is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", lambda path: reversed(entries))
+        assert class_archive.archive_key(installed / "spark") != before
 
 
 def put_jar(home: Path, *names: str) -> None:
@@ -196,8 +233,7 @@ def quick_maker(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pa
     monkeypatch.setenv("SPARK_HOME", str(home / "spark"))
     monkeypatch.setattr(class_archive, "_run_program", run)
     monkeypatch.setattr(class_archive, "archive_key", lambda home: KEY)
-    monkeypatch.setattr(os, "nice", lambda by: 0)
-    monkeypatch.setattr(signal, "alarm", lambda seconds: 0)
+    monkeypatch.setattr(class_archive, "_give_way", lambda: None)
     mask = os.umask(0o022)
     yield ran
     os.umask(mask)
@@ -258,12 +294,12 @@ def test_another_maker_is_not_started_at_once(home: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(class_archive, "_CALL_MAKER", "raise SystemExit(3)")
     first = make_in_background()
     assert first is not None
-    assert first.wait() == 3
+    assert wait_for(first) == 3
     assert make_in_background() is None
     os.utime(archive_folder() / "tried", (time.time() - 7200,) * 2)
     later = make_in_background()
     assert later is not None
-    assert later.wait() == 3
+    assert wait_for(later) == 3
 
 
 def test_no_maker_is_started_that_could_not_be_recorded(home: Path, archive: Path) -> None:
@@ -327,7 +363,7 @@ def test_home_that_is_not_there_is_not_made(home: Path, monkeypatch: pytest.Monk
     (home / "nowhere").mkdir()
     started = make_in_background()
     assert started is not None
-    assert started.wait() == 0
+    assert wait_for(started) == 0
     assert (archive_folder() / "tried").exists()
 
 
@@ -342,6 +378,26 @@ def test_maker_that_was_killed_is_cleared_away(quick_maker: list[Path], home: Pa
     make_archive()
     assert not left.exists()
     assert find_archive(KEY) is not None
+
+
+@pytest.mark.parametrize(
+    "inherited",
+    [
+        "signal.signal(signal.SIGALRM, signal.SIG_IGN)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})",
+    ],
+)
+def test_maker_ends_in_time_whatever_it_inherited(inherited: str) -> None:
+    """Of a shell or scheduler that ignores or blocks the signal which ends it."""
+    done = subprocess.run([sys.executable, "-c", SLEEP.format(inherited=inherited)], check=False)
+    assert done.returncode == -signal.SIGALRM
+
+
+def test_command_that_leaves_a_maker_warns_of_nothing(home: Path) -> None:
+    """Python would of a process that still runs."""
+    done = subprocess.run([sys.executable, "-W", "always", "-c", LEAVE], capture_output=True, check=True)
+    assert (archive_folder() / "tried").exists()
+    assert done.stderr == b""
 
 
 def test_jars_that_change_while_an_archive_is_made_give_none(
@@ -374,7 +430,7 @@ def test_makers_get_no_credentials(home: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     started = make_in_background()
     assert started is not None
-    assert started.wait() == 0
+    assert wait_for(started) == 0
     text = seen.read_text()
     assert "PATH" in text
     assert not [name for name in ("VAULT", "SPARK_CONF_DIR", "SUBMIT_ARGS") if name in text]

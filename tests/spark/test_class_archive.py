@@ -31,6 +31,22 @@ for short in json.loads(sys.argv[1]):
         machine = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
         print(json.dumps([machine.getName(), *machine.getInputArguments()]), file=sys.stderr, flush=True)
 """
+ASK = """
+import socket, struct, sys
+from pathlib import Path
+from pyspark import SparkContext
+from sparkcrypt.spark.setup import class_archive
+def ask():
+    port = int(SparkContext._active_spark_context.getConf().get("spark.driver.port"))
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(struct.pack(">qbqi4s", 25, 3, 1, 4, b"work"))
+        (length,) = struct.unpack(">q", connection.recv(8, socket.MSG_WAITALL))
+        print(connection.recv(length - 8, socket.MSG_WAITALL).decode(errors="replace"), flush=True)
+    return ()
+class_archive.archive_program = ask
+class_archive._run_program(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+"""Sends a request (type 3, number 1) to the driver as Spark's own transport frames it, without having authenticated."""
 ROW = b"[Row(one=1)]\n"
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 
@@ -160,6 +176,13 @@ def test_jvm_that_dies_of_its_archive_is_started_again_without_it(archive: Path,
     assert printed == ROW
     assert not uses(damaged, options)
     assert not damaged.exists()
+
+
+def test_ports_of_a_maker_ask_for_a_secret(tmp_path: Path) -> None:
+    """They are open on the loopback for as long as it runs, to every user of the machine."""
+    command = [sys.executable, "-c", ASK, spark_home(), tmp_path]
+    done = subprocess.run(command, env=environment(tmp_path), stdout=subprocess.PIPE, check=True)
+    assert b"Expected SaslMessage" in done.stdout
 
 
 def test_options_of_every_jvm_that_do_not_go_with_ours(archive: Path, tmp_path: Path) -> None:

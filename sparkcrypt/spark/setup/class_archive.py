@@ -142,7 +142,9 @@ def _digest_own(folder: int, name: str) -> str | None:
 
 
 def archive_key(home: Path) -> str | None:
-    """Return what an archive must fit, as a name: Java, Spark's jars by name, size and time, and the way it is made.
+    """Return what an archive must fit, as a name: Java, Spark's jars, and the way it is made.
+
+    Jars are described by name, size and time, in the order of their folder, in which Java takes them too.
 
     Args:
         home: Spark's.
@@ -157,9 +159,7 @@ def archive_key(home: Path) -> str | None:
             _describe(installed / "lib" / "server" / "libjvm.so"),
             _describe(installed / "lib" / "modules"),
         )
-        jars = [
-            _describe(Path(entry.path)) for entry in sorted(os.scandir(home / "jars"), key=lambda entry: entry.name)
-        ]
+        jars = [_describe(Path(entry.path)) for entry in os.scandir(home / "jars")]
     except (OSError, IndexError):
         return None
     about = (str(installed), virtual_machine, str(home), jars, archive_program(), QUICK)
@@ -250,8 +250,12 @@ def remove_archive(archive: Path) -> None:
         _mark_try(folder)
 
 
-def make_in_background() -> subprocess.Popen[bytes] | None:
-    """Start a process that makes the archive of this machine's Spark, unless one was tried a short time ago."""
+def make_in_background() -> int | None:
+    """Start a process that makes the archive of this machine's Spark, unless one was tried a short time ago.
+
+    Returns:
+        The process's id, or None.
+    """
     with suppress(OSError):
         above, path = _places()
         with open_own_folder(path, make_below=above) as folder:
@@ -259,7 +263,7 @@ def make_in_background() -> subprocess.Popen[bytes] | None:
                 return None
             _mark_try(folder)
             kept = {name: value for name, value in os.environ.items() if _KEPT_FOR_MAKERS.fullmatch(name)}
-            return subprocess.Popen(
+            maker = subprocess.Popen(
                 [sys.executable, "-c", _CALL_MAKER, *sys.path],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -268,6 +272,8 @@ def make_in_background() -> subprocess.Popen[bytes] | None:
                 env=kept,
                 start_new_session=True,
             )
+            maker.returncode = 0  # it outlives this process, which is not to warn of that
+            return maker.pid
     return None
 
 
@@ -292,9 +298,8 @@ def make_archive() -> None:
     """
     from pyspark.find_spark_home import _find_spark_home
 
-    os.nice(19)
+    _give_way()
     os.umask(0o077)
-    signal.alarm(_SECONDS_TO_MAKE)  # ends this process, and Java ends with the pipe from it
     home = Path(_find_spark_home())
     key, (above, folder) = archive_key(home), _places()
     if key is None:
@@ -314,6 +319,17 @@ def make_archive() -> None:
                 _put_in_place(work / "made.jsa", folder, key)
         finally:
             shutil.rmtree(work)
+
+
+def _give_way() -> None:
+    """Take the lowest priority, and have this process ended in time, and Java with the pipe from it.
+
+    Whoever started it may ignore or block that signal, which a process inherits.
+    """
+    os.nice(19)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    signal.alarm(_SECONDS_TO_MAKE)
 
 
 def _has_settings(jars: Path) -> bool:
@@ -379,6 +395,7 @@ def _run_program(home: Path, work: Path) -> None:
         spark = (
             SparkSession.builder.master("local[1]")
             .config("spark.ui.enabled", "false")
+            .config("spark.authenticate", "true")  # others of this machine reach its ports
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.local.dir", str(work))
