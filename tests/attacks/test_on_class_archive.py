@@ -17,12 +17,19 @@ from pathlib import Path
 import pytest
 
 from sparkcrypt.spark.setup import class_archive
-from sparkcrypt.spark.setup.class_archive import archive_folder, find_archive, make_archive, make_in_background
+from sparkcrypt.spark.setup.class_archive import (
+    archive_folder,
+    available_memory,
+    find_archive,
+    make_archive,
+    make_in_background,
+)
 from tests.services.cache import cache_folder
 
 KEY = "0123456789abcdef" * 2
 CONTENT = b"classes" * 1000
 NOBODY = 65534
+ENOUGH = 2 << 30
 SLEEP = """
 import signal, time
 from sparkcrypt.spark.setup import class_archive
@@ -35,6 +42,7 @@ LEAVE = """
 import atexit
 from sparkcrypt.spark.setup import class_archive
 class_archive._CALL_MAKER = "import time; time.sleep(1)"
+class_archive.available_memory = lambda: 2 << 30
 atexit.register(class_archive.make_in_background)
 """
 HOLD = """
@@ -52,6 +60,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
         monkeypatch.setenv("XDG_CACHE_HOME", folder)
+        monkeypatch.setattr(class_archive, "available_memory", lambda: ENOUGH)
         yield Path(folder)
 
 
@@ -300,6 +309,57 @@ def test_another_maker_is_not_started_at_once(home: Path, monkeypatch: pytest.Mo
     later = make_in_background()
     assert later is not None
     assert wait_for(later) == 3
+
+
+def test_no_maker_is_started_with_little_memory(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes over a gigabyte, for which something else of the machine or container might be ended."""
+    monkeypatch.setattr(class_archive, "_CALL_MAKER", "")
+    monkeypatch.setattr(class_archive, "available_memory", lambda: ENOUGH - 1)
+    assert make_in_background() is None
+    monkeypatch.setattr(class_archive, "available_memory", lambda: ENOUGH)
+    started = make_in_background()
+    assert started is not None
+    assert wait_for(started) == 0
+
+
+FREE = "MemTotal:       24684000 kB\nMemFree:         1000 kB\nMemAvailable:   8000 kB\n"
+VERSION_2 = "0::/user.slice/commands\n"
+VERSION_1 = "5:cpu,cpuacct:/other\n4:memory:/docker/commands\n0::/\n"
+OF_2 = "sys/fs/cgroup"
+OF_1 = "sys/fs/cgroup/memory"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        (None, {}, 8000 << 10),
+        (VERSION_2, {}, 8000 << 10),
+        (VERSION_2, {f"{OF_2}/user.slice/commands": ("max", "100")}, 8000 << 10),
+        (VERSION_2, {f"{OF_2}/user.slice/commands": ("9000", "2000")}, 7000),
+        (VERSION_2, {f"{OF_2}/user.slice": ("3000", "1000"), f"{OF_2}/user.slice/commands": ("9000", "10")}, 2000),
+        ("0::/\n", {OF_2: ("5000", "1000")}, 4000),
+        (VERSION_1, {f"{OF_1}/docker/commands": ("6000", "1000")}, 5000),
+        (VERSION_1, {OF_1: ("6000", "5000")}, 1000),
+        (VERSION_1, {OF_1: (str(2**63 - 4096), "5000")}, 8000 << 10),
+        (VERSION_1, {"sys/fs/cgroup/other": ("6000", "5000")}, 8000 << 10),
+    ],
+)
+def test_memory_is_the_least_that_machine_and_groups_leave(
+    tmp_path: Path, groups: str | None, files: dict[str, tuple[str, str]], expected: int
+) -> None:
+    """A container sees its own group at the top, whatever its path is outside."""
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text(FREE)
+    if groups is not None:
+        (tmp_path / "proc" / "self" / "cgroup").write_text(groups)
+    for folder, (limit, used) in files.items():
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        names = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes") if OF_1 in folder else ("memory.max", "memory.current")
+        )
+        for name, value in zip(names, (limit, used), strict=True):
+            (tmp_path / folder / name).write_text(f"{value}\n")
+    assert available_memory(tmp_path) == expected
 
 
 def test_no_maker_is_started_that_could_not_be_recorded(home: Path, archive: Path) -> None:

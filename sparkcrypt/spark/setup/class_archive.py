@@ -42,6 +42,12 @@ _KEPT_FOR_MAKERS = re.compile(
 )
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _LEAST_FREE_BYTES = 2 << 30
+"""Of disk, and of memory: a maker takes up to 1.1 GB of it."""
+_MEMORY_OF_GROUPS = {
+    "": ("sys/fs/cgroup", "memory.max", "memory.current"),
+    "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+}
+"""Of Linux's control groups, by controller as ``/proc/self/cgroup`` names it: where, limit and use; version 2 first."""
 _MOST_ARCHIVES = 3
 _SECONDS_TO_MAKE = 900
 _SECONDS_BETWEEN_TRIES = 3600
@@ -259,7 +265,8 @@ def make_in_background() -> int | None:
     with suppress(OSError):
         above, path = _places()
         with open_own_folder(path, make_below=above) as folder:
-            if _tried_lately(folder) or shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
+            free = min(shutil.disk_usage(folder).free, available_memory())
+            if _tried_lately(folder) or free < _LEAST_FREE_BYTES:
                 return None
             _mark_try(folder)
             kept = {name: value for name, value in os.environ.items() if _KEPT_FOR_MAKERS.fullmatch(name)}
@@ -275,6 +282,28 @@ def make_in_background() -> int | None:
             maker.returncode = 0  # it outlives this process, which is not to warn of that
             return maker.pid
     return None
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Return the bytes of memory that this process may still take: the machine's, and what its groups' limits leave.
+
+    Args:
+        root: where ``/proc`` and ``/sys`` are.
+
+    Raises:
+        OSError: Linux does not say what the machine has.
+    """
+    fields = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines())
+    found = [int(fields.get("MemAvailable", "0 kB").split()[0]) << 10]
+    groups = root / "proc/self/cgroup"
+    for line in groups.read_text().splitlines() if groups.exists() else ():
+        _, controller, path = line.split(":", 2)
+        top, limit, used = _MEMORY_OF_GROUPS.get(controller, ("", "", ""))
+        group = root / top / path.lstrip("/")
+        for level in (group, *group.parents) if top else ():
+            with suppress(OSError, ValueError):  # it is not seen from in here, or its limit is "max"
+                found.append(int((level / limit).read_text()) - int((level / used).read_text()))
+    return min(found)
 
 
 def _tried_lately(folder: int) -> bool:
