@@ -15,11 +15,11 @@ from typing import Any
 from bench.harness import Report, in_memory
 from sparkcrypt.ledger.audit.audit import verify_audit
 from sparkcrypt.ledger.audit.trust import AuditIndex, is_settled, settle
-from sparkcrypt.ledger.journal.journal import RunRecord
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
-from tests.journals import find_unfinished, start_run
+from tests.journals import find_unfinished
 
 TABLES, NIGHTS, FILES = 5, 365, 4
 _MAC = TableMac(b"k" * 32)
@@ -69,15 +69,16 @@ def _names(store: LocalStateStore, kind: str, table: str) -> tuple[str, ...]:
 
 
 def _year(store: LocalStateStore, table: str) -> None:
+    log = TableLog.open(store, table, _MAC)
     for night in range(NIGHTS):
-        _night(store, table, night)
+        _night(log, table, night)
 
 
-def _night(store: LocalStateStore, table: str, night: int) -> None:
+def _night(log: TableLog, table: str, night: int) -> None:
     """Write the state that a run over one unit, and its expiry, leave."""
     run_id = f"2026{night // 31 + 1:02d}{night % 31 + 1:02d}T010000Z-{night:06x}"
     plan, options = {"columns": {"email": "pii"}}, {"engine": "native"}
-    journal = start_run(store, RunRecord(table, "sales.t", run_id, _DIGEST, plan, options, night + 1), _MAC)
+    journal = Journal.start(log, RunRecord(table, "sales.t", run_id, _DIGEST, plan, options, night + 1))
     unit, old = f"p={night}", f"file:/warehouse/sales.db/t/p={night}"
     new = f"file:/warehouse/sales.db/.sparkcrypt/t/{run_id}-{night + 1}-1-0123abcd/{unit}"
     paths = [
