@@ -322,6 +322,18 @@ def test_no_maker_is_started_with_little_memory(home: Path, monkeypatch: pytest.
     assert wait_for(started) == 0
 
 
+@pytest.mark.parametrize("text", [None, "", "MemAvailable\n", "MemAvailable: much\n"])
+def test_no_maker_is_started_where_memory_is_not_known(
+    home: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    """Nor does a command end with an error of what should come after it."""
+    (home / "proc").mkdir()
+    if text is not None:
+        (home / "proc" / "meminfo").write_text(text)
+    monkeypatch.setattr(class_archive, "available_memory", lambda: available_memory(home))
+    assert make_in_background() is None
+
+
 FREE = "MemTotal:       24684000 kB\nMemFree:         1000 kB\nMemAvailable:   8000 kB\n"
 VERSION_2 = "0::/user.slice/commands\n"
 VERSION_1 = "5:cpu,cpuacct:/other\n4:memory:/docker/commands\n0::/\n"

@@ -262,7 +262,7 @@ def make_in_background() -> int | None:
     Returns:
         The process's id, or None.
     """
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         above, path = _places()
         with open_own_folder(path, make_below=above) as folder:
             free = min(shutil.disk_usage(folder).free, available_memory())
@@ -291,7 +291,7 @@ def available_memory(root: Path = Path("/")) -> int:
         root: where ``/proc`` and ``/sys`` are.
 
     Raises:
-        OSError: Linux does not say what the machine has.
+        OSError, ValueError: Linux does not say what the machine has.
     """
     fields = dict(line.split(":", 1) for line in (root / "proc/meminfo").read_text().splitlines())
     found = [int(fields.get("MemAvailable", "0 kB").split()[0]) << 10]
