@@ -185,7 +185,7 @@ def test_jvm_that_dies_of_its_archive_is_started_again_without_it(archive: Path,
 
 def test_ports_of_a_maker_ask_for_a_secret(tmp_path: Path) -> None:
     """They are open on the loopback for as long as it runs, to every user of the machine."""
-    command = [sys.executable, "-c", ASK, spark_home(), tmp_path]
+    command = [sys.executable, "-c", ASK, str(spark_home()), str(tmp_path)]
     done = subprocess.run(command, env=environment(tmp_path), stdout=subprocess.PIPE, check=True)
     assert b"Expected SaslMessage" in done.stdout
 
