@@ -46,6 +46,18 @@ def test_write_by_links(lake: Lake, rule: bool) -> None:
         assert set(rows_of(lake.spark.read.parquet(str(lake.root / place)))) == {(1, SECRET, PLAIN)}
 
 
+def test_write_by_a_link_to_a_table_that_was_just_made_anew(lake: Lake) -> None:
+    """What was known of its folder while it was made is not believed any more, by whatever name it is written to."""
+    policy = lake.policy()
+    lake.sql(f"CREATE TABLE t ({COLUMNS}) USING parquet")
+    set_tags(lake.spark, "t", {"email": ["pii"]}, policy)
+    lake.sql("DROP TABLE t")
+    lake.sql(f"CREATE TABLE t USING parquet AS SELECT 1 AS id, '{SECRET}' AS email, '{PLAIN}' AS note")
+    (lake.root / "link").symlink_to(lake.path("t"))
+    rows(lake).write.mode("append").parquet(str(lake.root / "link"))
+    assert len(assert_encrypted(lake.path("t"), policy, {"email": "pii"})) == 2
+
+
 def test_link_that_names_another_partition(lake: Lake) -> None:
     """A link shows no file as one of another partition than it was written for."""
     policy = lake.policy()

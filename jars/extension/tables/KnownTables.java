@@ -37,8 +37,8 @@ final class KnownTables {
   private final RealPlaces real;
   private final CatalogPlaces folders;
 
-  /** A table that is being created, and the UUID that its command gives it, or null. */
-  private record Made(TableIdentifier name, String uuid) {}
+  /** A table that is being created, the UUID that its command gives it, or null, and its folder. */
+  private record Made(TableIdentifier name, String uuid, String folder) {}
 
   KnownTables(SparkSession session, SessionPolicy policy) {
     this.policy = policy;
@@ -57,15 +57,16 @@ final class KnownTables {
       ANNOUNCED.clear();
       SEEN.clear();
     }
-    Made made = new Made(name, uuid);
+    Made made = new Made(name, uuid, folder);
     SEEN.remove(made);
     ANNOUNCED.put(Place.of(folder).path(), made);
   }
 
-  /** Drops the answers that the command creating a table got, once the table in or above this folder exists. */
+  /** Drops the answers that the command creating a table got, once the table in or above this folder, by any name, exists. */
   private void forgetBefore(String folder) {
-    ANNOUNCED.forEach((root, made) -> {
-      if ((Place.of(folder).path() + "/").startsWith(root + "/") && !SEEN.contains(made) && exists(made.name)) {
+    Place place = real.of(folder);
+    ANNOUNCED.values().forEach(made -> {
+      if (!SEEN.contains(made) && place.isWithin(real.of(made.folder)) && exists(made.name)) {
         SEEN.add(made);
         forget();
       }
