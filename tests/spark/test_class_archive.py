@@ -92,8 +92,10 @@ def archive(kept_archive: Path) -> Iterator[Path]:
 
 def environment(cache: Path) -> dict[str, str]:
     """Return the environment of a command of somebody who has this cache folder, and Java as it is installed."""
-    found = {**or_skip(spark_environment), "JAVA_HOME": str(java_home()), "XDG_CACHE_HOME": str(cache)}
-    return {**found, "PYTHONPATH": str(ROOT)}
+    found = or_skip(spark_environment)
+    java = (java_home() / "bin" / "javac").resolve().parents[1]  # not the quick one that other tests have set here
+    paths = {"JAVA_HOME": str(java), "PATH": f"{java / 'bin'}{os.pathsep}{found['PATH']}", "PYTHONPATH": str(ROOT)}
+    return {**{name: value for name, value in found.items() if name != OFF}, **paths, "XDG_CACHE_HOME": str(cache)}
 
 
 def start(folder: Path, *short: bool, env: dict[str, str] | None = None) -> tuple[bytes, list[list[str]]]:
