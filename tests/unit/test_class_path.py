@@ -62,14 +62,14 @@ def test_variable_of_settings_that_names_no_single_folder(
     assert class_path(home, {}) is None
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may list every folder")
-def test_settings_that_this_user_may_not_list(home: Path) -> None:
-    """They can be read by name all the same, by Spark."""
-    (home / "conf").chmod(0o300)
-    try:
-        assert class_path(home, {}) is None
-    finally:
-        (home / "conf").chmod(0o700)
+def test_settings_that_this_user_may_not_list(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They can be read by name all the same, by Spark; root may list every folder, so the refusal is made here."""
+
+    def refuse(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert class_path(home, {}) is None
 
 
 def test_settings_that_cannot_be_read_end_no_command(home: Path) -> None:

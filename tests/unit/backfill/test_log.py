@@ -16,6 +16,7 @@ from tests.unit.backfill.memory_store import MemoryStore
 MAC = TableMac(b"k" * 32)
 NEXT = "20261122T101112Z-3f9a2c"
 BEFORE = "20261120T101112Z-3f9a2c"
+OF_OTHER_TYPES: tuple[object, ...] = ([], {}, 5.5, None, True, -1)
 NAMES = [f"log/{TABLE}/{number:08d}.json" for number in range(10)]
 
 
@@ -231,12 +232,17 @@ def test_names_beyond_a_free_one_are_no_records(store: LocalStateStore) -> None:
     assert steps(opened(store)) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("member", ["run_id", "kind", "step", "fencing_token", "time", "fields", "previous_run"])
-@pytest.mark.parametrize("value", [[], {}, 5.5, None, True, -1])
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        (member, value)
+        for member in ("run_id", "kind", "step", "fencing_token", "time", "fields", "previous_run")
+        for value in OF_OTHER_TYPES
+        if (member, value) != ("fields", {})  # a record may say nothing
+    ],
+)
 def test_members_of_other_types_make_no_record(store: LocalStateStore, member: str, value: object) -> None:
     """With or without keys: what is planted at the end is refused by its name, and the log goes on after it."""
-    if (member, value) == ("fields", {}):
-        pytest.skip("a record may say nothing")
     log = written(store, 2)
     _, content = log._make(RUN, 1, [("step", {"step": 2})])
     body = decode_record("x", content)
