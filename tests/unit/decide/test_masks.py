@@ -185,7 +185,7 @@ def request_of(state: str) -> dict[str, Any]:
 def state(tmp_path: Path) -> Path:
     """A state directory with a tombstone."""
     file = tmp_path / tombstone_name(key_digest(KEY))
-    file.parent.mkdir()
+    file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"key_id": KEY, "time": "2026-11-23T04:51:08.619284+00:00", "reason": "case 4711"}))
     return tmp_path
 
