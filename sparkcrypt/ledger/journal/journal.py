@@ -216,8 +216,13 @@ def _has_expired(records: Sequence[Record]) -> bool:
     return bool(steps) and steps[-1].kind == "run_expired" and not RunExpired.from_dict(steps[-1].fields).units_left
 
 
+def is_over(journal: Journal) -> bool:
+    """Return whether a run has ended, and all of its old files were deleted, as of each that is archived."""
+    return _is_over(journal.records)
+
+
 def _is_over(records: Sequence[Record]) -> bool:
-    """Return whether a run needs its lists of files no more; nobody else may have left them out."""
+    """Return whether a run needs its lists of files no more; of others nobody may have left them out."""
     return _has_ended(records) and _has_expired(records)
 
 

@@ -15,7 +15,7 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import RunExpiring
-from sparkcrypt.ledger.journal.journal import KINDS, Journal, has_ended, has_expired
+from sparkcrypt.ledger.journal.journal import KINDS, Journal, has_ended, has_expired, is_over
 from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
 from sparkcrypt.ledger.unit import by_place, is_staged, list_folders, old_folder, staging_folder
 from sparkcrypt.paths import comparable_path, is_same_place
@@ -495,11 +495,7 @@ def _compact(runs: PastRuns) -> None:
     became of their rows.  A log with a gap that nobody has given up stays as it is.
     """
     log = runs.table.trust.log()
-    over = {
-        journal.run.run_id
-        for journal in runs.list_readable()
-        if journal.archived or (has_ended(journal) and has_expired(journal))
-    }
+    over = {journal.run.run_id for journal in runs.list_readable() if is_over(journal)}
     kept = (record.number for record in log.records if record.kind in KINDS and record.run_id not in over)
     if not log.open_gaps:
         log.pack(min(kept, default=None))

@@ -284,7 +284,7 @@ def undecided_files(trust: TableTrust, stray: StrayFiles) -> tuple[str, ...]:
 def list_awaited(journals: Iterable[Journal]) -> Iterator[str]:
     """Yield, in comparable form, the folders whose files runs with these journals still compare with their lists."""
     for journal in journals:
-        if journal.archived or has_expired(journal):
+        if has_expired(journal):
             continue
         expired = expired_folders(journal.records)
         for status in status_of_units(journal.records).values():

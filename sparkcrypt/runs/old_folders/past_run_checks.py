@@ -8,7 +8,7 @@ from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, REPLAYED
-from sparkcrypt.ledger.journal.journal import Journal, has_ended, has_expired
+from sparkcrypt.ledger.journal.journal import Journal, has_ended, has_expired, is_over
 from sparkcrypt.ledger.journal.unit_status import is_paused
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
@@ -219,8 +219,7 @@ def _has_no_old_files(table: OpenTable) -> bool:
 
 def _is_expired(log: TableLog, run_id: str) -> bool:
     try:
-        journal = Journal.open(log, run_id)
-        return journal.archived or (has_ended(journal) and has_expired(journal))
+        return is_over(Journal.open(log, run_id))
     except VerificationError:
         return False
 

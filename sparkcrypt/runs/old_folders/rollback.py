@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.entries import RunFinished, RunRolledBack, UnitRolledBack, UnitRollingBack
-from sparkcrypt.ledger.journal.journal import Journal, has_ended, has_expired
+from sparkcrypt.ledger.journal.journal import Journal, has_ended, is_over
 from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.new_files import Whereabouts
 from sparkcrypt.ledger.unit import by_place, list_folders
@@ -76,7 +76,7 @@ def rollback_run(
         if run_id not in runs.ids():
             raise ConfigError(f"{runs.table.target.name}: run {run_id} is not known; allowed: {', '.join(runs.ids())}")
         journal = runs.journal(run_id)
-        if journal.archived or (has_ended(journal) and has_expired(journal)):
+        if is_over(journal):
             raise VerificationError(
                 f"{runs.table.target.name}: the old files of run {run_id} have expired; nothing was changed"
             )
