@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -206,10 +207,6 @@ class TableLog:
             end += 1
         return range(self._next, end)
 
-    def is_whole(self, run_id: str) -> bool:
-        """Return whether a run has records and none of them is missing, so that they may be acted upon."""
-        return bool(self._of_run.get(run_id)) and self.find_loss(run_id) is None
-
     def find_loss(self, run_id: str) -> str | None:
         """Return what is wrong with a record of a run that is missing, damaged or not authentic; None if all is well.
 
@@ -315,8 +312,8 @@ class TableLog:
         Raises:
             VerificationError: the log has a gap that nobody has given up; all stays.
         """
-        if self.open_gaps:
-            raise VerificationError(f"{self.describe_gap(self.open_gaps[0])}; restore the state directory's copy of it")
+        for gap in self.open_gaps:
+            raise VerificationError(f"{self.describe_gap(gap)}; restore the state directory's copy of it")
         last_object = max(self._objects, default=1)
         stop = last_object if before is None else min(before, last_object)
         self._clear_packed(stop)
@@ -342,15 +339,14 @@ class TableLog:
 
     def _clear_packed(self, stop: int) -> None:
         """Delete the loose objects before a number whose every record a pack has as it is; what differs stays."""
-        packed = {}
-        for name in {name for name in self._objects.values() if self._place(name)[2]}:
-            packed.update(self._digests_of(name))
+        loose: dict[int, list[str]] = defaultdict(list)
+        for (first, _, last), name in sorted((self._place(name), name) for name in self._store.list(self._folder)):
+            if not last:
+                loose[first].append(name)
+        packed = self._digests_in_packs(sorted(loose))
         digests = {record.number: record.digest for record in self.records}
-        found = sorted((self._place(name), name) for name in self._store.list(self._folder))
-        for first, group in groupby(found, key=lambda item: item[0][0]):
-            names = [name for (_, _, last), name in group if not last]
-            if first not in packed:
-                continue
+        for first in sorted(packed.keys() & loose.keys()):
+            names = loose[first]
             for place, name in enumerate(names):
                 own = self._digests_of(name)
                 if (
@@ -363,6 +359,15 @@ class TableLog:
                     if not self._place(self._objects.get(first, name))[2]:
                         self._objects.pop(first, None)
                     break
+
+    def _digests_in_packs(self, numbers: Sequence[int]) -> dict[int, str]:
+        """Return number -> digest of the records in the packs that span one of some sorted numbers."""
+        packed = {}
+        for name in self._objects.values():
+            first, _, last = self._place(name)
+            if last and bisect_left(numbers, first) < bisect_right(numbers, last):
+                packed.update(self._digests_of(name))
+        return packed
 
     def _digests_of(self, name: str) -> dict[int, str]:
         """Return number -> digest of the records that an object has; empty if it is damaged."""

@@ -112,6 +112,17 @@ def refuse_gaps(log: TableLog) -> None:
         )
 
 
+def refuse_damage(log: TableLog) -> None:
+    """Refuse a log with a gap, or with anything at its end that is no record.
+
+    Raises:
+        VerificationError: it has one; the message names it.
+    """
+    refuse_gaps(log)
+    if log.end is not None:
+        raise VerificationError(f"{log.end}; {FOUND}")
+
+
 def verify_audit(
     store: StateStore, table_id: str, mac: TableMac | None, *, expected: Collection[AuditHead] = ()
 ) -> AuditHead | None:
@@ -129,9 +140,8 @@ def verify_audit(
     Raises:
         VerificationError: a record was edited, dropped, moved or cut off; the message names it.
     """
-    log = open_audit(store, table_id, mac)
-    if log.end is not None:
-        raise VerificationError(f"{log.end}; {FOUND}")
+    log = TableLog.open(store, table_id, mac)
+    refuse_damage(log)
     return verify_heads(log, expected)
 
 
@@ -206,9 +216,9 @@ def _describe_swap(swapped: LogRecord, before: Mapping[str, LogRecord]) -> dict[
     Raises:
         VerificationError: a record, which was not authenticated, lacks what a swap is described by.
     """
-    about = dict(swapped.fields)
+    about = swapped.fields
     try:
-        outcome, evidence, changes = about.pop("outcome"), {}, []
+        outcome, evidence, changes = about["outcome"], {}, []
         if len(before) == len(_BEFORE_SWAP):
             listed, verified = (before[kind].fields for kind in _BEFORE_SWAP)
             evidence, places = verified["evidence"], (str(listed["location"]), str(verified["staged"]))

@@ -23,11 +23,19 @@ from typing import Any
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.service import KeyService
-from sparkcrypt.ledger.audit.audit import ENCRYPT, has_evidence, list_entries, list_entries_of, open_audit, refuse_gaps
+from sparkcrypt.ledger.audit.audit import (
+    ENCRYPT,
+    AuditEntry,
+    has_evidence,
+    list_entries,
+    list_entries_of,
+    open_audit,
+    refuse_damage,
+)
 from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.log import TableLog
-from sparkcrypt.ledger.state.mac import FOUND, TableMac, open_sealed, seal_record
+from sparkcrypt.ledger.state.mac import TableMac, open_sealed, seal_record
 from sparkcrypt.ledger.state.store import MOST_BYTES, StateStore
 from sparkcrypt.ledger.unit import Unit, by_place
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -69,6 +77,14 @@ class Manifest:
     runs: dict[str, str] = field(default_factory=dict)
     secret: Mapping[str, str] = field(default_factory=dict)
     beside: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entries: Iterable[AuditEntry]) -> Manifest:
+        """Return the files that all entries of an audit list, which are given in their order."""
+        manifest = cls()
+        for entry in entries:
+            manifest.take(entry.entry)
+        return manifest
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """Take one entry of the audit, after all earlier ones."""
@@ -165,13 +181,8 @@ def read_manifest(log: TableLog) -> Manifest:
     Raises:
         VerificationError: the audit was changed or cut.
     """
-    refuse_gaps(log)
-    if log.end is not None:
-        raise VerificationError(f"{log.end}; {FOUND}")
-    manifest = Manifest()
-    for entry in list_entries_of(log):
-        manifest.take(entry.entry)
-    return manifest
+    refuse_damage(log)
+    return Manifest.of(list_entries_of(log))
 
 
 def check_manifest(digests: Digests, manifest: Manifest, units: Iterable[Unit]) -> ManifestCheck:
@@ -275,10 +286,7 @@ def read_every_entry(store: StateStore, table_id: str, mac: TableMac) -> Manifes
     Raises:
         VerificationError: an entry was edited, dropped or moved.
     """
-    manifest = Manifest()
-    for entry in list_entries(store, table_id, mac):
-        manifest.take(entry.entry)
-    return manifest
+    return Manifest.of(list_entries(store, table_id, mac))
 
 
 def _find_known(store: StateStore, table_id: str, mac: TableMac) -> tuple[TableLog, Manifest, int]:
