@@ -114,6 +114,9 @@ class HadoopFiles:
 
     def qualify(self, path: str) -> str:
         """Return the full URI of a path."""
+        local = _find_local(path)
+        if local is not None:
+            return f"file:{local}"
         system, where = self.locate(path)
         return str(system.makeQualified(where).toString())
 
@@ -141,6 +144,9 @@ class HadoopFiles:
 
     def status(self, path: str) -> FileStatus:
         """Return the status of a file or folder."""
+        local = _find_local(path)
+        if local is not None:  # Hadoop starts a process to learn who owns it
+            return _read_local_status(local)
         system, where = self.locate(path)
         return _status(self.call("look at", path, lambda: system.getFileStatus(where)))
 
@@ -200,6 +206,10 @@ class HadoopFiles:
 
     def make_folder(self, path: str, mode: str | None = None) -> None:
         """Make a folder and its parents; an octal mode applies to the folder itself if it is new."""
+        local = _find_local(path)
+        if local is not None:  # Hadoop starts a process to set a mode
+            _make_local_folder(local, mode)
+            return
         system, where = self.locate(path)
         permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission
         arguments = (permission(mode),) if mode and not self.exists(path) else ()
@@ -351,6 +361,10 @@ class HadoopFiles:
         now = self.access(path)
         if now == wanted:  # true of nearly every file, and needs no call to Hadoop
             return
+        local = _find_local(path)
+        if local is not None and not wanted.acl:
+            _set_local_access(local, now, wanted)
+            return
         system, where = self.locate(path)
         if (wanted.owner, wanted.group) != (now.owner, now.group):
             owner = wanted.owner if wanted.owner != now.owner else None
@@ -374,6 +388,59 @@ class HadoopFiles:
             return action()
         except JVM_ERRORS as error:
             raise _translate_error(error, verb, path) from error
+
+
+def _find_local(path: str) -> str | None:
+    """Return the local path that a ``file:`` URI names, as Hadoop writes it; None for others, also relative ones."""
+    local = hadoop_local_path(path) if path.startswith("file:") else None
+    parts = [part for part in (local or "").split("/") if part]
+    return None if local is None or "." in parts or ".." in parts else f"/{'/'.join(parts)}"
+
+
+def _read_local_status(local: str) -> FileStatus:
+    access = read_local_access(local)
+    try:
+        status = Path(local).stat()
+    except OSError as error:
+        raise StorageError(f"cannot look at {local}: {error.strerror}") from error
+    is_folder, modified_ms = stat.S_ISDIR(status.st_mode), status.st_mtime_ns // 1_000_000
+    length = 0 if is_folder else status.st_size
+    return FileStatus(f"file:{local}", length, modified_ms, is_folder, access.owner, access.group, access.mode)
+
+
+def _make_local_folder(local: str, mode: str | None) -> None:
+    folder = Path(local)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir(mode=int(mode or "777", 8))
+            if mode:
+                folder.chmod(int(mode, 8))
+    except FileExistsError:
+        if not folder.is_dir():
+            raise StorageError(f"cannot make {local}: it, or a folder above it, is a file") from None
+    except OSError as error:
+        raise StorageError(
+            f"cannot make {local}: {error.strerror}; is it read-only, or may this user not write there?"
+        ) from error
+
+
+def _set_local_access(local: str, now: Access, wanted: Access) -> None:
+    try:
+        if wanted.owner != now.owner:
+            shutil.chown(local, user=_user_or_number(wanted.owner))
+        if wanted.group != now.group:
+            shutil.chown(local, group=_user_or_number(wanted.group))
+        if (wanted.owner, wanted.group, wanted.mode) != (now.owner, now.group, now.mode):
+            Path(local).chmod(int(wanted.mode, 8))  # a new owner takes bits away
+    except (OSError, LookupError) as error:
+        raise StorageError(
+            f"cannot give {local} to {wanted.owner}:{wanted.group} with mode {wanted.mode}: {error}"
+        ) from error
+
+
+def _user_or_number(name: str) -> str | int:
+    return int(name) if name.isdecimal() else name  # one without a name, as `read_local_access` returns it
 
 
 def _rename_local(source: str, target: str) -> None:
