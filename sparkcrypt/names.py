@@ -27,6 +27,7 @@ EXTENSIONS_CLASS = "io.sparkcrypt.SparkcryptExtensions"
 STATISTICS_GUARD_CLASS = "io.sparkcrypt.StatisticsGuard"
 SKIPPING_REPORT_CLASS = "io.sparkcrypt.SkippingReport"
 FOLDER_LISTING_CLASS = "io.sparkcrypt.FolderListing"
+PARTITIONS_CLASS = "io.sparkcrypt.PartitionsByName"
 
 COMMIT_PROTOCOL = "spark.sql.sources.commitProtocolClass"
 STREAM_COMMIT_PROTOCOL = "spark.sql.streaming.commitProtocolClass"

@@ -7,7 +7,6 @@ alter it at most, tells that they are older than the table.
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from sparkcrypt.runs.old_folders.past_run import past_runs
 from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.old_folders.rollback import rollback_run
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
-from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.catalog import Catalog, PartitionMove
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.late_writers import ids, leave
 from tests.spark.restored_state import restore, states
@@ -130,14 +129,14 @@ def test_forged_pin_stops_deletes_and_a_removed_one_is_a_warning(lake: Lake, mon
     catalog = Catalog(lake.spark)
     table = catalog.table("t")
     first = catalog.partitions(table)[0]
-    catalog.set_location(table, first.location, replace(first, pin="forged"))
+    catalog.move_partitions(table, [PartitionMove(first, first.location, "forged")])
     assert catalog.partitions(table)[0] == first and pins(lake) == ["forged", ""]
     files = files_below(lake)
     with pytest.raises(VerificationError, match="its pin 'forged' is not authentic"):
         expire_run(lake.spark, "t", policy)
     assert files_below(lake) == files
     assert encrypt_table(lake.spark, "t", policy).outcome == "nothing to do"
-    catalog.set_location(table, first.location, replace(first, pin=" "))
+    catalog.move_partitions(table, [PartitionMove(first, first.location, " ")])
     with past_runs(lake.spark, "t", policy, "accept") as runs:
         accepted, gaps = runs.give_up_lost("the pin was damaged")
         assert [pin.name for pin in accepted] == [first.folder] and not gaps
@@ -163,6 +162,7 @@ def test_table_made_like_another_is_stopped_by_no_pin_of_it(lake: Lake) -> None:
     assert rows_of(lake.spark.table("u")) == rows and verify_table(lake.spark, "u", policy).ok
 
 
+@pytest.mark.usefixtures("unit_a_batch")
 @pytest.mark.parametrize("kind", ["unit_staged", "unit_verified"])
 def test_lost_record_costs_its_own_run_alone(lake: Lake, kind: str) -> None:
     """The audit does not verify until it is given up; other runs go on.

@@ -61,8 +61,9 @@ class Hooks:
         from sparkcrypt.spark.tables.catalog import Catalog
 
         self._places: list[tuple[Any, str, Callable[..., Any]]] = [
-            (Journal, "append", Journal.append),
+            (Journal, "append_all", Journal.append_all),
             (Catalog, "set_location", Catalog.set_location),
+            (Catalog, "move_partitions", Catalog.move_partitions),
             (HadoopFiles, "rename", HadoopFiles.rename),
         ]
 

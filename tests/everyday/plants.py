@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from sparkcrypt.ledger.new_files import Whereabouts
 from sparkcrypt.ledger.state import lock
 from sparkcrypt.runs.keys import retire
-from sparkcrypt.runs.rewrite.swap import FolderSwap, LocationSwap
+from sparkcrypt.runs.rewrite import unit_rewriter
+from sparkcrypt.runs.rewrite.swap import LocationSwap, Swap
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog
 from tests.everyday.estate import path_of
 
-_SWAPS = (FolderSwap, LocationSwap)
+_SWAPS = (Swap, LocationSwap)
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -24,15 +26,16 @@ def _before_swap(meddle: Callable[[Any, str], None]) -> Patch:
 
     def patch(patches: pytest.MonkeyPatch) -> None:
         for kind in _SWAPS:
-            patches.setattr(kind, "swap", _meddled(kind.swap, meddle))
+            patches.setattr(kind, "swap_all", _meddled(kind.swap_all, meddle))
 
     return patch
 
 
-def _meddled(swap: Callable[..., str], meddle: Callable[[Any, str], None]) -> Callable[..., str]:
-    def swapped(self: Any, unit: Any, staged: str) -> str:
-        meddle(unit, HadoopFiles(self.spark).data_files(staged)[0].path)
-        return swap(self, unit, staged)
+def _meddled(swap_all: Callable[..., Any], meddle: Callable[[Any, str], None]) -> Callable[..., Any]:
+    def swapped(self: Any, several: Any) -> Any:
+        for new in several:
+            meddle(new.unit, HadoopFiles(self._spark).data_files(new.staged)[0].path)
+        return swap_all(self, several)
 
     return swapped
 
@@ -79,9 +82,9 @@ _PATCHES: dict[str, Patch] = {
     "a staged file is there twice": _before_swap(_double),
     "a copy of old files stays": _before_swap(_keep_copy),
     "nothing is deleted": _instead(HadoopFiles, "delete_tree", None),
-    "nothing is pointed to": _instead(Catalog, "set_location", None),
+    "nothing is pointed to": _instead(Catalog, "move_partitions", {}),
     "the second rename is left out": _rename_once,
-    "half a swap is taken for whole": _instead(FolderSwap, "in_effect", True),
+    "half a swap is taken for whole": _instead(unit_rewriter, "prove_in_use", Whereabouts.IN_USE),
     "the dead keep their locks": _instead(lock, "is_dead", False),
     "tags are not stored": _store_no_tags,
     "what is needed is retired": _instead(retire, "find_needs", iter(())),

@@ -7,10 +7,10 @@ import pytest
 from sparkcrypt.runs.old_folders import old_folder
 from sparkcrypt.runs.passes import units
 from tests.spark.fixtures import lake, private_jar
-from tests.spark.killing import clock
+from tests.spark.killing import clock, unit_a_batch
 from tests.spark.restored_state import copies
 
-__all__ = ["clock", "copies", "lake", "private_jar"]
+__all__ = ["clock", "copies", "lake", "private_jar", "unit_a_batch"]
 
 
 @pytest.fixture(autouse=True)

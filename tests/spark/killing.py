@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,11 @@ import pytest
 
 from sparkcrypt import encrypt_table
 from sparkcrypt.ledger.journal.journal import Journal
+from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.lock import RunLock, acquire
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes import run as encrypt_module
-from sparkcrypt.runs.rewrite import unit_rewriter
+from sparkcrypt.runs.rewrite import schedule, unit_rewriter
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from tests.spark.support import Lake
@@ -45,6 +46,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     yield made
 
 
+@pytest.fixture
+def unit_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make each unit a batch of its own; with a parallelism of 1 they are taken one after the other."""
+    monkeypatch.setattr(schedule, "MOST_UNITS", 1)
+
+
 def kill(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.MonkeyPatch], None], **options: Any) -> None:
     """Run the job until the patch kills it; then let its lock expire."""
     kill_during(lambda: encrypt_table(lake.spark, "t", policy, **options), clock, patch)
@@ -62,25 +69,25 @@ def kill_during(action: Callable[[], Any], clock: Clock, patch: Callable[[pytest
 
 
 def after_record(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
-    """Return a patch that kills the run right after its first journal record of a kind."""
-    append = Journal.append
+    """Return a patch that kills the run right after its first journal records of a kind."""
+    append = Journal.append_all
 
-    def appended(journal: Journal, what: str, **fields: Any) -> Any:
-        record = append(journal, what, **fields)
-        if what == kind:
+    def appended(journal: Journal, records: Any) -> Any:
+        appended = append(journal, records)
+        if any(what == kind for what, _ in records):
             raise Killed
-        return record
+        return appended
 
-    return lambda monkeypatch: monkeypatch.setattr(Journal, "append", appended)
+    return lambda monkeypatch: monkeypatch.setattr(Journal, "append_all", appended)
 
 
 def after_swap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill the run when the first unit was swapped and its swap is not recorded yet."""
+    """Kill the run when the first units were swapped and their swap is not recorded yet."""
 
     def record(*_: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(unit_rewriter, "record_swap", record)
+    monkeypatch.setattr(unit_rewriter, "record_swaps", record)
 
 
 STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -89,6 +96,20 @@ STEPS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "unit_swapped": after_record("unit_swapped"),
 }
 """Patches that kill a run after each step of its first unit."""
+
+
+def after_swaps(monkeypatch: pytest.MonkeyPatch, way: type[Any], act: Callable[[Any, NewFiles], None]) -> None:
+    """Act right after each unit was swapped, before anything else is done; ``act`` gets the swap and the unit."""
+    swap_all = way.swap_all
+
+    def swapped(self: Any, several: Sequence[NewFiles]) -> Any:
+        failed = swap_all(self, several)
+        for new in several:
+            if new.unit.name not in failed:
+                act(self, new)
+        return failed
+
+    monkeypatch.setattr(way, "swap_all", swapped)
 
 
 def between_renames(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,15 +28,15 @@ def restore(policy: Policy, copy: Path, *, locks: bool = True) -> None:
 
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, Path]]:
-    """Copies of the state directory right after the first record of each kind: kind -> copy."""
-    append, kept = Journal.append, {}
+    """Copies of the state directory right after the first records of each kind: kind -> copy."""
+    append, kept = Journal.append_all, dict[str, Path]()
 
-    def appended(journal: Journal, kind: str, **fields: Any) -> Any:
-        record = append(journal, kind, **fields)
-        if kind not in kept:
+    def appended(journal: Journal, records: Any) -> Any:
+        written = append(journal, records)
+        for kind in {kind for kind, _ in records} - kept.keys():
             root = journal.log._store._root  # type: ignore[attr-defined]
             kept[kind] = Path(shutil.copytree(root, tmp_path / f"copy-{kind}"))
-        return record
+        return written
 
-    monkeypatch.setattr(Journal, "append", appended)
+    monkeypatch.setattr(Journal, "append_all", appended)
     yield kept

@@ -170,7 +170,7 @@ def test_few_frames_lie_between_the_call_and_a_page(lake: Lake, monkeypatch: pyt
     with pytest.raises(Reached) as raised:
         encrypt_table(lake.spark, None, policy, path=str(lake.root / "in"), output=str(lake.root / "out"))
     frames = own_frames(raised.value)
-    to_unit = frames.index("units.process") + 1
+    to_unit = frames.index("units.process_all") + 1
     assert to_unit <= TO_THE_UNIT, frames
     assert len(frames) <= TO_THE_PAGE, frames
 

@@ -19,7 +19,7 @@ from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.journals import find_unfinished
-from tests.spark.killing import Clock, after_record, after_swap, between_renames, kill
+from tests.spark.killing import Clock, after_record, after_swap, after_swaps, between_renames, kill
 from tests.spark.support import Lake, assert_plaintext, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
 
@@ -118,15 +118,12 @@ def test_file_that_slips_in_at_the_swap_undoes_it(
 ) -> None:
     """A file that a writer leaves in the old folder while it is swapped is found, and the table is as it was before."""
     policy, before = tagged(lake, create)
-    swap = way.swap
 
-    def swapped(self: Any, new: NewFiles) -> str:
-        old = swap(self, new)
-        files = HadoopFiles(lake.spark)
+    def write(swap: Any, new: NewFiles) -> None:
+        files, old = HadoopFiles(lake.spark), swap.old_location(new.unit)
         files.write_new(f"{old}/part-late.parquet", files.read(new.unit.files[0].path.replace(new.unit.location, old)))
-        return str(old)
 
-    monkeypatch.setattr(way, "swap", swapped)
+    after_swaps(monkeypatch, way, write)
     with pytest.raises(VerificationError, match=r"part-late\.parquet is new"):
         encrypt_table(lake.spark, "t", policy)
     assert_plaintext(lake.path("t"))
@@ -156,10 +153,11 @@ def test_corrected_policy_goes_on_where_a_key_was_never_there(lake: Lake, clock:
         encrypt_table(lake.spark, "t", lake.changed("fin: {key: fin}", "fin: {key: pii}"))
 
 
+@pytest.mark.usefixtures("unit_a_batch")
 def test_changed_policy_is_a_conflict(lake: Lake, clock: Clock) -> None:
     """An unfinished run is not continued under another policy, unless it is given up first."""
     policy, before = tagged(lake, PARTITIONED["using"])
-    kill(lake, policy, clock, after_swap)
+    kill(lake, policy, clock, after_swap, parallelism=1)
     other = replace(policy, data_key_bits=128)
     with pytest.raises(RunConflictError, match=r"began under policy .* --resume never"):
         encrypt_table(lake.spark, "t", other)

@@ -18,9 +18,9 @@ from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.old_folders.problems import Decision
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
-from sparkcrypt.runs.rewrite import swap as swap_module
+from sparkcrypt.runs.rewrite import moved_files
+from sparkcrypt.runs.rewrite.moved_files import move_old, refuse_other_file_systems
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.swap import move_old, refuse_other_file_systems
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.spark.killing import Clock, Killed, after_record, after_swap, kill
@@ -91,7 +91,7 @@ def before_move(monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(swap_module, "move_old", killed)
+    monkeypatch.setattr(moved_files, "move_old", killed)
 
 
 def after_move(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def after_move(monkeypatch: pytest.MonkeyPatch) -> None:
         move_old(*arguments)
         raise Killed
 
-    monkeypatch.setattr(swap_module, "move_old", moved)
+    monkeypatch.setattr(moved_files, "move_old", moved)
 
 
 STEPS = {
@@ -187,14 +187,14 @@ def test_old_folder_that_comes_into_use_during_the_move_is_put_back(
 ) -> None:
     """The metastore is asked again after the rename: what came into use meanwhile is where its user looks for it."""
     policy, _ = tagged(lake, PARTITIONED["using"])
-    move = swap_module.move_old
+    move = moved_files.move_old
 
     def moved(files: Any, unit: str, old: str, to: str) -> None:
         if unit == "p=0":
             load_anew(lake)
         move(files, unit, old, to)
 
-    monkeypatch.setattr(swap_module, "move_old", moved)
+    monkeypatch.setattr(moved_files, "move_old", moved)
     encrypt_table(lake.spark, "t", policy, move_old=True, keep_going=True)
     assert 50 in [row.id for row in lake.spark.table("t").select("id").collect()]
     assert not data_files(lake.path("t") / "p=1")
@@ -211,7 +211,7 @@ def test_move_that_fails_leaves_the_run_unfinished_until_it_is_done(
         raise SparkcryptError("the file system refused")
 
     with monkeypatch.context() as patch:
-        patch.setattr(swap_module, "move_old", refused)
+        patch.setattr(moved_files, "move_old", refused)
         report = backfill(lake.spark, policy, tables=["t"], options=options)
     assert [failure.error for failure in report.failed] == ["RunConflictError"]
     assert "old files could not be moved: SparkcryptError: the file system refused" in report.failed[0].message
@@ -294,5 +294,7 @@ def test_journal_tells_of_the_move(lake: Lake) -> None:
     journal = Journal.open(
         TableLog.open(LocalStateStore(policy.run_state), str(Catalog(lake.spark).table("t").uuid), None), report.run_id
     )
-    kinds = [record.kind for record in journal.records if record.kind in ("unit_swapped", "unit_moved")]
-    assert kinds == ["unit_swapped", "unit_moved"] * 2
+    steps = [(record.unit, record.kind) for record in journal.records if record.kind in ("unit_swapped", "unit_moved")]
+    assert sorted(steps, key=lambda step: step[0] or "") == [
+        (unit, kind) for unit in ("p=0", "p=1") for kind in ("unit_swapped", "unit_moved")
+    ]

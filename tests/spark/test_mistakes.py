@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,9 +13,10 @@ import pytest
 
 from sparkcrypt.ledger.audit.key_audit import key_audit
 from sparkcrypt.ledger.state.store import LocalStateStore
-from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.passes.units import UnitWork
+from sparkcrypt.runs.rewrite import schedule
 from sparkcrypt.runs.rewrite.keks import TableKeks
+from sparkcrypt.runs.rewrite.schedule import Result
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.spark.jvm.failures import list_java_errors
 from sparkcrypt.spark.tables.catalog import Catalog
@@ -183,16 +185,17 @@ def test_interrupted_run_says_how_far_it_came(lake: Lake, monkeypatch: pytest.Mo
     policy, table = policy_of(lake), lake.name("t")
     make_table(lake, "t", partitions=3)
     options = ["--table", table, "--policy", policy] + (["--parallelism", "1"] if command == "backfill" else [])
-    rewrite, begun = UnitWork.process, list[str]()
+    rewrite, begun = UnitWork.process_all, list[str]()
 
-    def interrupt(self: UnitWork, survey: UnitSurvey) -> UnitOutcome | None:
-        begun.append(survey.name)
+    def interrupt(self: UnitWork, surveys: Sequence[UnitSurvey]) -> list[Result]:
+        begun.extend(survey.name for survey in surveys)
         if len(begun) == 2:
             raise KeyboardInterrupt
-        return rewrite(self, survey)
+        return rewrite(self, surveys)
 
     with monkeypatch.context() as patch:
-        patch.setattr(UnitWork, "process", interrupt)
+        patch.setattr(UnitWork, "process_all", interrupt)
+        patch.setattr(schedule, "MOST_UNITS", 1)
         stopped = run_command(lake, command, *options)
     assert stopped.exit_code == 130
     assert "error: interrupted: 1 of 3 units is done and stays so; the same command continues" in stopped.output

@@ -72,10 +72,11 @@ def test_narrow_call_leaves_a_budgeted_run_waiting(lake: Lake) -> None:
     assert verify_table(lake.spark, "t", policy, manifest=True).ok
 
 
+@pytest.mark.usefixtures("unit_a_batch")
 def test_narrow_call_settles_what_a_killed_run_had_swapped(lake: Lake, clock: Clock) -> None:
     """The unit that a killed run had swapped is written down, and nothing else of that run is done."""
     policy, before = tagged(lake, PARTITIONED["using"])
-    kill(lake, policy, clock, after_swap)
+    kill(lake, policy, clock, after_swap, parallelism=1)
     waiting = unfinished(lake, policy)
     report = encrypt_table(lake.spark, "t", policy, where="p = 0")
     assert report.outcome == "nothing to do"

@@ -33,7 +33,7 @@ from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.journals import find_unfinished
-from tests.spark.killing import Clock, after_record, kill
+from tests.spark.killing import Clock, after_record, after_swaps, kill
 from tests.spark.late_writers import OnAdvance, audits, ids, leave
 from tests.spark.support import SECRET, Lake, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
@@ -42,9 +42,9 @@ pytestmark = pytest.mark.spark
 
 
 def left_folder(lake: Lake) -> Path:
-    """Return the folder that a run has left already: which unit comes first depends on the files' age."""
+    """Return a folder that a run has left already: which unit comes first depends on the files' age."""
     partitions = Catalog(lake.spark).partitions(Catalog(lake.spark).table("t"))
-    (folder,) = {partition.folder for partition in partitions if "/.sparkcrypt/" in partition.location}
+    folder, *_ = {partition.folder for partition in partitions if "/.sparkcrypt/" in partition.location}
     return lake.path("t") / folder
 
 
@@ -76,7 +76,7 @@ def test_killed_carrying_neither_loses_nor_doubles(lake: Lake, monkeypatch: pyte
     encrypt_table(lake.spark, "t", policy)
     leave(lake, lake.path("t") / "p=1", 77)
     leave(lake, lake.path("t") / "p=1", 78)
-    append = Journal.append
+    append = Journal.append_all
     with monkeypatch.context() as patch:
 
         def killed(*arguments: Any, **named: Any) -> Any:
@@ -84,14 +84,14 @@ def test_killed_carrying_neither_loses_nor_doubles(lake: Lake, monkeypatch: pyte
                 append_audit(*arguments, **named)
             raise KeyboardInterrupt
 
-        def appended(journal: Journal, kind: str, **fields: Any) -> Any:
-            record = append(journal, kind, **fields)
-            if kind == after:
+        def appended(journal: Journal, records: Any) -> Any:
+            written = append(journal, records)
+            if any(kind == after for kind, _ in records):
                 raise KeyboardInterrupt
-            return record
+            return written
 
         if after == "unit_carrying":
-            patch.setattr(Journal, "append", appended)
+            patch.setattr(Journal, "append_all", appended)
         else:
             patch.setattr(carry_module, "append_audit", killed)
         with pytest.raises(KeyboardInterrupt):
@@ -189,19 +189,19 @@ def test_paused_driver_is_fenced_off(
         create += f" LOCATION '{(lake.root / 'external').as_uri()}'"
     policy, before = tagged(lake, create)
     swap_class = FolderSwap if kind == "managed" else LocationSwap
-    swap = swap_class.swap
+    swap_all = swap_class.swap_all
     slept: list[str] = []
 
-    def paused(self: Any, new: NewFiles) -> str:
+    def paused(self: Any, several: Any) -> Any:
         if not slept:
-            slept.append(new.unit.name)
+            slept.append(several[0].unit.name)
             clock.now += 1_000  # the lock expires, and another driver comes
             other = encrypt_table(lake.spark, "t", policy)
             assert other.outcome == "done"
             assert rows_of(lake.spark.table("t")) == before
-        return str(swap(self, new))
+        return swap_all(self, several)
 
-    monkeypatch.setattr(swap_class, "swap", paused)
+    monkeypatch.setattr(swap_class, "swap_all", paused)
     with pytest.raises(SparkcryptError) as ended:
         encrypt_table(lake.spark, "t", policy)
     assert isinstance(ended.value, VerificationError | RunConflictError) or kind == "managed"
@@ -224,18 +224,18 @@ def test_driver_that_wakes_up_after_its_last_look_gives_way(
     What somebody wrote there meanwhile is found again.
     """
     policy, before = tagged(lake, PARTITIONED["using"])
-    set_location = Catalog.set_location
+    move_partitions = Catalog.move_partitions
     slept: list[str] = []
 
-    def paused(self: Catalog, table: Any, location: str, partition: Any) -> None:
+    def paused(self: Catalog, table: Any, moves: Any) -> Any:
         if not slept:
-            slept.append(location)
+            slept.append(moves[0].location)
             clock.now += 1_000
             assert encrypt_table(lake.spark, "t", policy).outcome == "done"
             lake.sql(f"INSERT INTO t VALUES (77, '{SECRET}-77', 'new', 0)")
-        set_location(self, table, location, partition)
+        return move_partitions(self, table, moves)
 
-    monkeypatch.setattr(Catalog, "set_location", paused)
+    monkeypatch.setattr(Catalog, "move_partitions", paused)
     with pytest.raises(RunConflictError, match="no longer holds the lock"):
         encrypt_table(lake.spark, "t", policy)
     monkeypatch.undo()
@@ -252,20 +252,17 @@ def test_driver_that_wakes_up_after_its_last_look_gives_way(
 def test_readers_of_an_undone_swap_find_its_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader who listed a unit between its swap and the undoing finishes: what was staged stays until expire."""
     policy, before = tagged(lake, PARTITIONED["using"])
-    swap = LocationSwap.swap
     readers: list[Any] = []
 
-    def swapped(self: LocationSwap, new: NewFiles) -> str:
-        old = swap(self, new)
+    def read(_swap: Any, _new: NewFiles) -> None:
         if not readers:
             lake.spark.catalog.refreshTable("t")
             frame = lake.spark.table("t")
             frame._jdf.queryExecution().toRdd().getNumPartitions()  # it has its list of files now
             readers.append(frame)
             leave(lake, lake.path("t") / "p=0", 77)
-        return old
 
-    monkeypatch.setattr(LocationSwap, "swap", swapped)
+    after_swaps(monkeypatch, LocationSwap, read)
     monkeypatch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0,))
     options = PassOptions(run=RunOptions(keep_going=True, parallelism=1))
     assert backfill(lake.spark, policy, tables=["t"], options=options).outcome == "done"
@@ -292,16 +289,14 @@ class UndoneSwaps:
 @pytest.fixture
 def undone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> UndoneSwaps:
     """Swaps of the partition ``p=0`` that are undone."""
-    swap, done = LocationSwap.swap, UndoneSwaps()
+    done = UndoneSwaps()
 
-    def swapped(self: LocationSwap, new: NewFiles) -> str:
-        old = swap(self, new)
+    def write(swap: Any, new: NewFiles) -> None:
         if len(done.folders) < done.most and new.unit.name == "p=0":
             done.folders.append(Path(urlsplit(new.staged).path))
-            leave(lake, Path(urlsplit(old).path), 69 + len(done.folders))
-        return old
+            leave(lake, Path(urlsplit(swap.old_location(new.unit)).path), 69 + len(done.folders))
 
-    monkeypatch.setattr(LocationSwap, "swap", swapped)
+    after_swaps(monkeypatch, LocationSwap, write)
     return done
 
 
@@ -451,6 +446,7 @@ def test_pass_over_locked_tables_ends_with_75(lake: Lake) -> None:
     assert report.to_dict()["failed"][0]["error"] == "RunConflictError"
 
 
+@pytest.mark.usefixtures("unit_a_batch")
 def test_report_of_a_fenced_run_tells_what_was_done(lake: Lake, clock: Clock) -> None:
     """A driver that loses its lock between two units: its report has the run, the first unit, and why it ended."""
     policy, _ = tagged(lake, PARTITIONED["using"])
@@ -472,6 +468,7 @@ def test_report_of_a_fenced_run_tells_what_was_done(lake: Lake, clock: Clock) ->
     assert json.loads(json.dumps(report.to_dict()))["tables"][0]["run_id"] == run.run_id
 
 
+@pytest.mark.usefixtures("unit_a_batch")
 def test_error_that_ends_everything_leaves_a_report(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever calls hears what was done before the error goes on."""
     policy, _ = tagged(lake, PARTITIONED["using"])
@@ -489,17 +486,18 @@ def test_error_that_ends_everything_leaves_a_report(lake: Lake, monkeypatch: pyt
     with pytest.raises(MemoryError):
         backfill(lake.spark, policy, tables=["t"], options=PassOptions(run=run, on_failure=heard.append))
     with pytest.raises(MemoryError):
-        encrypt_table(lake.spark, "t", policy, progress=Break(), on_failure=heard.append)
+        encrypt_table(lake.spark, "t", policy, parallelism=1, progress=Break(), on_failure=heard.append)
     first, second = heard
     assert isinstance(first, PassReport) and isinstance(second, Report)
     assert [unit["unit"] for unit in first.tables[0].units] == [unit["unit"] for unit in second.units] == ["p=0"]
     assert first.tables[0].run_id == second.run_id
 
 
+@pytest.mark.usefixtures("unit_a_batch")
 def test_continued_pass_tells_its_own_part(lake: Lake, clock: Clock) -> None:
     """The report of a run that goes on says what this pass did, beside the run so far."""
     policy, _ = tagged(lake, PARTITIONED["using"])
-    kill(lake, policy, clock, after_record("unit_swapped"))
+    kill(lake, policy, clock, after_record("unit_swapped"), parallelism=1)
     report = backfill(lake.spark, policy, tables=["t"])
     (run,) = report.tables
     assert (run.files_rewritten, run.earlier, run.this_pass["files_rewritten"]) == (4, ("p=0",), 2)

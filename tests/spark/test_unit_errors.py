@@ -46,15 +46,17 @@ def mixed_modes(lake: Lake, patch: pytest.MonkeyPatch) -> str:
 
 
 def refusing_metastore(lake: Lake, patch: pytest.MonkeyPatch) -> str:
-    """The metastore refuses one change, as it does one that this user may not make."""
-    set_location = Catalog.set_location
+    """The metastore refuses one of several changes, as it does one that this user may not make."""
+    move_partitions = Catalog.move_partitions
 
-    def refused(self: Catalog, table: Any, location: str, partition: Any) -> None:
-        if "p=1" in location and table.name == "a":
+    def refused(self: Catalog, table: Any, moves: Any) -> Any:
+        kept = [move for move in moves if "p=1" not in move.location or table.name != "a"]
+        left = move_partitions(self, table, kept)
+        if len(kept) < len(moves):
             lake.sql("ALTER TABLE no_such_table SET LOCATION 'file:/nowhere'")
-        set_location(self, table, location, partition)
+        return left
 
-    patch.setattr(Catalog, "set_location", refused)
+    patch.setattr(Catalog, "move_partitions", refused)
     return "AnalysisException|TABLE_OR_VIEW_NOT_FOUND"
 
 

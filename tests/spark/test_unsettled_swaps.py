@@ -28,6 +28,7 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
+from tests.spark.killing import after_swaps
 from tests.spark.late_writers import audits
 from tests.spark.support import SECRET, Lake, data_files, rows_of
 from tests.spark.tables import PARTITIONED, UNPARTITIONED, make_table, tagged
@@ -74,19 +75,19 @@ def test_lost_answer_leaves_the_run_unfinished_until_it_is_written_down(
     policy, before = tagged(lake, create)
     units = 2 if way is LocationSwap else 1
     if step == "swap":
-        fails_after(way.swap, monkeypatch, way, "swap")
+        fails_after(way.swap_all, monkeypatch, way, "swap_all")
     else:
-        append, left = Journal.append, [True]
+        append, left = Journal.append_all, [True]
 
-        def failing(self: Journal, kind: str, **fields: Any) -> Any:
-            if left and kind == "unit_swapped":
+        def failing(self: Journal, records: Any) -> Any:
+            if left and any(kind == "unit_swapped" for kind, _ in records):
                 left.clear()
                 if "JVM" in step:  # as a file system does that fails while a record is written
                     lake.jvm.java.io.FileReader("/nowhere")
                 raise VerificationError("the record cannot be written")
-            return append(self, kind, **fields)
+            return append(self, records)
 
-        monkeypatch.setattr(Journal, "append", failing)
+        monkeypatch.setattr(Journal, "append_all", failing)
     report = pass_over(lake, policy)
     assert [failure.error for failure in report.failed] == ["RunConflictError"]
     assert "could not be written down" in report.failed[0].message
@@ -109,20 +110,17 @@ def test_rows_on_both_sides_of_a_swap_are_kept(
 ) -> None:
     """Where writers reached the old files and the new ones, the swap stays and is recorded; no row is lost."""
     policy, before = tagged(lake, create)
-    swap, left = way.swap, [True]
+    left = [True]
 
-    def swapped(self: Any, new: NewFiles) -> str:
-        file = new.unit.files[0].path
-        files = HadoopFiles(lake.spark)
-        content = files.read(file)
-        old = str(swap(self, new))
+    def write(swap: Any, new: NewFiles) -> None:
+        files, old = HadoopFiles(lake.spark), swap.old_location(new.unit)
+        content = files.read(new.unit.files[0].path.replace(new.unit.location, old))
         if left:
             left.clear()
             files.write_new(f"{old}/part-late.parquet", content)
-            files.write_new(f"{self.final_location(new.unit, new.staged)}/part-later.parquet", content)
-        return old
+            files.write_new(f"{swap.final_location(new.unit, new.staged)}/part-later.parquet", content)
 
-    monkeypatch.setattr(way, "swap", swapped)
+    after_swaps(monkeypatch, way, write)
     report = pass_over(lake, policy)
     lake.spark.catalog.refreshTable("t")
     rows = len(rows_of(lake.spark.table("t"))) - len(before)

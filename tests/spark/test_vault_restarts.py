@@ -17,6 +17,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.report import PassReport
+from sparkcrypt.runs.rewrite import schedule
 from sparkcrypt.spark.tables.tagging import set_tags
 from tests.conftest import or_skip
 from tests.services.vault_server import LastingVault
@@ -160,16 +161,17 @@ def rotate_over_a_kill(
     lake: Lake, policy: Policy, vault: LastingVault, patch: pytest.MonkeyPatch, *, start: bool
 ) -> Future[PassReport]:
     """Rotate while Vault is killed, once a unit is swapped, and is started again or not; return the job."""
-    append, swapped, killed = Journal.append, threading.Event(), threading.Event()
+    append, swapped, killed = Journal.append_all, threading.Event(), threading.Event()
 
-    def appended(journal: Journal, what: str, **fields: Any) -> Any:
-        record = append(journal, what, **fields)
-        if what == "unit_swapped":
+    def appended(journal: Journal, records: Any) -> Any:
+        written = append(journal, records)
+        if any(kind == "unit_swapped" for kind, _ in records):
             swapped.set()
             killed.wait(WAIT_SECONDS)
-        return record
+        return written
 
-    patch.setattr(Journal, "append", appended)
+    patch.setattr(Journal, "append_all", appended)
+    patch.setattr(schedule, "MOST_UNITS", 1)
     with ThreadPoolExecutor(1) as threads:
         job = threads.submit(rotate, lake, policy, tables=["t"], run={"parallelism": 1})
         wait_for(swapped.is_set)

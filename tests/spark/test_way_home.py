@@ -192,13 +192,13 @@ def test_driver_that_wakes_up_after_another_has_come_home(
     set_location = Catalog.set_location
     slept: list[str] = []
 
-    def paused(catalog: Catalog, table: Any, location: str, partition: Any) -> None:
+    def paused(catalog: Catalog, table: Any, location: str) -> None:
         if not slept:
             slept.append(location)
             clock.now += 1_000
             assert encrypt_table(lake.spark, "t", policy, home=True).outcome == "done"
             lake.sql("INSERT INTO t VALUES (77, 'e', 'n')")
-        set_location(catalog, table, location, partition)
+        set_location(catalog, table, location)
 
     monkeypatch.setattr(Catalog, "set_location", paused)
     with pytest.raises(RunConflictError, match="no longer holds the lock"):

@@ -64,9 +64,9 @@ public class StatisticsGuard implements QueryExecutionListener {
   }
 
   /** Returns a table's statistics without those of some columns; runs call it too, since Python cannot hold Scala's numbers. */
-  public static Object without(Object statistics, Collection<?> columns) {
+  public static Object without(Object statistics, Object columns) {
     Object kept = Calls.call(statistics, "colStats");
-    for (Object column : columns) {
+    for (Object column : (Collection<?>) columns) {
       kept = Calls.call(kept, "$minus", column);
     }
     return Calls.call(statistics, "copy", Calls.call(statistics, "sizeInBytes"), Calls.call(statistics, "rowCount"), kept);

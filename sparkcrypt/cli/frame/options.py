@@ -263,7 +263,7 @@ class PassCommandOptions(TablesOptions):
         "Begin no unit after this, such as 4h; run again to go on.", "--max-duration", type=DURATION, metavar="TIME"
     )
     parallelism: int = option(
-        "Number of units that are rewritten at the same time.",
+        "Number of units, or batches of small ones, that are rewritten at the same time.",
         type=click.IntRange(1),
         default=PARALLELISM,
         show_default=True,

@@ -154,30 +154,38 @@ class Journal:
         return tuple(sorted(run_id for run_id, is_archived in found.items() if not is_archived))
 
     def write(self, entry: Entry) -> Record:
-        """Append an entry as a record; see `append`."""
-        return self.append(entry.kind, **entry.to_dict())
+        """Append an entry as a record; see `append_all`."""
+        return self.write_all([entry])[0]
+
+    def write_all(self, entries: Sequence[Entry]) -> Sequence[Record]:
+        """Append entries as records; see `append_all`."""
+        return self.append_all([(entry.kind, entry.to_dict()) for entry in entries])
 
     def append(self, kind: str, **fields: Any) -> Record:
-        """Append a record; threads may call this concurrently.
+        """Append a record; see `append_all`."""
+        return self.append_all([(kind, fields)])[0]
+
+    def append_all(self, records: Sequence[tuple[str, dict[str, Any]]]) -> Sequence[Record]:
+        """Append records, all or none of them, as one object of the log; threads may call this concurrently.
 
         Args:
-            kind: one of ``KINDS``.
-            **fields: JSON values; a record of a unit has the unit's name under ``unit``.
+            records: for each one of ``KINDS``, and JSON values; that of a unit has the unit's name under ``unit``.
 
         Raises:
             RunConflictError: another driver appended to the log, so this driver is fenced off; or the run has expired.
         """
-        if kind not in KINDS or (kind in UNIT_KINDS and not isinstance(fields.get("unit"), str)):
-            raise SparkcryptError(
-                f"run {self.run.run_id}: {kind!r} is no record of a journal; allowed: {', '.join(KINDS)}, those of "
-                "units with the unit's name as unit"
-            )
+        for kind, fields in records:
+            if kind not in KINDS or (kind in UNIT_KINDS and not isinstance(fields.get("unit"), str)):
+                raise SparkcryptError(
+                    f"run {self.run.run_id}: {kind!r} is no record of a journal; allowed: {', '.join(KINDS)}, those of "
+                    "units with the unit's name as unit"
+                )
         if self.archived:
             raise RunConflictError(
                 f"run {self.run.run_id}: its old files have expired, so nothing more is done with it"
             )
         with self._mutex:
-            return self.log.append(kind, self.run.run_id, self._token, fields)
+            return self.log.append_all(self.run.run_id, self._token, records) if records else ()
 
     def resume(self, fencing_token: int) -> Record:
         """Continue the run under a new lock, whose token fences off the driver that held an earlier one.

@@ -48,6 +48,7 @@ from sparkcrypt.runs.old_folders.problems import (
     problems_of_target,
 )
 from sparkcrypt.runs.rewrite.context import append_audit
+from sparkcrypt.runs.rewrite.engine import stage_unit
 from sparkcrypt.runs.rewrite.recover import belongs_to_another
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
@@ -128,7 +129,7 @@ def _reconcile_files(rewriter: UnitRewriter, status: UnitStatus, changes: Change
     attempt = f"{attempt_folder(run.run_id, run.lock.token)}-carried-{len(status.carried_fields) + 1}"
     staged = f"{staging_folder(run.table.target.base)}/{attempt}/{unit.partition_path}".rstrip("/")
     sources = files_of(run.table.files, unit.folders, scanned.summaries, run.secret)
-    work = rewriter.stager.stage(scanned, staged, lambda _: None)
+    work = stage_unit(rewriter.stager, scanned, staged)
     copy_access(run.table.files, unit.location, staged)
     folders = list_folders(run.table.files, staged)
     proof = work.prove(folders, run.fresh_keys)

@@ -30,7 +30,7 @@ from sparkcrypt.ledger.new_files import NewFiles, missing_files
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Folder, Unit, by_place, is_staged, list_folders, old_folder, path_below
 from sparkcrypt.paths import comparable_path
-from sparkcrypt.runs.rewrite.swap import move_back, move_old
+from sparkcrypt.runs.rewrite.moved_files import move_back, move_old
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.in_use import Places, refuse_used

@@ -32,11 +32,12 @@ from sparkcrypt.runs.passes import units
 from sparkcrypt.runs.passes.result import RunResult, bytes_a_second, find_last_audit, result_of_failed_run
 from sparkcrypt.runs.passes.units import Surveyed, UnitWork, survey_units
 from sparkcrypt.runs.rewrite.context import RunContext
+from sparkcrypt.runs.rewrite.moved_files import MOVED_NOTE, refuse_other_file_systems
 from sparkcrypt.runs.rewrite.options import Engine, RunOptions
 from sparkcrypt.runs.rewrite.recover import Recovered, recover
 from sparkcrypt.runs.rewrite.run_report import Report
 from sparkcrypt.runs.rewrite.schedule import Budget, FailedUnit, Progressed, order_units, work_through
-from sparkcrypt.runs.rewrite.swap import MOVED_NOTE, choose_swap, refuse_other_file_systems
+from sparkcrypt.runs.rewrite.swap import choose_swap
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, rewriter_of
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.runs.table.open_table import OpenTable, open_target
@@ -354,7 +355,7 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
             work = UnitWork(rewriter, job.reader, options, job.old_files.refuse_replayed)
             progressed = work_through(
                 todo,
-                work.process,
+                work.process_all,
                 work.locate,
                 options,
                 pauses=units.PAUSES_SECONDS,

@@ -14,12 +14,13 @@ from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.ledger.journal.entries import UnitFailed
 from sparkcrypt.ledger.journal.journal import Journal, start_of_run
 from sparkcrypt.ledger.log import TableLog
-from sparkcrypt.ledger.unit import Unit, UnitOutcome, former_home, list_folders
+from sparkcrypt.ledger.unit import Unit, former_home, list_folders
 from sparkcrypt.paths import comparable_path
+from sparkcrypt.runs.rewrite.engine import FAILURES
 from sparkcrypt.runs.rewrite.keks import rotation_of
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import WRITTEN_IN_CLEAR
-from sparkcrypt.runs.rewrite.schedule import ENDS_THE_RUN
+from sparkcrypt.runs.rewrite.schedule import ENDS_THE_RUN, Result
 from sparkcrypt.runs.rewrite.swap import refuse_taken_home
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, recheck
 from sparkcrypt.runs.table.cache import FooterCache
@@ -46,7 +47,7 @@ class UnitWork:
     """The work on the units of a run.
 
     Attributes:
-        rewriter: takes one unit through its steps.
+        rewriter: takes units through their steps.
         reader: reads the footers of its files again, since the survey may be old and come from a cache.
         options: the run's options.
         refuse_replayed: refuses a unit with a file that has another's place in the audit's list.
@@ -67,53 +68,101 @@ class UnitWork:
         now = {unit.name: unit for unit in self.rewriter.run.table.target.units(self.options.where)}
         return [replace(survey, unit=now[survey.name]) for survey in surveys if survey.name in now]
 
-    def process(self, survey: UnitSurvey) -> UnitOutcome | None:
-        """List a unit and read its footers again, then take it through its steps.
+    def process_all(self, surveys: Sequence[UnitSurvey]) -> list[Result]:
+        """List the units of a batch and read their footers again, then take them through their steps.
 
         Returns:
-            The outcome; None if no file differs from the plan any more, or the unit is at home again.
+            For each its outcome; its error, a SourceChangedError if its files have changed since the listing; or None
+            if no file differs from the plan any more, or it is at home again.  Errors of Spark, Hadoop and the file
+            system are of this package too.
 
         Raises:
-            SourceChangedError: a step failed, and the unit's files have changed since the listing.
-            SparkcryptError: a step failed; errors of Spark, Hadoop and the file system are raised as this too.
+            SparkcryptError: an error that ends the run.
         """
+        results: dict[str, Result] = {}
+        todo: list[tuple[ScannedUnit, tuple[str, ...]]] = []
+        for survey in surveys:
+            self.rewriter.run.table.progress.step(survey.name, "listing")
+        for survey, scanned in zip(surveys, self._scan(surveys), strict=True):
+            try:
+                if isinstance(scanned, SparkcryptError):
+                    raise scanned
+                home = self._find_home(scanned)
+                scanned = scanned if home is None else add_way_home(scanned, home)
+                if not scanned.drift or (self.options.home and home is None):
+                    self.rewriter.run.table.progress.advance(survey.amount.files, survey.total_bytes, 1)
+                    results[survey.name] = None
+                else:
+                    todo.append((scanned, self._prepare(scanned, home)))
+            except ENDS_THE_RUN:
+                raise
+            except FAILURES as error:
+                results[survey.name] = error if isinstance(scanned, SparkcryptError) else self._explain(scanned, error)
+        processed = self.rewriter.process_all(todo) if todo else []
+        for (scanned, _), result in zip(todo, processed, strict=True):
+            name = scanned.unit.name
+            results[name] = self._explain(scanned, result) if isinstance(result, BaseException) else result
+        return [results[survey.name] for survey in surveys]
+
+    def _scan(self, surveys: Sequence[UnitSurvey]) -> list[ScannedUnit | SparkcryptError]:
+        """Scan units; if that fails for all at once, one by one, to tell which it fails for."""
         run = self.rewriter.run
-        rotation = rotation_of(self.options, run.table.trust)
-        (scanned,) = Scanner(
+        scanner = Scanner(
             run.table.target,
             run.table.files,
             self.reader,
-            rotation=rotation,
+            rotation=rotation_of(self.options, run.table.trust),
             tell_shredded=run.table.trust.shredded.select,
             purge=self.options.purge,
-        ).scan([survey.unit])
-        home = former_home(scanned.unit.location, run.table.target.base) if self.options.home else None
-        if home is not None:
-            scanned = add_way_home(scanned, home)
-        if not scanned.drift or (self.options.home and home is None):
-            run.table.progress.advance(survey.amount.files, survey.total_bytes, 1)
-            return None
-        self._refuse_moved(scanned)
+        )
         try:
-            if home is not None:
-                refuse_home(run.table.files, run.table.in_use.look(afresh=True), survey.name, home)
-            notes = _note_adopted(self._find_adoptable(scanned))  # refuses damaged files, by a better reason
-            self.refuse_replayed(scanned.unit)
-            return self.rewriter.process(scanned, notes=(*notes, *self._note_left(scanned.unit)))
-        except (SourceChangedError, *ENDS_THE_RUN):
-            raise
-        except JVM_ERRORS as error:
-            refuse_changed(run.table.files, scanned.unit, error)
-            of_files = find_storage_error(error)
-            if of_files is not None:
-                raise StorageError(f"{survey.name}: {of_files}") from error
-            raise SparkcryptError(f"{survey.name}: {': '.join(read_java_error(error))}") from error
-        except OSError as error:
-            refuse_changed(run.table.files, scanned.unit, error)
-            raise StorageError(f"{survey.name}: {error}") from error
+            return list(scanner.scan([survey.unit for survey in surveys]))
         except SparkcryptError as error:
-            refuse_changed(run.table.files, scanned.unit, error)
-            raise
+            if len(surveys) == 1:
+                return [error]
+            return [scanned for survey in surveys for scanned in self._scan([survey])]
+
+    def _find_home(self, scanned: ScannedUnit) -> str | None:
+        if not self.options.home:
+            return None
+        return former_home(scanned.unit.location, self.rewriter.run.table.target.base)
+
+    def _prepare(self, scanned: ScannedUnit, home: str | None) -> tuple[str, ...]:
+        """Refuse a unit that must not be rewritten; return notes for its outcome."""
+        run = self.rewriter.run
+        self._refuse_moved(scanned)
+        if home is not None:
+            refuse_home(run.table.files, run.table.in_use.look(afresh=True), scanned.unit.name, home)
+        notes = _note_adopted(self._find_adoptable(scanned))  # refuses damaged files, by a better reason
+        self.refuse_replayed(scanned.unit)
+        return (*notes, *self._note_left(scanned.unit))
+
+    def _explain(self, scanned: ScannedUnit, error: BaseException) -> BaseException:
+        """Return the error of a unit as one of this package, which says so if its files have changed since the listing.
+
+        Raises:
+            SparkcryptError: an error that ends the run.
+        """
+        unit = scanned.unit
+        if isinstance(error, ENDS_THE_RUN) or not isinstance(error, FAILURES):
+            raise error
+        if isinstance(error, SourceChangedError):
+            return error
+        try:
+            refuse_changed(self.rewriter.run.table.files, unit, error)
+        except SourceChangedError as changed:
+            return changed
+        made: SparkcryptError
+        if isinstance(error, SparkcryptError):
+            return error
+        if isinstance(error, JVM_ERRORS):
+            of_files = find_storage_error(error)
+            made = SparkcryptError(f"{unit.name}: {': '.join(read_java_error(error))}")
+            made = made if of_files is None else StorageError(f"{unit.name}: {of_files}")
+        else:
+            made = StorageError(f"{unit.name}: {error}")
+        made.__cause__ = error
+        return made
 
     def _refuse_moved(self, scanned: ScannedUnit) -> None:
         """Check that a unit whose folder is missing was not dropped or moved since the survey.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -162,11 +162,11 @@ def outcome_of(unit: Unit, proven: Proven, old: str, new: str, bytes_after: int)
     )
 
 
-def record_swap(run: RunContext, outcome: UnitOutcome) -> None:
-    """Record that a unit was swapped: a step of the run, and the audit's entry of it."""
+def record_swaps(run: RunContext, outcomes: Sequence[UnitOutcome]) -> None:
+    """Record that units were swapped: for each a step of the run, which is the audit's entry of it as well."""
     with run.one_at_a_time:
-        digest, target = run.table.policy.digest(), run.table.target
-        run.journal.write(UnitSwapped(outcome, target.name, digest, _find_predecessor(run)))
+        digest, name, predecessor = run.table.policy.digest(), run.table.target.name, _find_predecessor(run)
+        run.journal.write_all([UnitSwapped(outcome, name, digest, predecessor) for outcome in outcomes])
 
 
 def append_audit(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from sparkcrypt.errors import FormatError, VerificationError
+from sparkcrypt.errors import FormatError, SparkcryptError, VerificationError
 from sparkcrypt.files.footers import FooterFacts
 from sparkcrypt.files.format import FORMATS
 from sparkcrypt.files.parquet import FileSummary, verify_file
@@ -21,6 +21,7 @@ from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.access_rights import keep_storage
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
 from sparkcrypt.spark.tasks.digest import RowsDigest
 from sparkcrypt.spark.tasks.run import Told
 
@@ -44,22 +45,49 @@ class StagedWork:
     prove: Callable[[tuple[Folder, ...], RetrieveKey], Proof] = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A unit that is to be staged.
+
+    Attributes:
+        scanned: the unit.
+        staged: the folder for its new files, which does not exist yet.
+        tell: called from another thread with the number of written files, if the engine has it.
+    """
+
+    scanned: ScannedUnit
+    staged: str
+    tell: Told = field(default=lambda _: None, repr=False)
+
+
+FAILURES = (SparkcryptError, *JVM_ERRORS, OSError)
+"""Errors of one unit, beside which others go on."""
+
+
 class Stager(Protocol):
     """An engine."""
 
     engine: str
 
-    def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> StagedWork:
-        """Write a unit's new files below a folder that does not exist yet.
+    def stage_all(self, several: Sequence[Staging]) -> list[StagedWork | Exception]:
+        """Write the new files of units, each below its folder.
 
-        Args:
-            scanned: the unit.
-            staged: the folder.
-            progress: called from another thread with the number of written files, if the engine has it.
-
-        Raises:
-            SparkcryptError: they could not be written; the caller removes the folder.
+        Returns:
+            What was staged of each, or why it could not be written: one and the same error if they failed together.
+            The caller removes the folder then.
         """
+
+
+def stage_unit(stager: Stager, scanned: ScannedUnit, staged: str) -> StagedWork:
+    """Write the new files of one unit below a folder that does not exist yet.
+
+    Raises:
+        SparkcryptError: they could not be written; the caller removes the folder.
+    """
+    (work,) = stager.stage_all([Staging(scanned, staged)])
+    if isinstance(work, Exception):
+        raise work
+    return work
 
 
 def make_fresh_folder(files: HadoopFiles, unit: Unit, staged: str) -> None:

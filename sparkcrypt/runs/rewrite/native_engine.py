@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
+from typing import TypeAlias
 
 import sparkcrypt.errors
 from sparkcrypt.errors import SparkcryptError, UnsupportedFileError, VerificationError
@@ -15,20 +17,29 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.evidence import Proof
 from sparkcrypt.ledger.state.mac import Mac
 from sparkcrypt.ledger.unit import Folder, Unit
-from sparkcrypt.runs.rewrite.engine import ProvenByTasks, StagedWork, make_fresh_folder, verify_footers
+from sparkcrypt.runs.rewrite.engine import (
+    FAILURES,
+    ProvenByTasks,
+    StagedWork,
+    Staging,
+    make_fresh_folder,
+    stage_unit,
+    verify_footers,
+)
 from sparkcrypt.runs.rewrite.file_orders import FileOrders
 from sparkcrypt.runs.rewrite.keks import TableKeks
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
 from sparkcrypt.runs.table.difference import Rotation
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.open_table import OpenTable
-from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.tasks.run import Told, rewrite_in_tasks
+from sparkcrypt.spark.tasks.run import rewrite_in_tasks
+
+_Job: TypeAlias = list[tuple[Staging, list[FileOrder]]]
 
 
 class NativeStager:
-    """Stages the units of one target, page by page.
+    """Stages the units of one target page by page, several in one job of Spark.
 
     A Parquet unit with a file that cannot be rewritten by pages is staged by Spark's engine, as its notes mention.
 
@@ -58,13 +69,52 @@ class NativeStager:
         self._mac, self._discard = mac, discard
         self._orders = FileOrders(table.target, table.policy, renamed_by, rewrap=rewrap, purge=purge)
 
-    def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> StagedWork:
-        """Rewrite a unit's files into a folder; see `Stager`."""
-        make_fresh_folder(self._table.files, scanned.unit, staged)
-        orders = self._orders.list_orders(scanned, staged)
-        keys = self._keys(orders)
-        lengths = {file.path: file.length for folder in scanned.unit.folders for file in folder.files}
-        outcomes = rewrite_in_tasks(self._table.spark, orders, lengths, keys, progress)
+    def stage_all(self, several: Sequence[Staging]) -> list[StagedWork | Exception]:
+        """Rewrite the files of units, those of all of them in one job of Spark; see `Stager`."""
+        found: dict[str, StagedWork | Exception] = {}
+        jobs: dict[bool, _Job] = {}
+        for staging in several:
+            try:
+                make_fresh_folder(self._table.files, staging.scanned.unit, staging.staged)
+                orders = self._orders.list_orders(staging.scanned, staging.staged)
+                jobs.setdefault(_only_rewraps(orders), []).append((staging, orders))
+            except FAILURES as error:
+                found[staging.staged] = error
+        for work in jobs.values():
+            every = [order for _, orders in work for order in orders]
+            lengths = {file.path: file.length for staging, _ in work for file in staging.scanned.unit.files}
+            try:
+                keys = self._keys(every)
+                outcomes = rewrite_in_tasks(self._table.spark, every, lengths, keys, partial(_tell_written, work))
+            except FAILURES as error:
+                found |= {staging.staged: error for staging, _ in work}
+            else:
+                found |= self._finish_all(work, outcomes, keys)
+        return [found[staging.staged] for staging in several]
+
+    def _finish_all(
+        self, work: _Job, outcomes: Iterable[FileOutcome], keys: KeySettings
+    ) -> dict[str, StagedWork | Exception]:
+        """Return what was staged of each unit of a job, or why it could not be."""
+        found: dict[str, StagedWork | Exception] = {}
+        left = iter(outcomes)
+        for staging, orders in work:
+            own = list(islice(left, len(orders)))
+            try:
+                found[staging.staged] = self._finish(staging, orders, own, keys)
+            except FAILURES as error:
+                found[staging.staged] = error
+        return found
+
+    def _finish(
+        self, staging: Staging, orders: Sequence[FileOrder], outcomes: Sequence[FileOutcome], keys: KeySettings
+    ) -> StagedWork:
+        """Return what was staged of a unit.
+
+        Raises:
+            SparkcryptError: a file of it could not be rewritten.
+        """
+        scanned = staging.scanned
         refused = [outcome for outcome in outcomes if outcome.refused]
         _raise_first([outcome for outcome in outcomes if outcome.error])
         if refused and not FORMATS[self._table.target.format].rewritten_by_rows:
@@ -81,7 +131,7 @@ class NativeStager:
             if outcome.target in dark:  # Spark's engine could not do it either
                 raise UnsupportedFileError(str(outcome.refused))
         if refused:
-            return self._by_spark(scanned, staged, refused, progress)
+            return self._by_spark(staging, refused)
         notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
         codecs = {codec for file in scanned.files.values() for codec in file.facts.codecs}
         rotation = None if scanned.rotation is None else scanned.rotation.with_keks(keys.keks)
@@ -95,23 +145,21 @@ class NativeStager:
         make_bucket_keys(self._table.policy, service, masters)
         if not masters:
             return KeySettings(config.canonical(), bits)
-        mac, rewraps = self._mac(), all(order.action in ("rewrap", "copy") for order in orders)
+        mac, rewraps = self._mac(), _only_rewraps(orders)
         known = TableKeks(self._table.store, self._table.target.table_id, config, bits, mac)
         keks = known.find_or_make(service, masters, rewraps=rewraps)
         if not rewraps or not service.offers("rewrap"):
             return KeySettings(config.canonical(), bits, keks)
         return KeySettings(config.canonical(), bits, keks, known.list_wrappings(keks))
 
-    def _by_spark(
-        self, scanned: ScannedUnit, staged: str, refused: Sequence[FileOutcome], progress: Told
-    ) -> StagedWork:
+    def _by_spark(self, staging: Staging, refused: Sequence[FileOutcome]) -> StagedWork:
         if self._table.target.table is not None and self._table.target.table.bucket_columns:
             raise UnsupportedFileError(
                 f"{refused[0].refused}; and {self._table.target.name} is bucketed, so Spark's engine cannot rewrite it "
                 "either"
             )
-        self._discard([staged])  # the files that were rewritten before one was refused
-        work = SparkStager(self._table).stage(scanned, staged, progress)
+        self._discard([staging.staged])  # the files that were rewritten before one was refused
+        work = stage_unit(SparkStager(self._table), staging.scanned, staging.staged)
         note = f"staged by Spark's engine, since {len(refused)} of its files cannot be rewritten page by page: "
         return replace(work, notes=(*work.notes, note + str(refused[0].refused)))
 
@@ -149,6 +197,17 @@ class NativeStager:
             raise VerificationError(f"{unit.name}: {rows} rows became {verified.rows}; nothing was swapped")
         verified = replace(verified, not_authenticated=tuple(weak))
         return Proof(verified, rows, pairs=pairs, carried=carried, purged=purged)
+
+
+def _tell_written(work: _Job, written: int) -> None:
+    """Tell each unit of a job how many of its files are written, if so many of all are, in their order."""
+    for staging, orders in work:
+        staging.tell(min(written, len(orders)))
+        written = max(0, written - len(orders))
+
+
+def _only_rewraps(orders: Iterable[FileOrder]) -> bool:
+    return all(order.action in ("rewrap", "copy") for order in orders)
 
 
 def _qualify(files: HadoopFiles, paths: Iterable[str]) -> dict[str, str]:

@@ -33,7 +33,8 @@ class RunOptions:
         move_old: move old files out of the table's folder after the swap; readers in flight fail, and no command
             brings the files back.
         keep_going: quarantine a unit that fails, and continue with the others; otherwise its error ends the run.
-        parallelism: how many units are processed concurrently.
+        parallelism: how many batches of units are processed concurrently; with two or more, units are staged while
+            others are swapped.
         rewrap: if only master keys differ, rewrap the data keys and leave the data unchanged; anyone who had the old
             key and kept a footer can still read the data.
         rotate_key: a master key whose rotation is the run's only purpose: see `sparkcrypt.runs.table.difference`.
@@ -58,7 +59,7 @@ class RunOptions:
     resume: str = "auto"
     move_old: bool = False
     keep_going: bool = False
-    parallelism: int = 1
+    parallelism: int = 2
     rewrap: bool = False
     rotate_key: str | None = None
     rotate_to: int | None = None

@@ -45,10 +45,10 @@ from sparkcrypt.ledger.unit import (
     path_below,
 )
 from sparkcrypt.paths import comparable_path, is_same_place
-from sparkcrypt.runs.rewrite.context import append_audit, outcome_of, record_swap
+from sparkcrypt.runs.rewrite.context import append_audit, outcome_of, record_swaps
+from sparkcrypt.runs.rewrite.moved_files import locate_old_files, move_old_files
 from sparkcrypt.runs.rewrite.same_content import compare_content
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
-from sparkcrypt.runs.rewrite.swap import locate_old_files, move_old_files
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS, read_java_error
 
@@ -189,7 +189,7 @@ def adopt(rewriter: UnitRewriter, attempt: Attempt) -> UnitOutcome:
     after = list_folders(rewriter.run.table.files, here)
     bytes_after = sum(file.length for folder in after for file in folder.files)
     outcome = outcome_of(unit, proof, old, new, bytes_after)
-    record_swap(rewriter.run, outcome)
+    record_swaps(rewriter.run, [outcome])
     rewriter.swap.set_pin(rewriter.run.pin(attempt.new_files, _find_swapping(rewriter, unit.name)))
     status = settle_place(rewriter, unit.name, status_of_units(rewriter.run.journal.records)[unit.name])
     return move_old_files(rewriter.run, rewriter.swap, status.outcome, status.unit, attempt.staged, status.base)

@@ -1,9 +1,10 @@
-"""Scheduling of units: their order, concurrency, the budget, retries, and the handling of units that fail."""
+"""Scheduling of units: their order, batches, the budget, retries, and the handling of units that fail."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from sparkcrypt.runs.table.unit_survey import UnitSurvey
 
 ENDS_THE_RUN = (RunConflictError, KeyServiceUnavailableError, BridgeError, ConfigError)
 """Errors that are not specific to one unit: continuing with the next unit would fail too, or do harm."""
+MOST_UNITS, MOST_FILES, MOST_BYTES = 64, 1_000, 256 * 1024 * 1024
+"""The most units, files and bytes of a batch; one larger unit is a batch of its own."""
 
 
 class Budget:
@@ -100,26 +103,29 @@ class Progressed:
         return "done" if self.outcomes else "nothing to do"
 
 
-_Running: TypeAlias = list[tuple[UnitSurvey, "Future[UnitOutcome | None]"]]
+Result: TypeAlias = UnitOutcome | BaseException | None
+"""What became of a unit: its outcome, its error, or None if nothing was left to do."""
+Process: TypeAlias = Callable[[Sequence[UnitSurvey]], Sequence[Result]]
+_Running: TypeAlias = list[tuple[Sequence[UnitSurvey], "Future[Sequence[Result]]"]]
 
 
 def work_through(
     units: Sequence[UnitSurvey],
-    process: Callable[[UnitSurvey], UnitOutcome | None],
+    process: Process,
     locate: Callable[[list[UnitSurvey]], list[UnitSurvey]],
     options: RunOptions,
     *,
     pauses: Sequence[float] = (),
     budget: Budget | None = None,
 ) -> Progressed:
-    """Process units, several of them concurrently.
+    """Process units in batches, several of these concurrently.
 
     Args:
         units: the units, in the order in which to begin them.
-        process: takes one unit from listed to swapped; returns None if nothing was left to do.
+        process: takes the units of a batch from listed to swapped, and returns what became of each.
         locate: returns units with their present locations, before they are retried.
-        options: how many units to process concurrently; and whether to quarantine a unit that fails, retry one to which
-            another process writes, and begin the next, or to end the run by the first error.
+        options: how many batches to process concurrently; and whether to quarantine a unit that fails, retry one to
+            which another process writes, and begin the next, or to end the run by the first error.
         pauses: how long to wait before each retry of units to which another process writes, in seconds.
         budget: unlimited by default.
 
@@ -145,33 +151,75 @@ def work_through(
 def _begin_units(
     pool: ThreadPoolExecutor,
     units: Sequence[UnitSurvey],
-    process: Callable[[UnitSurvey], UnitOutcome | None],
+    process: Process,
     progressed: Progressed,
     options: RunOptions,
     budget: Budget,
 ) -> _Running:
-    """Begin units in their order, as many at once as allowed; begin none after an error that ends the run."""
-    slots, stopped, running = threading.Semaphore(options.parallelism), threading.Event(), _Running()
-
-    def end(unit: UnitSurvey, future: Future[UnitOutcome | None]) -> None:
-        error = future.exception()
-        if error is not None and options.keep_going and _is_of_one_unit(error):
-            budget.give_back(unit.total_bytes)
-        elif error is not None:
-            stopped.set()
-        slots.release()
-
-    for place, unit in enumerate(units):
-        slots.acquire()  # released by `end`, in the unit's thread
-        if stopped.is_set():
+    """Begin units in their order, as many batches at once as allowed; begin none after an error that ends the run."""
+    slots, running, todo = _Slots(options, budget), _Running(), deque(units)
+    while todo:
+        slots.acquire()
+        batch = _take_batch(todo, budget)
+        if not batch:
+            slots.wait_for_all()  # units that fail give their part of the budget back
+            batch = _take_batch(todo, budget)
+        if slots.stopped.is_set():
             break
-        if not budget.allows(unit.total_bytes):
-            progressed.left.extend(units[place:])
+        if not batch:
+            progressed.left.extend(todo)
             break
-        future = pool.submit(process, unit)
-        running.append((unit, future))
-        future.add_done_callback(partial(end, unit))
+        future = pool.submit(process, batch)
+        running.append((batch, future))
+        future.add_done_callback(partial(slots.end, batch))
     return running
+
+
+class _Slots:
+    """Slots for batches, each of which is given back at the batch's end, in its thread.
+
+    Attributes:
+        stopped: set after an error that ends the run.
+    """
+
+    def __init__(self, options: RunOptions, budget: Budget) -> None:
+        self._options, self._budget = options, budget
+        self._free, self.stopped = threading.Semaphore(options.parallelism), threading.Event()
+
+    def acquire(self) -> None:
+        """Take a slot, once one is free."""
+        self._free.acquire()
+
+    def wait_for_all(self) -> None:
+        """Wait for the end of all batches, as who has taken the only slot besides theirs."""
+        for _ in range(self._options.parallelism - 1):
+            self._free.acquire()
+        for _ in range(self._options.parallelism - 1):
+            self._free.release()
+
+    def end(self, batch: Sequence[UnitSurvey], future: Future[Sequence[Result]]) -> None:
+        """Give the slot of a batch back, and to the budget what its failed units had of it."""
+        error = future.exception()
+        for unit, result in zip(batch, [error] * len(batch) if error else future.result(), strict=True):
+            if isinstance(result, BaseException) and self._options.keep_going and _is_of_one_unit(result):
+                self._budget.give_back(unit.total_bytes)
+            elif isinstance(result, BaseException):
+                self.stopped.set()
+        self._free.release()
+
+
+def _take_batch(todo: deque[UnitSurvey], budget: Budget) -> list[UnitSurvey]:
+    """Take the first units, as many as make a batch, and as the budget allows."""
+    batch: list[UnitSurvey] = []
+    files = total_bytes = 0
+    while todo and len(batch) < MOST_UNITS:
+        files, total_bytes = files + todo[0].amount.files, total_bytes + todo[0].total_bytes
+        if batch and (files > MOST_FILES or total_bytes > MOST_BYTES):
+            break
+        if not budget.allows(todo[0].total_bytes):
+            break
+        batch.append(todo.popleft())
+    return batch
 
 
 def _gather(
@@ -180,17 +228,20 @@ def _gather(
     """Collect the outcomes of units; return the units to retry, and the first error that ends the run."""
     busy: list[tuple[UnitSurvey, BaseException]] = []
     ends: list[BaseException] = []
-    for unit, future in running:
+    for batch, future in running:
         error = future.exception()
-        if error is None:
-            outcome = future.result()
-            progressed.outcomes.extend([] if outcome is None else [outcome])
-        elif keep_going and isinstance(error, SourceChangedError):
-            busy.append((unit, error))
-        elif keep_going and _is_of_one_unit(error):
-            progressed.failed.append(_fail_unit(unit, error))
-        else:
+        if error is not None:
             ends.append(error)
+            continue
+        for unit, result in zip(batch, future.result(), strict=True):
+            if not isinstance(result, BaseException):
+                progressed.outcomes.extend([] if result is None else [result])
+            elif keep_going and isinstance(result, SourceChangedError):
+                busy.append((unit, result))
+            elif keep_going and _is_of_one_unit(result):
+                progressed.failed.append(_fail_unit(unit, result))
+            else:
+                ends.append(result)
     return busy, next(iter(ends), None)
 
 

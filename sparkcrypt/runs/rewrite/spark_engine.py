@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,14 @@ from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy, normalized_table
-from sparkcrypt.runs.rewrite.engine import StagedWork, compare_rows, make_fresh_folder, verify_footers
+from sparkcrypt.runs.rewrite.engine import (
+    FAILURES,
+    StagedWork,
+    Staging,
+    compare_rows,
+    make_fresh_folder,
+    verify_footers,
+)
 from sparkcrypt.runs.table.difference import refuse_dark
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.open_table import OpenTable
@@ -24,7 +31,6 @@ from sparkcrypt.schema import Path
 from sparkcrypt.spark.jvm.gateway import cut_lineage
 from sparkcrypt.spark.setup.session import registered_policy
 from sparkcrypt.spark.tasks.digest import RowsDigest, digest_rows
-from sparkcrypt.spark.tasks.run import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,8 +50,17 @@ class SparkStager:
         self.table, self._relaxed = table, relax_enforcement(table.policy, table.target.plan.table)
         self._is_uneven = has_uneven_tags(table.target.plan)
 
-    def stage(self, scanned: ScannedUnit, staged: str, progress: Told) -> StagedWork:
-        """Write a unit's rows, encrypted, into a folder; see `Stager`.  ``progress`` is unused: tasks are not files."""
+    def stage_all(self, several: Sequence[Staging]) -> list[StagedWork | Exception]:
+        """Write the rows of units, encrypted, one unit after the other; see `Stager`.  Tasks are not files to tell."""
+        found: list[StagedWork | Exception] = []
+        for staging in several:
+            try:
+                found.append(self._stage(staging.scanned, staging.staged))
+            except FAILURES as error:
+                found.append(error)
+        return found
+
+    def _stage(self, scanned: ScannedUnit, staged: str) -> StagedWork:
         for path, file in scanned.files.items():
             refuse_dark(path, file.dark, "reading its rows", "leave --engine spark out")
         codec, note = choose_codec(file.facts.codecs for file in scanned.files.values())

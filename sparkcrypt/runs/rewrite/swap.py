@@ -1,4 +1,4 @@
-"""Swaps: ways to put a unit's staged files into use, each with an undo; and the moving of old files after them.
+"""Swaps: ways to put a unit's staged files into use, each with an undo.
 
 A table is swapped by SET LOCATION, a single change in the metastore; readers in flight keep the old files.  This does
 not work for a managed table without partitions: Spark's RENAME TABLE and ``saveAsTable`` with overwrite assume that
@@ -10,26 +10,24 @@ reader that had listed it would silently read the wrong bytes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
-from sparkcrypt.errors import ConfigError, PlanError, SourceChangedError, SparkcryptError, VerificationError
-from sparkcrypt.ledger.journal.entries import UnitMoved
+from sparkcrypt.errors import ConfigError, SourceChangedError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
-from sparkcrypt.ledger.unit import Unit, UnitOutcome, base_location, by_place, former_home, list_folders, old_folder
+from sparkcrypt.ledger.unit import Unit, base_location, by_place, former_home, list_folders, old_folder
 from sparkcrypt.names import PIN
-from sparkcrypt.paths import comparable_path, is_same_place
-from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext
+from sparkcrypt.paths import is_same_place
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.table.disposal import find_foreign_in
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import list_contents
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
-from sparkcrypt.spark.tables.catalog import Catalog
-from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.catalog import Catalog, PartitionMove
+from sparkcrypt.spark.tables.table import Partition, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +65,20 @@ class Swap(ABC):
     def swap(self, new: NewFiles) -> str:
         """Put the staged folder into use for the unit, and set its pin; return where the old files are afterwards."""
 
+    def swap_all(self, several: Sequence[NewFiles]) -> Mapping[str, Exception]:
+        """Put the staged folders of several units into use, and set their pins.
+
+        Returns:
+            Unit -> why it could not be swapped, or not as far as is known; the others are.
+        """
+        failed: dict[str, Exception] = {}
+        for new in several:
+            try:
+                self.swap(new)
+            except (SparkcryptError, *JVM_ERRORS) as error:
+                failed[new.unit.name] = error
+        return failed
+
     @abstractmethod
     def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Put the old files back into use; the new files are in the staged folder afterwards.
@@ -79,6 +91,10 @@ class Swap(ABC):
     @abstractmethod
     def current_location(self, unit: Unit) -> str | None:
         """Return the folder to which the unit points now; None if it no longer exists."""
+
+    def current_locations(self, units: Sequence[Unit]) -> Mapping[str, str | None]:
+        """Return unit -> the folder to which it points now; None if it no longer exists."""
+        return {unit.name: self.current_location(unit) for unit in units}
 
     @abstractmethod
     def is_begun(self, new: NewFiles) -> bool:
@@ -141,13 +157,38 @@ class LocationSwap(Swap):
         Raises:
             SourceChangedError: it no longer points to the unit's folder.
         """
-        unit, current = new.unit, self._read_location(new.unit)
+        unit = new.unit
+        if unit.partition is not None:
+            self._move(new, unit.partition, unit.location, new.staged)
+            return unit.location
+        current = self._read_location(unit)
         if not is_same_place(current, unit.location):
-            raise SourceChangedError(
-                f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again"
-            )
-        self._point(new, new.staged)
+            raise _describe_moved(unit, current)
+        self._point_table(new, new.staged)
         return unit.location
+
+    def swap_all(self, several: Sequence[NewFiles]) -> Mapping[str, Exception]:
+        """Point several partitions to their staged folders, in one call of the metastore.
+
+        The call may fail, or time out, after it has changed some or all of them: only where they point then tells.
+        """
+        partitions = [(new, new.unit.partition) for new in several if new.unit.partition is not None]
+        if len(partitions) < len(several):
+            return super().swap_all(several)
+        failed: dict[str, Exception] = {}
+        try:
+            moves = [_move_of(new, partition, new.unit.location, new.staged) for new, partition in partitions]
+            left = Catalog(self._spark).move_partitions(self._table, moves)
+            for new, partition in partitions:
+                if partition.folder in left:
+                    failed[new.unit.name] = _describe_moved(new.unit, left[partition.folder])
+        except (SparkcryptError, *JVM_ERRORS) as error:
+            now = self.current_locations([new.unit for new in several])
+            for new in several:
+                here = now[new.unit.name]
+                if here is None or not is_same_place(here, new.staged):
+                    failed[new.unit.name] = error
+        return failed
 
     def undo(self, new: NewFiles, location: str | None = None) -> None:
         """Point the table or partition back to the unit's folder, or to another one, if it is not there already.
@@ -156,38 +197,57 @@ class LocationSwap(Swap):
             SourceChangedError: it does not point to the staged folder.
         """
         unit, current = new.unit, self._read_location(new.unit)
-        if is_same_place(current, location or unit.location):
+        to = location or unit.location
+        if is_same_place(current, to):
             return
         if not is_same_place(current, new.staged):
             raise SourceChangedError(
                 f"{unit.name}: its location is now {current}, neither {unit.location} nor what this run staged; "
                 "someone moved it; look at the table, then run again"
             )
-        self._point(new, location or unit.location)
+        if unit.partition is None:
+            self._point_table(new, to)
+        else:
+            self._move(new, unit.partition, new.staged, to)
 
     def set_pin(self, new: NewFiles) -> None:
         """Set the pin of the table or partition, which stays where it is."""
-        here = None if new.unit.partition is None else self.current_location(new.unit)
-        if here is not None:
-            self._point(new, here)
-        elif new.unit.partition is None:
-            _pin_table(Catalog(self._spark), self._table, new)
-
-    def _point(self, new: NewFiles, location: str) -> None:
-        catalog, partition = Catalog(self._spark), new.unit.partition
+        partition = new.unit.partition
+        here = None if partition is None else self.current_location(new.unit)
         if partition is None:
-            _pin_table(catalog, self._table, new)
-            catalog.set_location(self._table, location, None)
-        else:
-            catalog.set_location(self._table, location, replace(partition, pin=new.pin))
+            _pin_table(Catalog(self._spark), self._table, new)
+        elif here is not None:
+            self._move(new, partition, here, here)
+
+    def _point_table(self, new: NewFiles, location: str) -> None:
+        catalog = Catalog(self._spark)
+        _pin_table(catalog, self._table, new)
+        catalog.set_location(self._table, location)
+
+    def _move(self, new: NewFiles, partition: Partition, before: str, location: str) -> None:
+        """Point a partition to another folder.
+
+        Raises:
+            SourceChangedError: it does not point to the folder before.
+        """
+        left = Catalog(self._spark).move_partitions(self._table, [_move_of(new, partition, before, location)])
+        for current in left.values():
+            raise _describe_moved(new.unit, current)
 
     def current_location(self, unit: Unit) -> str | None:
         """Return the location of the table or partition in the metastore; None if the partition was dropped."""
+        return self.current_locations([unit])[unit.name]
+
+    def current_locations(self, units: Sequence[Unit]) -> Mapping[str, str | None]:
+        """Return unit -> its location in the metastore, in one query; None if it was dropped."""
         catalog, table = Catalog(self._spark), self._table
-        if unit.partition is None:
-            return catalog.table(table.quoted).location
-        found = catalog.partitions(table, dict(unit.partition.values))
-        return next((partition.location for partition in found if partition.values == unit.partition.values), None)
+        partitions = [unit.partition for unit in units if unit.partition is not None]
+        found = catalog.find_partitions(table, partitions) if partitions else {}
+        of_table = catalog.table(table.quoted).location if len(partitions) < len(units) else None
+        return {
+            unit.name: of_table if unit.partition is None else _location_of(found.get(unit.partition.folder))
+            for unit in units
+        }
 
     def is_begun(self, new: NewFiles) -> bool:
         """Tell whether the table or partition points to the new files."""
@@ -201,10 +261,27 @@ class LocationSwap(Swap):
     def _read_location(self, unit: Unit) -> str:
         here = self.current_location(unit)
         if here is None:
-            raise SourceChangedError(
-                f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again"
-            )
+            raise _describe_moved(unit, None)
         return here
+
+
+def _move_of(new: NewFiles, partition: Partition, before: str, location: str) -> PartitionMove:
+    return PartitionMove(replace(partition, location=before), location, new.pin)
+
+
+def _location_of(partition: Partition | None) -> str | None:
+    return None if partition is None else partition.location
+
+
+def _describe_moved(unit: Unit, current: str | None) -> SourceChangedError:
+    """Return the error that a unit no longer points to its folder."""
+    if current is None:
+        return SourceChangedError(
+            f"{unit.name}: the partition is no longer in the metastore; someone dropped it, run again"
+        )
+    return SourceChangedError(
+        f"{unit.name}: its location is now {current}, not {unit.location}; someone moved it, run again"
+    )
 
 
 class HomeSwap(LocationSwap):
@@ -215,6 +292,7 @@ class HomeSwap(LocationSwap):
     """
 
     name = "set location to the former home"
+    swap_all = Swap.swap_all
 
     @property
     def warning(self) -> str | None:
@@ -539,138 +617,3 @@ def _rename_whole(files: HadoopFiles, source: str, target: str) -> None:
         raise VerificationError(
             f"{source} was renamed to {target}, and {what}, or is of another length; nothing more was changed"
         )
-
-
-MOVED_NOTE = (
-    "old files were moved out of the table's folder: readers that had listed them fail with 'file not found' and must "
-    "run again; `sparkcrypt backfill expire` deletes them"
-)
-"""The report's warning after a run that moved old files right after the swap."""
-
-
-def move_old_files(
-    run: RunContext, swap: Swap, outcome: UnitOutcome, unit: Unit, staged: str, base: str
-) -> UnitOutcome:
-    """Move a swapped unit's old files out of the table's folder, if the run moves old files.
-
-    The metastore is queried and the folder listed before and after; if the old folder is in use again, or has anything
-    beside data that is no run's, the files stay there or are put back.
-
-    Args:
-        run: the run's context.
-        swap: the run's swap.
-        outcome: the outcome of the unit's swap.
-        unit: the unit as it was listed.
-        staged: the folder in which its new files were made.
-        base: the table's original folder when the unit was swapped.
-
-    Returns:
-        The outcome, with the new folder of the old files, or with a note why they were not moved.
-
-    Raises:
-        RunConflictError: the lock is lost.
-        VerificationError: there are files at both places, and nothing uses the old folder.
-        SparkcryptError: the file system refused; the same command retries.
-    """
-    if not run.moves_old:
-        return outcome
-    run.lock.check()
-    files, old, to = run.table.files, outcome.old_location, old_folder(base, run.run_id, unit.partition_path)
-    user = _user_of_old(run, swap, unit, staged, old) or find_foreign_in(files, old, old)
-    if user is None:
-        move_old(files, unit.name, old, to)
-        user = _user_of_old(run, swap, unit, staged, old) or find_foreign_in(files, old, to)
-        stays = user is not None and move_back(files, old, to)
-    else:
-        stays = not files.exists(to)  # else they were moved before, and another writer's files are in their old folder
-    if stays:
-        return replace(outcome, notes=(*outcome.notes, f"old files were left in {old}, since {user}"))
-    outcome = replace(outcome, old_location=to)
-    run.journal.write(UnitMoved(outcome))
-    return outcome
-
-
-def locate_old_files(run: RunContext, swap: Swap, unit: Unit, base: str) -> str:
-    """Return the folder of a swapped unit's old files: where the swap left them, or where the run moved them.
-
-    Args:
-        run: the run's context.
-        swap: the run's swap.
-        unit: the unit.
-        base: the table's original folder when the unit was swapped.
-    """
-    to = old_folder(base, run.run_id, unit.partition_path)
-    return to if run.moves_old and run.table.files.exists(to) else swap.old_location(unit)
-
-
-def _user_of_old(run: RunContext, swap: Swap, unit: Unit, staged: str, old: str) -> str | None:
-    """Return what uses the folder of the old files, as a text; None if nothing does.
-
-    This unit's location is queried each time; those of the table's other units only if this unit does not point to its
-    new files, or the last answer is too old.
-    """
-    if not swap.repoints:
-        return None
-    here = swap.current_location(unit)
-    if here is not None and comparable_path(here) == comparable_path(staged):
-        own = run.table.target.name if unit.partition is None else unit.name
-        return run.table.in_use.find_own(seconds_old=ANSWER_SECONDS).user_of(old, but=own)
-    return run.table.in_use.find_own(seconds_old=0.0).user_of(old)
-
-
-def move_old(files: HadoopFiles, unit: str, old: str, to: str) -> None:
-    """Rename a unit's old folder to where the run keeps old files, unless that was done already.
-
-    Args:
-        files: the file system.
-        unit: the unit's name, for messages.
-        old: the folder in which the swap left the old files.
-        to: a folder that only this run uses.
-
-    Raises:
-        VerificationError: there are files at both places: a writer re-created the old folder, or a move was
-            interrupted.
-        SparkcryptError: the file system refused; the same command retries.
-    """
-    if comparable_path(old) == comparable_path(to):
-        return
-    if files.exists(to):
-        again = files.data_files(old)
-        if again:
-            raise VerificationError(
-                f"{unit}: old files are at {to} already, and {again[0].path} is at the old place again: a late commit "
-                "left it, or the file system moved the folder in part; insert its rows into the table if they are not "
-                "there, move it to a folder that no table reads, then run again"
-            )
-        return
-    if files.exists(old):
-        files.make_folder(to.rstrip("/").rpartition("/")[0])
-        files.rename(old, to)
-
-
-def move_back(files: HadoopFiles, old: str, to: str) -> bool:
-    """Rename old files back to the folder in which the swap left them, since that folder is in use again.
-
-    Returns:
-        False if the folder was re-created: old files beside its new content would bring old rows back.
-    """
-    if files.exists(old):
-        return False
-    files.make_folder(old.rstrip("/").rpartition("/")[0])
-    files.rename(to, old)
-    return True
-
-
-def refuse_other_file_systems(units: tuple[Unit, ...], base: str) -> None:
-    """Check that old files can be moved by a rename, which cannot cross file systems.
-
-    Raises:
-        PlanError: it names the unit.
-    """
-    for unit in units:
-        if urlsplit(unit.location)[:2] != urlsplit(base)[:2]:
-            raise PlanError(
-                f"{unit.name}: its folder {unit.location} is on another file system than the table's ({base}), so "
-                "--move-old cannot rename it; leave --move-old out, and dispose of old files by `sparkcrypt backfill "
-                "expire`"
-            )

@@ -1,18 +1,21 @@
-"""The journalled steps of one unit: list, stage, verify, recheck, swap, recheck, audit."""
+"""The journalled steps of a batch of units: list, stage, verify, recheck, swap, recheck, audit.
+
+A step is done for all units of the batch: one job of Spark, one call of the metastore, one object of the log.  Not so
+what is asked of each file system right before and after the swap, which takes as many units as it can within a moment.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptError, StorageError, VerificationError
-from sparkcrypt.ledger.audit.evidence import StagedUnit, evidence_of, files_of
+from sparkcrypt.ledger.audit.evidence import FileEvidence, StagedUnit, evidence_of, files_of
 from sparkcrypt.ledger.journal.entries import Proven, UnitFailed, UnitListed, UnitStaged, UnitSwapping, UnitVerified
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.journal.unit_status import status_of_units
@@ -27,12 +30,14 @@ from sparkcrypt.ledger.unit import (
     list_folders,
     list_location,
 )
-from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext, outcome_of, record_swap
-from sparkcrypt.runs.rewrite.engine import Stager
+from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, RunContext, outcome_of, record_swaps
+from sparkcrypt.runs.rewrite.engine import FAILURES, StagedWork, Stager, Staging
+from sparkcrypt.runs.rewrite.moved_files import move_old_files
 from sparkcrypt.runs.rewrite.native_engine import NativeStager
 from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.rewrite.schedule import ENDS_THE_RUN, Result
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
-from sparkcrypt.runs.rewrite.swap import Swap, choose_swap, move_old_files
+from sparkcrypt.runs.rewrite.swap import Swap, choose_swap
 from sparkcrypt.runs.table.disposal import describe_foreign, refuse_foreign, refuse_writers
 from sparkcrypt.runs.table.progress import UnitProgress
 from sparkcrypt.runs.table.scan import ScannedUnit
@@ -45,6 +50,9 @@ from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.table import Table
 from sparkcrypt.text import size_of
 
+LISTED_SECONDS = 1.0
+"""How long a swap goes on to list units again before it takes those that it has."""
+
 
 class _Space:
     """The free space of a run's disk, of which units that are being staged take what they need."""
@@ -54,12 +62,11 @@ class _Space:
         self._needed: dict[str, int] = {}
         self._left = 0
 
-    @contextmanager
-    def reserved(self, unit: Unit, staged: str) -> Iterator[None]:
-        """Refuse a unit that the disk has no space for, before the block stages it; describe a disk that gets full.
+    def reserve(self, unit: Unit, staged: str) -> None:
+        """Take what a unit needs, until it is released.
 
         Raises:
-            StorageError: new files as large as the old ones do not fit, or the block found the disk full.
+            StorageError: new files as large as the old ones do not fit.
         """
         with self._mutex:
             free, others = self._files.free_bytes(staged), sum(self._needed.values())
@@ -69,15 +76,19 @@ class _Space:
                 raise _full_error(unit, staged, free, "nothing was staged", others)
             self._left -= unit.total_bytes
             self._needed[unit.name] = unit.total_bytes
-        try:
-            yield
-        except (*JVM_ERRORS, OSError, SparkcryptError) as error:
-            if not is_disk_full(error):
-                raise
-            raise _full_error(unit, staged, self._files.free_bytes(staged), "its staged files are deleted") from error
-        finally:
-            with self._mutex:
-                del self._needed[unit.name]
+
+    def release(self, unit: Unit) -> None:
+        """Give back what a unit has taken, if it has."""
+        with self._mutex:
+            self._needed.pop(unit.name, None)
+
+    def explain(self, unit: Unit, staged: str, error: Exception) -> Exception:
+        """Return the error of staging a unit, or what it means if the disk is full."""
+        if not is_disk_full(error):
+            return error
+        full = _full_error(unit, staged, self._files.free_bytes(staged), "its staged files are deleted")
+        full.__cause__ = error
+        return full
 
 
 def _full_error(unit: Unit, staged: str, free: int | None, what: str, others: int = 0) -> StorageError:
@@ -91,10 +102,63 @@ def _full_error(unit: Unit, staged: str, free: int | None, what: str, others: in
     )
 
 
-class UnitRewriter:
-    """The steps of a run's units; each step is recorded in the journal before the next one begins.
+@dataclass(slots=True)
+class PendingUnit:
+    """A unit on its way through the steps of a batch.
 
-    Several units may be processed concurrently, each in its own thread.
+    Attributes:
+        scanned: the unit.
+        staged: the folder of its new files.
+        notes: notes for its outcome and its audit entry.
+        progress: receives its progress.
+        new: its new files, without lengths until they are listed.
+        sources: the evidence of its old files.
+        work: what was staged.
+        folders: the staged files.
+        proven: the proof of them.
+        made: the verified files.
+        swapping: whether its swap is recorded as begun.
+        outcome: its outcome, once it is swapped.
+        error: why it is unchanged.
+        failed_with_others: whether the error is of the job that was to stage it, and others in that job.
+    """
+
+    scanned: ScannedUnit
+    staged: str
+    notes: tuple[str, ...]
+    progress: UnitProgress
+    new: NewFiles
+    sources: Mapping[str, list[FileEvidence]] = field(default_factory=dict)
+    work: StagedWork = field(init=False)
+    folders: tuple[Folder, ...] = field(init=False)
+    proven: Proven = field(init=False)
+    made: StagedUnit = field(init=False)
+    swapping: bool = False
+    outcome: UnitOutcome | None = None
+    error: BaseException | None = None
+    failed_with_others: bool = False
+
+    @property
+    def unit(self) -> Unit:
+        """The unit as it was listed."""
+        return self.scanned.unit
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is neither swapped nor given up."""
+        return self.result is None
+
+    @property
+    def result(self) -> Result:
+        """Its outcome or error; None while it has neither."""
+        return self.error if self.outcome is None else self.outcome
+
+
+class UnitRewriter:
+    """The steps of a run's units, batch by batch; each step is recorded in the journal before the next one begins.
+
+    Several batches may be processed concurrently, each in its own thread.  Each unit is swapped or unchanged by itself:
+    one that fails, or to which somebody writes, leaves its batch.
     """
 
     def __init__(self, run: RunContext, stager: Stager, swap: Swap) -> None:
@@ -104,124 +168,250 @@ class UnitRewriter:
         self._statistics: tuple[float, Any] | None = None
         self._space = _Space(run.table.files)
 
-    def process(self, scanned: ScannedUnit, notes: tuple[str, ...] = ()) -> UnitOutcome:
-        """Take one unit from listed to swapped.
+    def process_all(self, units: Sequence[tuple[ScannedUnit, tuple[str, ...]]]) -> list[Result]:
+        """Take a batch of units from listed to swapped.
 
         Args:
-            scanned: the unit.
-            notes: notes for its outcome and its audit entry, in addition to those of its steps.
+            units: each with notes for its outcome and its audit entry, in addition to those of its steps.
+
+        Returns:
+            For each its outcome, or why it is unchanged: a SourceChangedError if another process writes to it, or the
+            table was dropped and re-created.  Staged files are deleted, unless a swap was begun.
 
         Raises:
-            SourceChangedError: another process writes to the unit, or the table was dropped and re-created.
-            RunConflictError: the lock is lost; or the unit is or may be swapped and this cannot be recorded; or its old
-                files cannot be moved.  The run must then not end before the unit is settled.
-            SparkcryptError: a step failed; the unit is unchanged.  Its staged files are deleted, unless its swap was
-                begun.
+            RunConflictError: the lock is lost; or a unit is or may be swapped and this cannot be recorded; or old files
+                cannot be moved.  The run must then not end before the unit is settled.
+            SparkcryptError: an error that concerns all units.
         """
+        batch = [self._begin(scanned, notes) for scanned, notes in units]
         started = time.monotonic()
+        try:
+            self.run.journal.write_all([UnitListed(unit.unit, unit.staged) for unit in batch])
+            self._prove(self._stage(batch))
+            with self.run.one_at_a_time:
+                ready = deque(unit for unit in batch if unit.is_pending)
+                while ready:
+                    if chunk := self._take_unchanged(ready):
+                        self._swap_in(chunk, started, batch)
+        except BaseException as error:
+            self._give_up_all(batch, error)
+            if not isinstance(error, FAILURES) or isinstance(error, ENDS_THE_RUN):
+                raise
+        for unit in batch:
+            if unit.outcome is not None:
+                unit.outcome = self._move_old(unit, unit.outcome)
+                unit.progress.tell_done()
+        return [self._process_alone(unit) if unit.failed_with_others else unit.result for unit in batch]
+
+    def _begin(self, scanned: ScannedUnit, notes: tuple[str, ...]) -> PendingUnit:
         unit = scanned.unit
         self._attempts[unit.name] += 1
         attempt = attempt_folder(self.run.run_id, self.run.lock.token, self._attempts[unit.name])
         staged = unit.staging(self.run.table.target.base, attempt)
-        self.run.journal.write(UnitListed(unit, staged))
-        unit_progress = UnitProgress(self.run.table.progress, len(unit.files), unit.total_bytes)
-        new = NewFiles(unit, staged, {})
-        try:
-            refuse_unreadable(scanned)
-            proven, made = self._stage(scanned, staged, unit_progress, notes)
-            new = NewFiles.of_folders(unit, staged, made.folders)
-            with self.run.one_at_a_time:
-                old, swap_notes = self._swap_in(new)
-        except BaseException as error:
+        progress = UnitProgress(self.run.table.progress, len(unit.files), unit.total_bytes)
+        return PendingUnit(scanned, staged, notes, progress, NewFiles(unit, staged, {}))
+
+    def _process_alone(self, unit: PendingUnit) -> Result:
+        (result,) = self.process_all([(unit.scanned, unit.notes)])
+        return result
+
+    def _each(self, batch: Sequence[PendingUnit], step: Callable[[PendingUnit], None]) -> list[PendingUnit]:
+        """Take units through a step; return those that did not fail in it."""
+        for unit in batch:
             try:
-                self._give_up(new, error)
-            finally:  # after the clean-up, since the progress display may raise an error too
-                unit_progress.tell_unchanged()
+                step(unit)
+            except FAILURES as error:
+                if isinstance(error, ENDS_THE_RUN):
+                    raise
+                self._give_up(unit, error)
+        return [unit for unit in batch if unit.is_pending]
+
+    def _stage(self, batch: Sequence[PendingUnit]) -> list[PendingUnit]:
+        """Stage units; return those whose new files are written and listed."""
+        for unit in batch:
+            self.run.table.progress.step(unit.unit.name, "staging")
+        batch = self._each(batch, self._prepare)
+        try:
+            several = [Staging(unit.scanned, unit.staged, unit.progress.tell_rewritten) for unit in batch]
+            works = self.stager.stage_all(several) if several else []
+        finally:
+            for unit in batch:
+                self._space.release(unit.unit)
+        failures = Counter(id(work) for work in works if isinstance(work, Exception))
+        staged = dict(zip((unit.staged for unit in batch), works, strict=True))
+
+        def take(unit: PendingUnit) -> None:
+            work = staged[unit.staged]
+            if isinstance(work, Exception):
+                unit.failed_with_others = failures[id(work)] > 1
+                raise self._space.explain(unit.unit, unit.staged, work)
+            unit.work = work
+            copy_access(self._files, unit.unit.location, unit.staged)
+            unit.folders = list_folders(self._files, unit.staged)
+
+        batch = self._each(batch, take)
+        self.run.journal.write_all([UnitStaged(unit.unit.name, unit.staged, unit.folders) for unit in batch])
+        return batch
+
+    def _prepare(self, unit: PendingUnit) -> None:
+        refuse_unreadable(unit.scanned)
+        unit.sources = files_of(self._files, unit.unit.folders, unit.scanned.summaries, self.run.secret)
+        self._space.reserve(unit.unit, unit.staged)
+
+    def _prove(self, batch: Sequence[PendingUnit]) -> None:
+        """Prove the staged files of units."""
+        batch = self._each(batch, self._prove_unit)
+        self.run.journal.write_all([UnitVerified(unit.unit.name, unit.staged, unit.proven) for unit in batch])
+
+    def _prove_unit(self, unit: PendingUnit) -> None:
+        run, work = self.run, unit.work
+        run.table.progress.step(unit.unit.name, "verifying")
+        proof = work.prove(unit.folders, run.fresh_keys)
+        differing = find_access_differences(self._files, unit.unit.location, unit.staged)
+        if differing:
+            raise VerificationError(
+                f"{unit.unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped"
+            )
+        targets = files_of(self._files, unit.folders, proof.unit.summaries, run.secret)
+        evidence = evidence_of(unit.sources, targets, proof, run.secret, run.table.target.format)
+        about = {"codec": work.codec, "notes": [*unit.notes, *work.notes], "engine": work.engine}
+        unit.proven, unit.made = Proven(proof.rows, evidence, about), proof.unit
+        unit.new = NewFiles.of_folders(unit.unit, unit.staged, proof.unit.folders)
+
+    def _take_unchanged(self, ready: deque[PendingUnit]) -> list[PendingUnit]:
+        """Take the first units, as many as can be listed again within a moment, that are as they were listed."""
+        first, found = time.monotonic(), list[PendingUnit]()
+        while ready and (not found or time.monotonic() - first < LISTED_SECONDS):
+            unit = ready.popleft()
+            self.run.table.progress.step(unit.unit.name, "swapping")
+            found.extend(self._each([unit], self._recheck_listed))
+        return found
+
+    def _recheck_listed(self, unit: PendingUnit) -> None:
+        self._recheck(unit.unit, unit.unit.location, moves=self.swap.same_folder)
+
+    def _swap_in(self, chunk: Sequence[PendingUnit], started: float, batch: Sequence[PendingUnit]) -> None:
+        """Swap units that were just found unchanged, prove that their new files are in use, and record it.
+
+        Args:
+            chunk: the units.
+            started: when their batch was begun, in seconds of the monotonic clock.
+            batch: all units of the batch.
+
+        Raises:
+            RunConflictError: the lock is lost, or a unit is or may be swapped and this cannot be recorded.
+        """
+        run, table = self.run, self.run.table.target.table
+        records = run.journal.write_all([UnitSwapping(unit.unit.name, unit.staged) for unit in chunk])
+        for unit, record in zip(chunk, records, strict=True):
+            unit.new, unit.swapping = run.pin(unit.new, record), True
+        statistics = self._statistics_of(table) if table else None
+        failed = self._swap_under_lock(chunk)
+        notes = self._prove_swapped(chunk, failed)
+        restored = self._restore(table, statistics)
+        total = sum(unit.unit.total_bytes for unit in batch) or 1
+        seconds = (time.monotonic() - started) / total
+        outcomes = {
+            unit.unit.name: self._outcome_of(unit, (*notes[unit.unit.name], *restored), seconds)
+            for unit in chunk
+            if unit.unit.name not in failed
+        }
+        try:
+            record_swaps(run, list(outcomes.values()))
+        except Exception as error:  # of any class: the units are swapped, and no record says so yet
+            raise _describe_unsettled(next(iter(outcomes)), error) from error
+        for unit in chunk:
+            unit.outcome = outcomes.get(unit.unit.name)
+        for unit in chunk:
+            if unit.unit.name in failed:
+                self._give_up(unit, failed[unit.unit.name])
+
+    def _swap_under_lock(self, chunk: Sequence[PendingUnit]) -> dict[str, BaseException]:
+        """Swap units; return the errors of those that could not be swapped.
+
+        Raises:
+            RunConflictError: the lock is lost; what was swapped since is given up to the driver that has it.
+            SourceChangedError: the table was dropped and re-created; nothing was swapped.
+        """
+        self.run.lock.check()
+        self.run.table.target.refuse_other_table()
+        failed: dict[str, BaseException] = dict(self.swap.swap_all([unit.new for unit in chunk]))
+        try:
+            self.run.lock.check()
+        except RunConflictError:
+            for unit in chunk:
+                if unit.unit.name not in failed:
+                    give_way(self, unit.new)
             raise
-        outcome = outcome_of(unit, proven, old, self.swap.final_location(unit, staged), made.total_bytes)
-        outcome = replace(
+        return failed
+
+    def _prove_swapped(
+        self, chunk: Sequence[PendingUnit], failed: dict[str, BaseException]
+    ) -> Mapping[str, tuple[str, ...]]:
+        """Look at the units of a swap right after it; add those that failed, or whose swap was undone.
+
+        Returns:
+            Unit -> notes for the report.
+        """
+        notes: dict[str, tuple[str, ...]] = {}
+        other = self._find_other_table()
+        for unit in chunk:
+            name = unit.unit.name
+            if name not in failed:
+                try:
+                    notes[name] = self._recheck_swapped(unit.new, self.swap.old_location(unit.unit), other)
+                except FAILURES as error:
+                    failed[name] = error
+        left = [unit for unit in chunk if unit.unit.name not in failed]
+        try:
+            now = self.swap.current_locations([unit.unit for unit in left])
+        except FAILURES as error:
+            failed |= dict.fromkeys((unit.unit.name for unit in left), error)
+            return notes
+        for unit in left:
+            try:
+                self._refuse_not_in_use(unit.new, now[unit.unit.name])
+            except FAILURES as error:
+                failed[unit.unit.name] = error
+        return notes
+
+    def _refuse_not_in_use(self, new: NewFiles, here: str | None) -> None:
+        final = self.swap.final_location(new.unit, new.staged)
+        where = prove_in_use(self._files, new, final, here)
+        if where is not Whereabouts.IN_USE:
+            raise VerificationError(
+                f"{new.unit.name}: its new files are not in use in {final} after the swap, but {where.value}; someone "
+                "moved, replaced or deleted them; old and new files stay"
+            )
+
+    def _outcome_of(self, unit: PendingUnit, notes: tuple[str, ...], seconds: float) -> UnitOutcome:
+        """Return the outcome of a swapped unit, for which its batch took so many seconds a byte."""
+        old, new = self.swap.old_location(unit.unit), self.swap.final_location(unit.unit, unit.staged)
+        outcome = outcome_of(unit.unit, unit.proven, old, new, unit.made.total_bytes)
+        return replace(
             outcome,
-            not_authenticated=made.not_authenticated,
-            notes=(*outcome.notes, *swap_notes),
-            seconds=round(time.monotonic() - started, 3),
+            not_authenticated=unit.made.not_authenticated,
+            notes=(*outcome.notes, *notes),
+            seconds=round(seconds * unit.unit.total_bytes, 3),
             finished=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         )
+
+    def _move_old(self, unit: PendingUnit, outcome: UnitOutcome) -> UnitOutcome:
         try:
-            record_swap(self.run, outcome)
-        except Exception as error:  # of any class: the unit is swapped, and no record says so yet
-            raise _describe_unsettled(unit, error) from error
-        try:
-            outcome = move_old_files(self.run, self.swap, outcome, unit, staged, self.run.table.target.base)
+            return move_old_files(self.run, self.swap, outcome, unit.unit, unit.staged, self.run.table.target.base)
         except RunConflictError:
             raise
         except (SparkcryptError, *JVM_ERRORS) as error:
             raise RunConflictError(
-                f"{unit.name}: it is swapped and recorded, and its old files could not be moved: "
+                f"{unit.unit.name}: it is swapped and recorded, and its old files could not be moved: "
                 f"{type(error).__name__}: {error}; the run is unfinished: mend the cause and run the job again, which "
                 "moves them first"
             ) from error
-        unit_progress.tell_done()
-        return outcome
-
-    def _stage(
-        self, scanned: ScannedUnit, staged: str, unit_progress: UnitProgress, notes: tuple[str, ...]
-    ) -> tuple[Proven, StagedUnit]:
-        run, unit = self.run, scanned.unit
-        run.table.progress.step(unit.name, "staging")
-        sources = files_of(self._files, unit.folders, scanned.summaries, run.secret)
-        with self._space.reserved(unit, staged):
-            work = self.stager.stage(scanned, staged, unit_progress.tell_rewritten)
-        copy_access(self._files, unit.location, staged)
-        folders = list_folders(self._files, staged)
-        run.journal.write(UnitStaged(unit.name, staged, folders))
-        run.table.progress.step(unit.name, "verifying")
-        proof = work.prove(folders, run.fresh_keys)
-        differing = find_access_differences(self._files, unit.location, staged)
-        if differing:
-            raise VerificationError(
-                f"{unit.name}: the staged folder's access differs: {'; '.join(differing)}; nothing was swapped"
-            )
-        targets = files_of(self._files, folders, proof.unit.summaries, run.secret)
-        evidence = evidence_of(sources, targets, proof, run.secret, run.table.target.format)
-        about = {"codec": work.codec, "notes": [*notes, *work.notes], "engine": work.engine}
-        proven = Proven(proof.rows, evidence, about)
-        run.journal.write(UnitVerified(unit.name, staged, proven))
-        return proven, proof.unit
 
     def locate(self, new: NewFiles) -> Whereabouts:
         """Tell where the proven files of a unit are: see `prove_in_use`."""
         final = self.swap.final_location(new.unit, new.staged)
         return prove_in_use(self._files, new, final, self.swap.current_location(new.unit))
-
-    def _swap_in(self, new: NewFiles) -> tuple[str, tuple[str, ...]]:
-        """Swap a unit; return the folder of its old files, and notes for the report.
-
-        Raises:
-            VerificationError: the proven files are not in use after the swap.
-        """
-        run, unit = self.run, new.unit
-        run.table.progress.step(unit.name, "swapping")
-        self._recheck(unit, unit.location, moves=self.swap.same_folder)
-        new = run.pin(new, run.journal.write(UnitSwapping(unit.name, new.staged)))
-        table = run.table.target.table
-        statistics = self._statistics_of(table) if table else None
-        run.lock.check()
-        run.table.target.refuse_other_table()
-        old = self.swap.swap(new)
-        try:
-            run.lock.check()
-        except RunConflictError:
-            give_way(self, new)
-            raise
-        notes = self._recheck_swapped(new, old)
-        where = self.locate(new)
-        if where is not Whereabouts.IN_USE:
-            final = self.swap.final_location(unit, new.staged)
-            raise VerificationError(
-                f"{unit.name}: its new files are not in use in {final} after the swap, but {where.value}; someone "
-                "moved, replaced or deleted them; old and new files stay"
-            )
-        return old, (*notes, *self._restore(table, statistics))
 
     def _recheck(self, unit: Unit, location: str, *, moves: bool = False) -> None:
         """Check a unit right before or after its swap: its files are as listed, and nothing lies beside them.
@@ -237,7 +427,15 @@ class UnitRewriter:
         if not self.swap.copies:
             refuse_foreign(unit.name, location, beside)
 
-    def _recheck_swapped(self, new: NewFiles, old: str) -> tuple[str, ...]:
+    def _find_other_table(self) -> SourceChangedError | None:
+        """Return that the table was dropped and re-created, if it was."""
+        try:
+            self.run.table.target.refuse_other_table()
+        except SourceChangedError as error:
+            return error
+        return None
+
+    def _recheck_swapped(self, new: NewFiles, old: str, other: SourceChangedError | None) -> tuple[str, ...]:
         """Undo the swap if another process wrote to the old files, or re-created the table, right before it.
 
         If rows were added to the new files as well, undoing would lose them: the swap stays, and the files that were
@@ -251,7 +449,8 @@ class UnitRewriter:
         """
         try:
             self._recheck(new.unit, old)
-            self.run.table.target.refuse_other_table()
+            if other is not None:
+                raise other
         except (SourceChangedError, VerificationError) as error:
             if is_as_staged(self, new):
                 self.swap.undo(new)
@@ -277,7 +476,23 @@ class UnitRewriter:
             return (f"the table's statistics could not be put back ({reason}); run ANALYZE TABLE",)
         return ()
 
-    def _give_up(self, new: NewFiles, error: BaseException) -> None:
+    def _give_up_all(self, batch: Sequence[PendingUnit], error: BaseException) -> None:
+        """Give up all units of a batch that are neither swapped nor given up.
+
+        Raises:
+            RunConflictError: as `_give_up`, after all units.
+        """
+        conflicts: list[RunConflictError] = []
+        for unit in batch:
+            if unit.is_pending:
+                try:
+                    self._give_up(unit, error)
+                except RunConflictError as unsettled:
+                    conflicts.append(unsettled)
+        for first in conflicts:
+            raise first
+
+    def _give_up(self, unit: PendingUnit, error: BaseException) -> None:
         """Delete the staged files of a failed unit, and record the failure.
 
         The staged files stay until ``expire`` if the swap was begun and undone, since readers may have begun to read
@@ -286,16 +501,22 @@ class UnitRewriter:
         Raises:
             RunConflictError: the swap is in effect although it failed, or its state is not known.
         """
+        unit.error = error
+        try:
+            self._record_failure(unit, error)
+        finally:  # after the clean-up, since the progress display may raise an error too
+            unit.progress.tell_unchanged()
+
+    def _record_failure(self, unit: PendingUnit, error: BaseException) -> None:
         if isinstance(error, RunConflictError):
             return
-        name, leftovers = new.unit.name, ""
-        swapping = status_of_units(self.run.journal.records)[name].step == "unit_swapping"
-        if not swapping:
-            leftovers = self._discard(new.staged)
+        name, leftovers = unit.unit.name, ""
+        if not unit.swapping:
+            leftovers = self._discard(unit.staged)
         elif not isinstance(error, Exception):
             return  # the driver was interrupted: the next execution of the run finds out what has happened
-        elif not self._is_undone(new):
-            raise _describe_unsettled(new.unit, error) from error
+        elif not self._is_undone(unit.new):
+            raise _describe_unsettled(name, error) from error
         self.run.journal.write(UnitFailed(name, f"{type(error).__name__}: {error}{leftovers}"))
 
     def _discard(self, staged: str) -> str:
@@ -313,9 +534,9 @@ class UnitRewriter:
             return False
 
 
-def _describe_unsettled(unit: Unit, error: BaseException) -> RunConflictError:
+def _describe_unsettled(name: str, error: BaseException) -> RunConflictError:
     return RunConflictError(
-        f"{unit.name}: it is swapped, or may be, and that could not be written down: {type(error).__name__}: {error}; "
+        f"{name}: it is swapped, or may be, and that could not be written down: {type(error).__name__}: {error}; "
         "the run is unfinished and its old files are kept: mend the cause and run the job again, which settles this "
         "unit first"
     )

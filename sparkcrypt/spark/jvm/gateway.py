@@ -135,19 +135,20 @@ def has_rules(spark: SparkSession) -> bool:
     return bool(call_static(spark, EXTENSIONS_CLASS, "hasRules", java_session(spark)))
 
 
-def call_static(spark: SparkSession, name: str, method: str, argument: Any) -> Any:
+def call_static(spark: SparkSession, name: str, method: str, *arguments: Any) -> Any:
     """Call a static method of a class of the jar, which py4j does not find if the jar was added to a live session.
 
     Args:
         spark: a classic session that has the jar.
         name: the class's full name.
-        method: the name of a static method that takes one Object.
-        argument: an object of the JVM.
+        method: the name of a static method, each parameter of which is an Object.
+        *arguments: objects of the JVM, and texts.
     """
     machine = jvm(spark)
     loader = machine.java.lang.Thread.currentThread().getContextClassLoader()
-    kinds = machine.java.lang.reflect.Array.newInstance(machine.java.lang.Class.forName("java.lang.Class"), 1)
-    kinds[0] = machine.java.lang.Class.forName("java.lang.Object")
-    arguments = machine.java.lang.reflect.Array.newInstance(machine.java.lang.Class.forName("java.lang.Object"), 1)
-    arguments[0] = argument
-    return loader.loadClass(name).getMethod(method, kinds).invoke(None, arguments)
+    reflect, kind = machine.java.lang.reflect.Array, machine.java.lang.Class
+    kinds = reflect.newInstance(kind.forName("java.lang.Class"), len(arguments))
+    values = reflect.newInstance(kind.forName("java.lang.Object"), len(arguments))
+    for place, argument in enumerate(arguments):
+        kinds[place], values[place] = kind.forName("java.lang.Object"), argument
+    return loader.loadClass(name).getMethod(method, kinds).invoke(None, values)

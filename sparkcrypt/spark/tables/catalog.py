@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -18,9 +20,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sparkcrypt.errors import PlanError, PredicateError, StorageError
-from sparkcrypt.names import PIN, STATISTICS_GUARD_CLASS
+from sparkcrypt.names import PARTITIONS_CLASS, PIN, STATISTICS_GUARD_CLASS
+from sparkcrypt.paths import is_same_place
 from sparkcrypt.spark.jvm.gateway import (
     JVM_ERRORS,
+    call_static,
     hadoop_conf,
     java_session,
     jvm,
@@ -85,15 +89,17 @@ def _as_path(uri: str) -> str:
     return f"{scheme}{authority}{unquote(parts.path)}"
 
 
-def _copy_with(case_class: Any, place: int, value: Any) -> Any:
-    """Return a copy of a Scala case class with another value of the field at a place, whatever fields follow it."""
-    fields = [case_class.productElement(number) for number in range(case_class.productArity())]
-    fields[place] = value
-    return case_class.copy(*fields)
-
-
 _DERBY = "jdbc:derby:;databaseName=metastore_db;create=true"
 """What Spark uses where nothing names a metastore: a database in the present folder, made where it is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMove:
+    """A partition, with where it must point before; the folder to which it is pointed; and its new pin, if any."""
+
+    partition: Partition
+    location: str
+    pin: str = ""
 
 
 class Catalog:
@@ -228,37 +234,77 @@ class Catalog:
         Raises:
             PlanError: the table no longer exists or is not partitioned, or a partition has no location.
         """
-        machine = jvm(self._spark)
-        chosen = None
+        with _listing(table):
+            listed = ask_metastore(partial(self._list, table, having))
+        found = []
+        for start in range(0, int(listed.size()), _AT_ONCE):
+            found.extend(self._read_partitions(table, listed.slice(start, start + _AT_ONCE)))
+        return tuple(sorted(found, key=lambda item: item.values))
+
+    def _read_partitions(self, table: Table, listed: Any) -> list[Partition]:
+        """Return the partitions that a Scala sequence has, in its order."""
+        found = []
+        for entry in to_json(self._spark, listed):
+            spec = {name.lower(): str(value) for name, value in entry["spec"].items()}
+            values = tuple((name, spec[name.lower()]) for name in table.partition_columns)
+            storage = entry["storage"]
+            if not storage["locationUri"]:
+                raise PlanError(
+                    f"table {table.quoted}: the metastore knows no location of partition {values}; set it to "
+                    "where its files are with ALTER TABLE … SET LOCATION"
+                )
+            # Spark reads a data source table by its provider, and if Hive lacks a type, stores any SerDe
+            serde = str(storage["serde"] or "") if table.is_hive else ""
+            pin = str((entry.get("parameters") or {}).get(PIN, ""))
+            found.append(Partition(values, _as_path(storage["locationUri"]), serde, pin))
+        return found
+
+    def find_partitions(self, table: Table, wanted: Sequence[Partition]) -> dict[str, Partition]:
+        """Return folder name -> partition as the metastore has it now, of some partitions; one that was dropped lacks.
+
+        Args:
+            table: a partitioned table.
+            wanted: partitions, of which the values count.
+
+        Raises:
+            PlanError: the table no longer exists, or a partition has no location.
+        """
+        return {partition.folder: partition for partition in self._fetch(table, wanted)[1]}
+
+    def _fetch(self, table: Table, wanted: Sequence[Partition]) -> tuple[Any, list[Partition]]:
+        """Return a Java list of Spark's CatalogTablePartition, and the same as values, of those that there are."""
+        machine, missing = jvm(self._spark), {partition.folder: partition for partition in wanted}
+        names = [
+            replace(partition, values=tuple((name.lower(), value) for name, value in partition.values)).folder
+            for partition in wanted
+        ]
+        question = json.dumps({"database": table.database, "table": table.name, "names": names})
+        external = self._catalog.externalCatalog()
+        found = machine.java.util.ArrayList()
+        with _listing(table):
+            several = ask_metastore(lambda: call_static(self._spark, PARTITIONS_CLASS, "find", external, question))
+            if several is not None:
+                found.addAll(several)
+            for partition in self._read_partitions(table, self._as_scala(found)):
+                missing.pop(partition.folder, None)
+            for partition in missing.values():  # dropped, or the metastore cannot be asked for it by name
+                one = ask_metastore(partial(self._list, table, dict(partition.values)))
+                found.addAll(machine.scala.collection.JavaConverters.seqAsJavaList(one))
+        read = self._read_partitions(table, self._as_scala(found))
+        return found, read
+
+    def _as_scala(self, collection: Any) -> Any:
+        return jvm(self._spark).org.apache.spark.api.python.PythonUtils.toSeq(collection)
+
+    def _list(self, table: Table, having: Mapping[str, str] | None) -> Any:
+        """Return a Scala sequence of the partitions that have some values."""
+        machine, chosen = jvm(self._spark), None
         if having is not None:
             wanted = machine.java.util.HashMap()
             for name, value in having.items():
                 wanted.put(name, value)
             chosen = machine.org.apache.spark.api.python.PythonUtils.toScalaMap(wanted)
-        only = machine.scala.Option.apply(chosen)
-        try:
-            listed = ask_metastore(lambda: self._catalog.listPartitions(self.identifier(table.quoted), only))
-        except JVM_ERRORS as error:
-            raise PlanError(
-                f"the partitions of table {table.quoted} cannot be listed: {': '.join(read_java_error(error))}; see "
-                "that it is still there and partitioned"
-            ) from error
-        found = []
-        for start in range(0, int(listed.size()), _AT_ONCE):
-            for entry in to_json(self._spark, listed.slice(start, start + _AT_ONCE)):
-                spec = {name.lower(): str(value) for name, value in entry["spec"].items()}
-                values = tuple((name, spec[name.lower()]) for name in table.partition_columns)
-                storage = entry["storage"]
-                if not storage["locationUri"]:
-                    raise PlanError(
-                        f"table {table.quoted}: the metastore knows no location of partition {values}; set it to "
-                        "where its files are with ALTER TABLE … SET LOCATION"
-                    )
-                # Spark reads a data source table by its provider, and if Hive lacks a type, stores any SerDe
-                serde = str(storage["serde"] or "") if table.is_hive else ""
-                pin = str((entry.get("parameters") or {}).get(PIN, ""))
-                found.append(Partition(values, _as_path(storage["locationUri"]), serde, pin))
-        return tuple(sorted(found, key=lambda item: item.values))
+        return self._catalog.listPartitions(self.identifier(table.quoted), machine.scala.Option.apply(chosen))
 
     def set_options(self, table: Table, options: Mapping[str, str]) -> None:
         """Set the properties that reach the table's writers: TBLPROPERTIES of a Hive table, else SERDEPROPERTIES."""
@@ -304,35 +350,39 @@ class Catalog:
         self._catalog.alterTableDataSchema(self.identifier(table.quoted), schema)
         self._spark.catalog.refreshTable(table.quoted)
 
-    def set_location(self, table: Table, location: str, partition: Partition | None) -> None:
-        """Point a table, or one of its partitions, to another folder in one atomic change of the metastore.
+    def set_location(self, table: Table, location: str) -> None:
+        """Point a table to another folder in one atomic change of the metastore."""
+        self._alter(table, f" SET LOCATION {quote_text(location)}")
 
-        A partition with a pin gets that in the same change; without one it keeps what it has.
+    def move_partitions(self, table: Table, moves: Sequence[PartitionMove]) -> dict[str, str | None]:
+        """Point partitions to other folders in one change of the metastore, right after they were read again.
+
+        The metastore does not compare: a partition that no longer points where it is to be moved from is left out.
+
+        Returns:
+            Folder name -> where it points now, None if it was dropped, of the partitions that were left out.
+
+        Raises:
+            Exception: the metastore failed; nothing, all, or (with catalogs other than Hive's) a part may be changed.
         """
-        if partition is not None and partition.pin:
-            self._set_pinned_location(table, location, partition)
-            return
-        spec = "" if partition is None else f" PARTITION ({partition.sql_spec})"
-        self._alter(table, f"{spec} SET LOCATION {quote_text(location)}")
-
-    def _set_pinned_location(self, table: Table, location: str, partition: Partition) -> None:
-        """Change location and pin of a partition; SQL has no statement for both."""
-        machine, identifier = jvm(self._spark), self.identifier(table.quoted)
-        tools = machine.org.apache.spark.api.python.PythonUtils
-        values = machine.java.util.HashMap()
-        for name, value in partition.values:
-            values.put(name, value)
-        found = self._catalog.getPartition(identifier, tools.toScalaMap(values))
-        uri = machine.org.apache.spark.sql.catalyst.catalog.CatalogUtils.stringToURI(location)
-        storage = _copy_with(found.storage(), 0, machine.scala.Option.apply(uri))
-        parameters = machine.java.util.HashMap()
-        for name, text in {**to_dict(self._spark, found.parameters()), PIN: partition.pin}.items():
-            parameters.put(name, text)
-        changed = _copy_with(_copy_with(found, 1, storage), 2, tools.toScalaMap(parameters))
-        several = machine.java.util.ArrayList()
-        several.add(changed)
-        self._catalog.alterPartitions(identifier, tools.toSeq(several))
-        self._spark.catalog.refreshTable(table.quoted)
+        found, now = self._fetch(table, [move.partition for move in moves])
+        todo = {move.partition.folder: move for move in moves}
+        left: dict[str, str | None] = {name: None for name in todo}
+        changes: list[dict[str, Any] | None] = []
+        for partition in now:
+            move = todo[partition.folder]
+            if is_same_place(partition.location, move.partition.location):
+                del left[partition.folder]
+                pin = {PIN: move.pin} if move.pin else {}
+                changes.append({"values": dict(partition.values), "location": move.location, "parameters": pin})
+            else:
+                left[partition.folder] = partition.location
+                changes.append(None)
+        if any(changes):
+            moved = call_static(self._spark, PARTITIONS_CLASS, "move", found, json.dumps(changes))
+            self._catalog.alterPartitions(self.identifier(table.quoted), moved)
+            self._spark.catalog.refreshTable(table.quoted)
+        return left
 
     def statistics(self, table: Table) -> Any:
         """Return Spark's CatalogStatistics of a table, or None."""
@@ -341,21 +391,11 @@ class Catalog:
     def restore_statistics(self, table: Table, statistics: Any, without: frozenset[str]) -> None:
         """Restore a table's statistics, without the column statistics of some columns."""
         machine = jvm(self._spark)
-        guard = machine.java.lang.Thread.currentThread().getContextClassLoader().loadClass(STATISTICS_GUARD_CLASS)
-        kinds = self._array("java.lang.Class", ["java.lang.Object", "java.util.Collection"])
         names = machine.java.util.ArrayList()
         for name in without:
             names.add(name)
-        arguments = self._array("java.lang.Object", [statistics, names])
-        kept = guard.getMethod("without", kinds).invoke(None, arguments)
+        kept = call_static(self._spark, STATISTICS_GUARD_CLASS, "without", statistics, names)
         self._catalog.alterTableStats(self.identifier(table.quoted), machine.scala.Option.apply(kept))
-
-    def _array(self, kind: str, values: list[Any]) -> Any:
-        machine = jvm(self._spark)
-        made = machine.java.lang.reflect.Array.newInstance(machine.java.lang.Class.forName(kind), len(values))
-        for place, value in enumerate(values):
-            made[place] = machine.java.lang.Class.forName(value) if kind == "java.lang.Class" else value
-        return made
 
     def default_location(self, name: str) -> str | None:
         """Return the location that Spark would give a managed table of that name, or None if it is unknown."""
@@ -368,6 +408,17 @@ class Catalog:
                 return None
         warehouse = str(self._spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
         return f"{warehouse}/{str(database).lower()}.db/{str(identifier.table()).lower()}"
+
+
+@contextmanager
+def _listing(table: Table) -> Iterator[None]:
+    try:
+        yield
+    except JVM_ERRORS as error:
+        raise PlanError(
+            f"the partitions of table {table.quoted} cannot be listed: {': '.join(read_java_error(error))}; see "
+            "that it is still there and partitioned"
+        ) from error
 
 
 _PLACE = "#"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,9 @@ from sparkcrypt.ledger.journal.journal import RunRecord
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Unit, UnitOutcome
 from sparkcrypt.runs.passes.result import bytes_a_second, rate
+from sparkcrypt.runs.rewrite import schedule
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.schedule import Budget, work_through
+from sparkcrypt.runs.rewrite.schedule import Budget, Process, Result, work_through
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.progress import UnitProgress
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
@@ -33,16 +34,25 @@ def done(unit: UnitSurvey) -> UnitOutcome:
     return UnitOutcome(unit.name, 1, 1, unit.total_bytes, 1, "/old", "/new", verified=True)
 
 
-def failing(errors: dict[str, list[Exception]], began: list[str]) -> Callable[[UnitSurvey], UnitOutcome]:
-    """Return what processes units: it raises the next error of a unit, as long as there is one."""
+def names(units: Sequence[UnitSurvey | UnitOutcome]) -> list[str]:
+    """Return the units' names."""
+    return [unit.name for unit in units]
 
-    def process(unit: UnitSurvey) -> UnitOutcome:
-        began.append(unit.name)
-        if errors.get(unit.name):
-            raise errors[unit.name].pop(0)
-        return done(unit)
+
+def failing(errors: dict[str, list[Exception]], began: list[str]) -> Process:
+    """Return what processes batches: a unit has its next error, as long as there is one."""
+
+    def process(batch: Sequence[UnitSurvey]) -> list[Result]:
+        began.extend(names(batch))
+        return [errors[unit.name].pop(0) if errors.get(unit.name) else done(unit) for unit in batch]
 
     return process
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make each unit a batch of its own."""
+    monkeypatch.setattr(schedule, "MOST_UNITS", 1)
 
 
 def same(units: list[UnitSurvey]) -> list[UnitSurvey]:
@@ -50,31 +60,56 @@ def same(units: list[UnitSurvey]) -> list[UnitSurvey]:
     return units
 
 
-def names(units: Sequence[UnitSurvey | UnitOutcome]) -> list[str]:
-    """Return the units' names."""
-    return [unit.name for unit in units]
-
-
 def test_units_are_begun_in_order_and_outcomes_keep_it() -> None:
     """One at a time, each is begun when the one before has ended."""
     began: list[str] = []
-    found = work_through([survey("a"), survey("b"), survey("c")], failing({}, began), same, RunOptions())
+    found = work_through([survey("a"), survey("b"), survey("c")], failing({}, began), same, RunOptions(parallelism=1))
     assert began == names(found.outcomes) == ["a", "b", "c"]
     assert found.outcome == "done"
 
 
-def test_so_many_units_are_worked_on_at_the_same_time() -> None:
-    """Two units that wait for each other both end."""
+@pytest.mark.usefixtures("alone")
+def test_so_many_batches_are_worked_on_at_the_same_time() -> None:
+    """Two batches that wait for each other both end."""
     both = threading.Barrier(2, timeout=10)
 
-    def process(unit: UnitSurvey) -> UnitOutcome:
+    def process(batch: Sequence[UnitSurvey]) -> list[Result]:
         both.wait()
-        return done(unit)
+        return [done(unit) for unit in batch]
 
     found = work_through([survey(name) for name in "abcd"], process, same, RunOptions(parallelism=2))
     assert names(found.outcomes) == ["a", "b", "c", "d"]
 
 
+def test_units_are_begun_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch ends at so many units, files or bytes; one that is larger by itself is a batch of its own."""
+    batches: list[list[str]] = []
+
+    def process(batch: Sequence[UnitSurvey]) -> list[Result]:
+        batches.append(names(batch))
+        return [done(unit) for unit in batch]
+
+    monkeypatch.setattr(schedule, "MOST_UNITS", 3)
+    monkeypatch.setattr(schedule, "MOST_BYTES", 100)
+    monkeypatch.setattr(schedule, "MOST_FILES", 4)
+    units = [survey(name) for name in "abcd"] + [survey("e", 95), survey("f", 300), survey("g", 1)]
+    many = UnitSurvey(Unit("h", "/t/h", None, "", {}), Amount(4, 1), ())
+    work_through([*units, many], process, same, RunOptions(parallelism=1))
+    assert batches == [["a", "b", "c"], ["d"], ["e"], ["f"], ["g"], ["h"]]
+
+
+def test_an_error_ends_the_run_after_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was begun with it is finished, and nothing else is begun."""
+    monkeypatch.setattr(schedule, "MOST_UNITS", 2)
+    began: list[str] = []
+    with pytest.raises(VerificationError):
+        work_through(
+            [*map(survey, "abc")], failing({"a": [VerificationError("no")]}, began), same, RunOptions(parallelism=1)
+        )
+    assert began == ["a", "b"]
+
+
+@pytest.mark.usefixtures("alone")
 def test_an_error_ends_the_run_and_no_further_unit_is_begun() -> None:
     """Without keep_going; and with it where the error is not one unit's."""
     for error, keep_going in ((VerificationError("no"), False), (RunConflictError("lost"), True)):
@@ -84,7 +119,7 @@ def test_an_error_ends_the_run_and_no_further_unit_is_begun() -> None:
                 [survey("a"), survey("b"), survey("c")],
                 failing({"b": [error]}, began),
                 same,
-                RunOptions(keep_going=keep_going),
+                RunOptions(keep_going=keep_going, parallelism=1),
             )
         assert began == ["a", "b"]
 
