@@ -93,10 +93,10 @@ def _rotate(spark: SparkSession, policy: Policy, folder: Path, **amount: int) ->
 
     size = _make_table(spark, policy, folder, **amount)
     files = amount["units"] * amount["files"]
-    began, used = time.perf_counter(), _cpu_seconds()
+    began, used = time.perf_counter(), cpu_seconds()
     options = RotationOptions(run=RunOptions(parallelism=4))
     done = rotate_key(spark, policy, "pii", tables=["t"], options=options)
-    seconds, cpu = time.perf_counter() - began, _cpu_seconds() - used
+    seconds, cpu = time.perf_counter() - began, cpu_seconds() - used
     (table,) = done.tables
     if (done.outcome, table.files_rewritten) != ("done", files):
         raise SystemExit(f"the rotation ended otherwise: {done.to_dict()}")
@@ -117,7 +117,7 @@ def _make_table(spark: SparkSession, policy: Policy, folder: Path, *, units: int
     set_tags(spark, "t", {column: ["pii"] for column in TAGGED}, policy)
     uuid = catalog_target(spark, Catalog(spark).table("t"), policy, None).with_identity(policy).uuid or ""
     plain, size = folder / "plain.parquet", 0
-    _write_rows(plain, length)
+    write_rows(plain, length)
     service = open_key_service(policy.key_service)
     with folders_synced_once():
         for unit in range(units):
@@ -135,7 +135,7 @@ def _make_table(spark: SparkSession, policy: Policy, folder: Path, *, units: int
     return size
 
 
-def _write_rows(path: Path, size: int) -> None:
+def write_rows(path: Path, size: int) -> None:
     """Write a plaintext file of about the given bytes, with texts that do not compress."""
     rows = max(1, size // 120)
     texts = [secrets.token_hex(24) for _ in range(min(rows, 10_000))]
@@ -150,7 +150,7 @@ def _write_rows(path: Path, size: int) -> None:
     pq.write_table(table, path, use_dictionary=False, compression="none")
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     """Return the CPU seconds of this process and all of its descendants, including those that have ended."""
     parents, seconds = dict[int, int](), dict[int, float]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
