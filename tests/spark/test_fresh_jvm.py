@@ -201,6 +201,41 @@ spark.stop()
     assert access["query_digest"] is not None
 
 
+def test_first_step_of_the_catalog_is_judged_though_configure_opens_none(
+    fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path
+) -> None:
+    """The first to open the metastore is a DROP in a session that has no rules: what the table required is not lost.
+
+    Derby's lock is there from when a JVM opens the metastore.
+    """
+    policy = make_policy(tmp_path / "p")
+    script = f"""
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import sparkcrypt
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").enableHiveSupport().getOrCreate()
+spark.conf.set("spark.sql.parquet.compression.codec", "uncompressed")
+lock = Path("metastore_db/db.lck")
+if sys.argv[2] == "make":
+    spark.sql("CREATE TABLE t (email STRING) USING parquet OPTIONS ('{TAGS_PREFIX}email' 'pii')")
+else:
+    lock.unlink()
+    other = spark.newSession()
+    rows = spark.sql("SELECT '{SECRET}' AS email")
+    sparkcrypt.configure(spark, sparkcrypt.load_policy(sys.argv[1]))
+    spark.sql("SELECT 1").collect()
+    print("opened", lock.exists())
+    other.sql("DROP TABLE t")
+    print("opened", lock.exists())
+    rows.write.saveAsTable("t")
+"""
+    run(fresh_jvm, script, tmp_path / "p" / "policy.yaml", "make")
+    said = run(fresh_jvm, script, tmp_path / "p" / "policy.yaml", "drop", SPARKCRYPT_JAR=str(private_jar))
+    assert said.splitlines() == ["opened False", "opened True"]
+    assert_encrypted(tmp_path / "spark-warehouse" / "t", policy, {"email": "pii"}, visible=())
+
+
 def test_configure_says_what_a_session_lacks(fresh_jvm: FreshJvm, private_jar: Path, tmp_path: Path) -> None:
     """With an interpreter that does not exist, ``configure`` is a BridgeError that names the line to set."""
     make_policy(tmp_path / "p")

@@ -9,6 +9,10 @@ import java.util.Map;
 import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.SparkContext;
+import org.apache.spark.scheduler.AsyncEventQueue;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CreateTableEvent;
@@ -16,40 +20,72 @@ import org.apache.spark.sql.catalyst.catalog.DropDatabasePreEvent;
 import org.apache.spark.sql.catalyst.catalog.DropTablePreEvent;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalog;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEvent;
-import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEventListener;
-import org.apache.spark.sql.catalyst.catalog.ExternalCatalogWithListener;
 import org.apache.spark.sql.catalyst.catalog.RenameTablePreEvent;
 import org.apache.spark.sql.catalyst.catalog.SessionCatalog;
+import org.apache.spark.sql.internal.SharedState;
+import org.slf4j.Logger;
 
 /**
  * What those tables required whose names this application frees: by DROP, RENAME, DROP DATABASE or an overwrite that makes a
  * table anew. The next table of such a name must have it too.
  *
- * <p>Spark tells listeners of its catalog of each such step right before it is done, in each session and whatever the command:
- * some writers of frames drop a table before any plan of theirs is resolved.
+ * <p>Spark's catalog posts each such step right before it is done, in each session and whatever the command: some writers of
+ * frames drop a table before any plan of theirs is resolved.
  */
-final class EarlierTables implements ExternalCatalogEventListener {
+final class EarlierTables {
   private static final int MOST = 100_000;
+  private static final Logger LOG = CleanLog.of(EarlierTables.class);
   private static final Map<String, EarlierTables> BY_APPLICATION = new ConcurrentHashMap<>();
 
   private final Map<String, TableRequirements> byName = Newest.synchronizedMap(MOST);
   private final Map<String, String> copied = Newest.synchronizedMap(MOST);
-  private final ExternalCatalog catalog;
+  private final SharedState state;
 
-  private EarlierTables(ExternalCatalog catalog) {
-    this.catalog = catalog;
+  private EarlierTables(SharedState state) {
+    this.state = state;
   }
 
   /** Returns those of a session's application, which are recorded from the first call on. */
   static EarlierTables of(SparkSession session) {
+    SparkContext context = session.sparkContext();
     return BY_APPLICATION.computeIfAbsent(
-        session.sparkContext().applicationId(),
+        context.applicationId(),
         unused -> {
-          ExternalCatalogWithListener catalog = session.sharedState().externalCatalog();
-          EarlierTables made = new EarlierTables(catalog);
-          catalog.addListener(made);
+          EarlierTables made = new EarlierTables(session.sharedState());
+          Calls.call(Calls.field(context.listenerBus(), "queues"), "add", new Watch(context, made));
           return made;
         });
+  }
+
+  /**
+   * A queue of Spark's event bus that keeps no event: it judges those of the catalog in the thread that posts them, before the
+   * step that they announce is done.
+   *
+   * <p>A listener of the catalog would be called then too, but to add one is to open the metastore, which costs a quarter of
+   * Spark's own start. Other queues call their listeners later, in threads of their own.
+   */
+  private static final class Watch extends AsyncEventQueue {
+    private final EarlierTables tables;
+
+    Watch(SparkContext context, EarlierTables tables) {
+      super("sparkcrypt", context.conf(), context.listenerBus().metrics(), context.listenerBus());
+      this.tables = tables;
+      addListener(new SparkListener() {}); // the bus removes a queue without one
+    }
+
+    @Override
+    public void post(SparkListenerEvent event) {
+      if (event instanceof ExternalCatalogEvent step) {
+        try {
+          tables.judge(step);
+        } catch (Exception e) { // of the metastore, which the step itself asks next
+          LOG.error("what a table required whose name is freed cannot be told: {}", step, e);
+        }
+      }
+    }
+
+    @Override
+    public void stop() {} // it has no thread
   }
 
   /** Returns what the last table of a name required; null if it required nothing, or there was none. */
@@ -99,8 +135,8 @@ final class EarlierTables implements ExternalCatalogEventListener {
     copied.put(key(database, table), uuid);
   }
 
-  @Override
-  public void onEvent(ExternalCatalogEvent event) {
+  private void judge(ExternalCatalogEvent event) {
+    ExternalCatalog catalog = state.externalCatalog();
     if (event instanceof DropTablePreEvent drop) {
       note(CatalogPlaces.tablesNamed(catalog, drop.database(), List.of(drop.name())));
     } else if (event instanceof RenameTablePreEvent rename) {
@@ -108,11 +144,11 @@ final class EarlierTables implements ExternalCatalogEventListener {
     } else if (event instanceof DropDatabasePreEvent drop && catalog.databaseExists(drop.database())) {
       note(CatalogPlaces.tablesIn(catalog, drop.database()));
     } else if (event instanceof CreateTableEvent create) {
-      renewCopy(create.database(), create.name());
+      renewCopy(catalog, create.database(), create.name());
     }
   }
 
-  private void renewCopy(String database, String name) {
+  private void renewCopy(ExternalCatalog catalog, String database, String name) {
     String uuid = copied.remove(key(database, name));
     CatalogTable table = uuid == null ? null : catalog.getTable(database, name);
     if (table != null && uuid.equals(TableEntry.properties(table).get(Names.TABLE_UUID))) {
