@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -25,6 +27,7 @@ from sparkcrypt.runs.rewrite import native_engine as native
 from sparkcrypt.runs.rewrite.engine import make_fresh_folder
 from sparkcrypt.spark.files.access_rights import copy_access
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.setup.class_archive import OFF
 from sparkcrypt.spark.setup.command_session import spark_session
 from sparkcrypt.spark.tasks.run import watch_tasks
 from tests.conftest import FreshJvm
@@ -44,7 +47,7 @@ def test_application_outlives_a_command_that_found_no_active_session(spark: Spar
     assert spark.range(2).count() == 2
 
 
-DOCTOR = "from sparkcrypt.cli.main import main; main()"
+PROGRAM = "from sparkcrypt.cli.main import main; main()"
 CHECK = "tasks of the native engine"
 ABSENT = "raise ModuleNotFoundError(\"No module named 'pandas'\", name='pandas')\n"
 OLD = "__version__ = '0.25.3'\n"
@@ -65,7 +68,7 @@ def doctor(fresh_jvm: FreshJvm, policy: Path, jar: Path, *conf: str, python_path
     if python_path:
         environment["PYTHONPATH"] = os.pathsep.join((python_path, str(ROOT)))
     done = fresh_jvm(
-        DOCTOR, "doctor", "--policy", policy, "--json", "--master", "local[2]", *arguments, env=environment
+        PROGRAM, "doctor", "--policy", policy, "--json", "--master", "local[2]", *arguments, env=environment
     )
     assert done.stdout, done.stderr[-3000:]
     checks = {check["check"]: check for check in json.loads(done.stdout)}
@@ -97,6 +100,43 @@ def test_executors_with_an_old_pandas(fresh_jvm: FreshJvm, private_jar: Path, po
     assert (code, check["ok"]) == (78, False), check
     assert "the executors" in check["detail"]
     assert "0.25.3" in check["detail"]
+
+
+NOTED_JAVA = """#!/usr/bin/env bash
+echo "$*" >> {log}
+exec {java} "$@"
+"""
+
+
+@pytest.mark.slow
+def test_commands_of_a_batch_share_one_jvm(
+    fresh_jvm: FreshJvm, java: dict[str, str], private_jar: Path, policy: Path, tmp_path: Path
+) -> None:
+    """The first reads no rows, and starts the JVM of all, which has every compiler: the second may read rows."""
+    (tmp_path / "raw").mkdir()
+    pq.write_table(pa.table({"email": ["x"], "id": [1]}), tmp_path / "raw" / "part-0.parquet")
+    field = {"name": "email", "type": "string", "confluent:tags": ["pii"]}
+    avro = {"type": "record", "name": "r", "fields": [field, {"name": "id", "type": "long"}]}
+    (tmp_path / "r.avsc").write_text(json.dumps(avro))
+    about = f"--avro-schema r.avsc --policy {policy}"
+    commands = (f"plan --path raw {about}", f"encrypt --path raw --output out {about}", f"plan --path out {about}")
+    (tmp_path / "commands.txt").write_text("\n".join(commands))
+    (tmp_path / "jdk" / "bin").mkdir(parents=True)
+    noted, log = tmp_path / "jdk" / "bin" / "java", tmp_path / "started.log"
+    noted.write_text(NOTED_JAVA.format(log=log, java=Path(java["JAVA_HOME"]) / "bin" / "java"))
+    noted.chmod(0o755)
+    environment = {"JAVA_HOME": str(tmp_path / "jdk"), "SPARKCRYPT_JAR": str(private_jar), OFF: ""}
+    launch = ("--master", "local[2]", "--conf", "spark.ui.enabled=false")
+    done = fresh_jvm(PROGRAM, "batch", "commands.txt", "--keep-going", *launch, env=environment)
+    assert done.returncode == 2, done.stderr[-3000:]  # of the plan, from which the file differs
+    assert [line for line in done.stderr.splitlines() if " ended with " in line] == [
+        "commands.txt, line 1: plan --path ended with 2"
+    ]
+    assert (tmp_path / "out" / "part-0.parquet").read_bytes().endswith(b"PARE")
+    started = [line for line in log.read_text().splitlines() if "launcher.Main" not in line]
+    assert len(started) == 1, started
+    assert "SparkSubmit" in started[0]
+    assert "-XX:TieredStopAtLevel=1" not in started[0]
 
 
 TASKS = 12

@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +37,8 @@ _QUIET = {"spark.log.level": "FATAL", "spark.ui.showConsoleProgress": "false"}
 _STDERR = 2
 _OF_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, whose JVM starts before Python does, with the logging that its user configured."""
+_SHARED: ContextVar[Callable[[], SparkSession] | None] = ContextVar("_SHARED", default=None)
+"""What returns the session of the commands in a `shared_session`."""
 
 
 def allows_http(spark: SparkSession) -> bool:
@@ -80,8 +84,52 @@ def spark_session(
             compiler alone.  It ends with the block, so that nothing else ever runs in it.
 
     Raises:
-        ConfigError: there is no pyspark, Spark cannot be started, or SPARK_REMOTE asks for Spark Connect.
+        ConfigError: there is no pyspark, Spark cannot be started, SPARK_REMOTE asks for Spark Connect, or other
+            commands share the session and this one asks for settings of its own.
     """
+    shared = _SHARED.get()
+    if shared is None:
+        with _own_session(app_name, master=master, conf=conf, verbose=verbose, short=short) as spark:
+            yield spark
+        return
+    if master or conf or verbose:
+        raise ConfigError(
+            "this command shares its session with others, so it has no --master, --conf or --verbose of its own; give "
+            "them to `sparkcrypt batch`, or run this command alone"
+        )
+    yield shared()
+
+
+@contextmanager
+def shared_session(
+    app_name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None, verbose: bool = False
+) -> Iterator[None]:
+    """Have one session serve every `spark_session` of the block; the first starts it, with all compilers.
+
+    Args:
+        app_name: as for `spark_session`, as the others are.
+        master: Spark's master.
+        conf: further configuration.
+        verbose: keep Spark's own logging and progress.
+    """
+    with ExitStack() as stack:
+
+        @cache
+        def start() -> SparkSession:
+            return stack.enter_context(_own_session(app_name, master=master, conf=conf, verbose=verbose, short=False))
+
+        outside = _SHARED.set(start)
+        try:
+            yield
+        finally:
+            _SHARED.reset(outside)
+
+
+@contextmanager
+def _own_session(
+    app_name: str, *, master: str | None, conf: Mapping[str, str] | None, verbose: bool, short: bool
+) -> Iterator[SparkSession]:
+    """Yield the session that is active, or one that lives as long as the block; see `spark_session`."""
     require_pyspark()
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
