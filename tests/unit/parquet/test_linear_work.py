@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -27,74 +24,26 @@ from sparkcrypt.files.parquet.file.modules import ModuleCipher
 from sparkcrypt.files.parquet.rewrite.encryption import ColumnKey
 from sparkcrypt.files.proof import RewrapProof
 from sparkcrypt.files.source import Input
+from tests.growth import Metered, Work, assert_linear
 from tests.unit.parquet.rewriting import new_key
 from tests.unit.parquet.writers import Keys
 
-MOST_GROWTH = 2.4
-"""The most by which the step from 2n to 4n may exceed that from n to 2n: 2 if the cost is linear, 4 if it is square."""
-LEAST_PART = 10
-"""How many times as much as what does not grow the step from n to 2n must be, so that a small square shows in it."""
-Work: TypeAlias = Callable[[], object]
 Make: TypeAlias = Callable[[Path, int], FileEncryption]
-
-
-def count(work: Work) -> Counter[str]:
-    """Return how many lines of Python a piece of work runs, how many functions it calls, and how many bytes it moves.
-
-    A loop counts for each of its rounds, in a comprehension too, whether or not it calls anything.
-    """
-    found: Counter[str] = Counter()
-
-    def trace(_frame: FrameType, event: str, _arg: object) -> Any:
-        found["lines"] += event == "line"
-        return trace
-
-    def profile(_frame: FrameType, event: str, _arg: object) -> None:
-        found["calls"] += event in ("call", "c_call")
-
-    before = sys.gettrace(), sys.getprofile()
-    with pytest.MonkeyPatch.context() as patched:
-        for owner, name, of in _MOVES:
-            patched.setattr(owner, name, _counting(getattr(owner, name), of, found))
-        sys.settrace(trace)
-        sys.setprofile(profile)
-        try:
-            work()
-        finally:
-            sys.settrace(before[0])
-            sys.setprofile(before[1])
-    return found
-
-
-def _counting(move: Callable[..., Any], of: int, found: Counter[str]) -> Callable[..., Any]:
-    def moved(*args: Any) -> Any:
-        found["bytes"] += args[of] if isinstance(args[of], int) else len(args[of])
-        return move(*args)
-
-    return moved
-
-
-_MOVES = (
-    (Input, "read", 2),
-    (Input, "read_into", 2),
-    (Output, "write", 1),
-    (Output, "advance", 1),
-    (ModuleCipher, "decrypt", 1),
-)
-"""What moves bytes: the owner, the method, and the place of its argument that says how many."""
-
-
 KINDS = ("lines", "calls", "bytes")
 
 
-def assert_linear(works: Callable[[int], Work], size: int, kinds: Collection[str] = KINDS) -> None:
-    """Check that counts of some work for ``size``, twice and four times as much grow linearly."""
-    once, twice, four = (count(works(size * times)) for times in (1, 2, 4))
-    for kind in kinds:
-        step = twice[kind] - once[kind]
-        assert step >= LEAST_PART * (once[kind] - step), f"{kind}: {once[kind]}, {twice[kind]}; a larger size is needed"
-        growth = (four[kind] - twice[kind]) / step
-        assert growth <= MOST_GROWTH, f"{kind}: {once[kind]}, {twice[kind]}, {four[kind]}, so they grow by {growth:.2f}"
+def _moves(owner: type, name: str, of: int) -> Metered:
+    """Return what counts the bytes that a method moves, of which an argument is the bytes or their number."""
+    return Metered(owner, name, "bytes", lambda args, _: args[of] if isinstance(args[of], int) else len(args[of]))
+
+
+MOVES = (
+    _moves(Input, "read", 2),
+    _moves(Input, "read_into", 2),
+    _moves(Output, "write", 1),
+    _moves(Output, "advance", 1),
+    _moves(ModuleCipher, "decrypt", 1),
+)
 
 
 def _columns(file: Path, number: int) -> FileEncryption:
@@ -175,7 +124,7 @@ def test_cost_is_linear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: s
     monkeypatch.setattr("sparkcrypt.files.parquet.file.footer.TAIL_BYTES", 64)  # else most of what is read of a file
     monkeypatch.setattr("sparkcrypt.files.output.COPY_BYTES", 1 << 30)  # the kernel copies nothing past the counter
     make, size = SIZES[many]
-    assert_linear(lambda number: _prepare(work, tmp_path, make, number), size)
+    assert_linear(lambda number: _prepare(work, tmp_path, make, number), size, KINDS, MOVES)
 
 
 def _loops(number: int, calls: int) -> int:
@@ -202,6 +151,6 @@ def test_counter_catches_a_planted_square(tmp_path: Path, kind: str) -> None:
             return lambda: [abs(place) for _ in range(number) for place in range(times)]
         return lambda: _reads(tmp_path / "file", number, times)
 
-    assert_linear(lambda number: planted(number, square=False), 100, (kind,))
+    assert_linear(lambda number: planted(number, square=False), 100, (kind,), MOVES)
     with pytest.raises(AssertionError, match=rf"{kind}: .*, so they grow by [34]"):
-        assert_linear(lambda number: planted(number, square=True), 100, (kind,))
+        assert_linear(lambda number: planted(number, square=True), 100, (kind,), MOVES)
