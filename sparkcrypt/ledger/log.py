@@ -187,9 +187,9 @@ class TableLog:
         """Whether MACs are checked."""
         return self.mac is not None
 
-    def of_run(self, run_id: str) -> Sequence[LogRecord]:
-        """Return the records of a run, or of a command, oldest first."""
-        return tuple(self._of_run.get(run_id, ()))
+    def of_run(self, run_id: str, after: int = 0) -> Sequence[LogRecord]:
+        """Return the records of a run, or of a command, oldest first, without the first ``after`` of them."""
+        return tuple(self._of_run.get(run_id, [])[after:])
 
     def is_short(self, run_id: str) -> bool:
         """Return whether lists of files of a run were left out when it was packed."""

@@ -7,8 +7,7 @@ from typing import Any
 
 from sparkcrypt.errors import ConfigError, KeyServiceError, KeyServiceUnavailableError, VerificationError
 from sparkcrypt.keys.open_service import open_key_service
-from sparkcrypt.ledger.journal.journal import Journal, has_expired, list_table_ids
-from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
+from sparkcrypt.ledger.journal.journal import Journal, has_expired, is_paused, list_table_ids
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac, has_mac_key, open_mac
 from sparkcrypt.ledger.state.store import StateStore
@@ -121,7 +120,7 @@ class KnownRun:
             "state": self.state,
             "started": records[0].time if records else None,
             "last": records[-1].time if records else None,
-            "units": len(status_of_units(records)),
+            "units": len(self.journal.statuses()) if self.journal else 0,
             "expired": self.journal is not None and has_expired(self.journal),
             "damage": self.damage,
             "authenticated": self.authenticated,
@@ -129,7 +128,7 @@ class KnownRun:
 
     def details(self) -> dict[str, Any]:
         """Return the run with the last step of each unit as JSON values."""
-        records = self.journal.records if self.journal else ()
+        statuses = self.journal.statuses() if self.journal else {}
         options = dict(self.journal.run.options) if self.journal else None
         digest = self.journal.run.policy_digest if self.journal else None
         units = [
@@ -139,7 +138,7 @@ class KnownRun:
                 "error": status.error,
                 "outcome": status.fields.get("outcome"),
             }
-            for name, status in status_of_units(records).items()
+            for name, status in statuses.items()
         ]
         return {**self.to_dict(), "policy_digest": digest, "options": options, "units": units}
 

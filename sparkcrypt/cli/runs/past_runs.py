@@ -33,7 +33,6 @@ from sparkcrypt.cli.frame.output import align_table, show
 from sparkcrypt.cli.frame.progress import progress_on_stderr
 from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.ledger.journal.journal import has_ended
-from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.state.lock import is_held
 from sparkcrypt.policy.model import normalized_table
 from sparkcrypt.runs.passes.key_status import tell_overdue
@@ -388,7 +387,7 @@ def _find_unsettled(runs: Sequence[KnownRun]) -> list[str]:
     lines, folders = list[str](), dict[str, str]()
     for run in runs:
         journal = run.journal
-        for name, unit in status_of_units(journal.records if journal else ()).items():
+        for name, unit in (journal.statuses() if journal else {}).items():
             begun = unit.step == "unit_swapping" and unit.resolved is None and journal and not has_ended(journal)
             if begun or unit.step == "unit_rolling_back":
                 lines.append(f"{name}: a swap by run {run.run_id} may be half done; run `sparkcrypt backfill` again")

@@ -19,14 +19,11 @@ from typing import Any
 
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.journal.entries import Entry, RunExpired
+from sparkcrypt.ledger.journal.unit_status import UNIT_KINDS, UnitStatus, next_status
 from sparkcrypt.ledger.log import LogRecord, TableLog
 from sparkcrypt.ledger.state.store import StateStore
 
 Record = LogRecord
-UNIT_KINDS = (
-    *("unit_listed", "unit_staged", "unit_verified", "unit_swapping", "unit_swapped", "unit_moved", "unit_failed"),
-    *("unit_carrying", "unit_carried", "unit_resolved", "unit_relocated", "unit_rolling_back", "unit_rolled_back"),
-)
 RUN_KINDS = (
     *("run_started", "run_resumed", "run_paused", "run_finished", "run_rolled_back", "run_expiring", "run_expired"),
 )
@@ -68,18 +65,85 @@ class RunRecord:
         return bool(self.options.get("move_old"))
 
 
+class _Units:
+    """What records say of their units: it is taken from each record once."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[str, UnitStatus] = {}
+        self.records: dict[str, list[Record]] = {}
+        self._taken = 0
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Take the records that were not taken yet, of all so far."""
+        for record in records[self._taken :]:
+            if record.kind in UNIT_KINDS:
+                unit = str(record.fields["unit"])
+                self.statuses[unit] = next_status(record, self.statuses.get(unit))
+                self.records.setdefault(unit, []).append(record)
+        self._taken = len(records)
+
+
 class Journal:
-    """The records of a run, created by ``start`` or read by ``open``."""
+    """The records of a run, created by ``start`` or read by ``open``; threads may ask concurrently.
+
+    What is asked costs what the log got since it was last asked, but `records` and `statuses`, which return all.
+    """
 
     def __init__(self, log: TableLog, run: RunRecord) -> None:
         self.log, self.run = log, run
         self._mutex = threading.Lock()
+        self._taken = 0
+        self._newest: Record | None = None
+        self._records: list[Record] = []
+        self._units = _Units()
         self._token = max([run.fencing_token, *(record.fencing_token for record in self.records)])
 
     @property
     def records(self) -> tuple[Record, ...]:
         """Every record, oldest first."""
-        return tuple(record for record in self.log.of_run(self.run.run_id) if record.kind in KINDS)
+        with self._mutex:
+            return tuple(self._read())
+
+    @property
+    def last(self) -> Record:
+        """The last record."""
+        with self._mutex:
+            return self._read()[-1]
+
+    def statuses(self) -> dict[str, UnitStatus]:
+        """Return the status of each unit, in the order in which the units were first listed."""
+        with self._mutex:
+            return dict(self._read_units().statuses)
+
+    def status_of(self, unit: str) -> UnitStatus:
+        """Return the status of a unit.
+
+        Raises:
+            KeyError: no record is about it.
+        """
+        with self._mutex:
+            return self._read_units().statuses[unit]
+
+    def of_unit(self, unit: str) -> tuple[Record, ...]:
+        """Return the records of a unit, oldest first."""
+        with self._mutex:
+            return tuple(self._read_units().records.get(unit, ()))
+
+    def _read(self) -> list[Record]:
+        """Return every record, after those were taken from the log that it got since."""
+        later = self.log.of_run(self.run.run_id, max(self._taken - 1, 0))
+        if self._newest is not None and (not later or later[0] is not self._newest):  # it was of another past
+            self._taken, self._newest, self._records, self._units = 0, None, [], _Units()
+            later = self.log.of_run(self.run.run_id)
+        for record in later if self._newest is None else later[1:]:
+            self._taken, self._newest = self._taken + 1, record
+            if record.kind in KINDS:
+                self._records.append(record)
+        return self._records
+
+    def _read_units(self) -> _Units:
+        self._units.take(self._read())
+        return self._units
 
     @property
     def authenticated(self) -> bool:
@@ -184,8 +248,7 @@ class Journal:
             raise RunConflictError(
                 f"run {self.run.run_id}: its old files have expired, so nothing more is done with it"
             )
-        with self._mutex:
-            return self.log.append_all(self.run.run_id, self._token, records) if records else ()
+        return self.log.append_all(self.run.run_id, self._token, records) if records else ()
 
     def resume(self, fencing_token: int) -> Record:
         """Continue the run under a new lock, whose token fences off the driver that held an earlier one.
@@ -222,6 +285,19 @@ def _has_ended(records: Sequence[Record]) -> bool:
 def _has_expired(records: Sequence[Record]) -> bool:
     steps = [record for record in records if record.kind in (*_NEW_FILES, "run_expired")]
     return bool(steps) and steps[-1].kind == "run_expired" and not RunExpired.from_dict(steps[-1].fields).units_left
+
+
+_CHANGE_NO_UNIT = (
+    *("run_resumed", "run_expiring", "run_expired"),
+    *("unit_carrying", "unit_carried", "unit_resolved", "unit_moved", "unit_relocated"),
+)
+"""The kinds of records that `expire` writes; a driver that continues the run writes other kinds too."""
+
+
+def is_paused(journal: Journal) -> bool:
+    """Return whether a run stopped at its budget, every unit done or unchanged, and was not continued since."""
+    kinds = [record.kind for record in journal.records if record.kind not in _CHANGE_NO_UNIT]
+    return not has_ended(journal) and kinds[-1:] == ["run_paused"]
 
 
 def is_over(journal: Journal) -> bool:

@@ -16,7 +16,7 @@ from sparkcrypt.ledger.journal.entries import (
     UnitStaged,
     UnitVerified,
 )
-from sparkcrypt.ledger.journal.journal import UNIT_KINDS, Journal, Record, has_ended
+from sparkcrypt.ledger.log import LogRecord
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.unit import (
     Folder,
@@ -28,6 +28,11 @@ from sparkcrypt.ledger.unit import (
     restore_unit,
 )
 
+UNIT_KINDS = (
+    *("unit_listed", "unit_staged", "unit_verified", "unit_swapping", "unit_swapped", "unit_moved", "unit_failed"),
+    *("unit_carrying", "unit_carried", "unit_resolved", "unit_relocated", "unit_rolling_back", "unit_rolled_back"),
+)
+"""The kinds of records of a journal that are about a unit, which they name as ``unit``."""
 SWAPPED = ("unit_swapped", "unit_moved", "unit_rolling_back")
 """Steps after which a unit's new files are in use; they still are if a rollback was only begun."""
 
@@ -157,17 +162,23 @@ class UnitStatus:
         return len(self.carrying_fields) > len(self.carried_fields)
 
 
-def status_of_units(records: Iterable[Record]) -> dict[str, UnitStatus]:
+def status_of_units(records: Iterable[LogRecord]) -> dict[str, UnitStatus]:
     """Return the status of each unit, in the order in which the units were first listed."""
     statuses: dict[str, UnitStatus] = {}
     for record in records:
         if record.kind in UNIT_KINDS:
             unit = str(record.fields["unit"])
-            statuses[unit] = _follow(record, statuses.get(unit))
+            statuses[unit] = next_status(record, statuses.get(unit))
     return statuses
 
 
-def _follow(record: Record, before: UnitStatus | None) -> UnitStatus:
+def next_status(record: LogRecord, before: UnitStatus | None) -> UnitStatus:
+    """Return the status of a unit after a record of it.
+
+    Args:
+        record: the record.
+        before: the unit's status by the records before it; None if it is the first.
+    """
     if record.kind == "unit_failed":
         return UnitStatus(record.kind, record.fields, before)
     if before is not None and record.kind == "unit_resolved":
@@ -181,19 +192,6 @@ def _follow(record: Record, before: UnitStatus | None) -> UnitStatus:
     if record.kind == "unit_relocated":
         return replace(before, fields={**before.fields, **record.fields})
     return replace(before, step=record.kind, fields={**before.fields, **record.fields})
-
-
-_CHANGE_NO_UNIT = (
-    *("run_resumed", "run_expiring", "run_expired"),
-    *("unit_carrying", "unit_carried", "unit_resolved", "unit_moved", "unit_relocated"),
-)
-"""The kinds of records that `expire` writes; a driver that continues the run writes other kinds too."""
-
-
-def is_paused(journal: Journal) -> bool:
-    """Return whether a run stopped at its budget, every unit done or unchanged, and was not continued since."""
-    kinds = [record.kind for record in journal.records if record.kind not in _CHANGE_NO_UNIT]
-    return not has_ended(journal) and kinds[-1:] == ["run_paused"]
 
 
 @dataclass(slots=True)
@@ -211,7 +209,7 @@ class Attempt:
     name: str
     listed: UnitListed
     made: tuple[Folder, ...] | None = None
-    records: list[Record] = field(default_factory=list)
+    records: list[LogRecord] = field(default_factory=list)
     newest: bool = True
 
     @property
@@ -243,7 +241,7 @@ class Attempt:
         return UnitVerified.from_dict(proven[-1].fields).proven if proven and proven[-1].authenticated else None
 
 
-def undone_attempts(records: Iterable[Record], statuses: Mapping[str, UnitStatus]) -> Iterator[tuple[str, Attempt]]:
+def undone_attempts(records: Iterable[LogRecord], statuses: Mapping[str, UnitStatus]) -> Iterator[tuple[str, Attempt]]:
     """Yield each attempt whose swap was begun and undone, with its unit's name.
 
     Its folder may have been in use for a moment, and a writer that planned in it then will still commit there.
@@ -261,7 +259,7 @@ def undone_attempts(records: Iterable[Record], statuses: Mapping[str, UnitStatus
                 yield name, attempt
 
 
-def attempts_of(records: Iterable[Record]) -> dict[str, list[Attempt]]:
+def attempts_of(records: Iterable[LogRecord]) -> dict[str, list[Attempt]]:
     """Return the name of each unit -> its attempts, oldest first."""
     found: dict[str, list[Attempt]] = {}
     for record in records:

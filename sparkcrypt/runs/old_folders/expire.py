@@ -15,8 +15,7 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import RunExpiring
-from sparkcrypt.ledger.journal.journal import KINDS, Journal, has_ended, has_expired, is_over
-from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
+from sparkcrypt.ledger.journal.journal import KINDS, Journal, has_ended, has_expired, is_over, is_paused
 from sparkcrypt.ledger.unit import by_place, is_staged, list_folders, old_folder, staging_folder
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy
@@ -427,7 +426,7 @@ def _find_waste(
         VerificationError: an old folder contains files that its run does not know.
     """
     disposal, places = runs.disposal(journal.run.run_id), standing.places
-    statuses = status_of_units(journal.records)  # read again, since files may have been reconciled
+    statuses = journal.statuses()  # read again, since files may have been reconciled
     for old in (old for old in standing.of(journal) if old.name not in waste.refused):
         now = replace(old, status=statuses[old.name])
         if disposal.is_there(old.location):
@@ -457,7 +456,7 @@ def _find_waste(
 def _list_given_up(runs: PastRuns, journal: Journal, places: Places) -> Iterator[tuple[str, OldFolder]]:
     """Yield the folders of files that a rollback, or a decision on a swap that was cut off, has put out of use."""
     disposal = runs.disposal(journal.run.run_id)
-    for status in status_of_units(journal.records).values():
+    for status in journal.statuses().values():
         new = status.new_location if status.step == "unit_rolled_back" else ""
         given_up = status.resolved.given_up if status.resolved is not None and not status.swapped else ""
         if new and is_staged(new) and runs.table.files.exists(new) and places.user_of(new) is None:
@@ -469,7 +468,7 @@ def _list_given_up(runs: PastRuns, journal: Journal, places: Places) -> Iterator
 def _new_locations(runs: PastRuns) -> Iterator[str]:
     """Yield the folders into which the table's runs put new files: these are in use, or old files of a later run."""
     for journal in runs.list_readable():
-        for status in status_of_units(journal.records).values():
+        for status in journal.statuses().values():
             if "outcome" in status.fields:
                 yield status.new_location
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.journal import Journal, has_expired, list_run_ids
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import UnitStatus
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.unit import (
     base_location,
@@ -134,7 +134,7 @@ def _find_homes(table: OpenTable, journals: Mapping[str, Journal], but: Collecti
     if table.target.table is None:
         return {}
     homes, base = {}, table.target.base
-    statuses = {run_id: status_of_units(journal.records) for run_id, journal in journals.items()}
+    statuses = {run_id: journal.statuses() for run_id, journal in journals.items()}
     for unit, location in table.in_use.units(seconds_old=10.0).items():
         home = _read_home(unit, location, base, statuses) or former_home(location, base)
         if home is not None and comparable_path(home) not in but:
@@ -287,7 +287,7 @@ def list_awaited(journals: Iterable[Journal]) -> Iterator[str]:
         if has_expired(journal):
             continue
         expired = expired_folders(journal.records)
-        for status in status_of_units(journal.records).values():
+        for status in journal.statuses().values():
             listed = [str(status.fields["location"])] if "location" in status.fields else []
             places = {
                 comparable_path(place) for place in (*listed, *([status.old_location] if status.was_swapped else ()))

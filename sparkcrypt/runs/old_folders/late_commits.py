@@ -23,7 +23,7 @@ from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptEr
 from sparkcrypt.ledger.audit.audit import place_changes
 from sparkcrypt.ledger.audit.evidence import evidence_of, files_of
 from sparkcrypt.ledger.journal.entries import UnitCarried, UnitCarrying
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import UnitStatus
 from sparkcrypt.ledger.unit import Folder, attempt_folder, list_folders, staging_folder
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.runs.old_folders.old_folder import (
@@ -64,7 +64,7 @@ def finish_reconciling(rewriter: UnitRewriter, old: OldFolder) -> OldFolder:
     if not old.status.is_carrying:
         return old
     _finish_reconciling(rewriter, old.status)
-    return replace(old, status=status_of_units(rewriter.run.journal.records)[old.name])
+    return replace(old, status=rewriter.run.journal.status_of(old.name))
 
 
 def follow_unit(rewriter: UnitRewriter, status: UnitStatus) -> Iterator[UnitStatus]:
@@ -150,7 +150,7 @@ def _reconcile_files(rewriter: UnitRewriter, status: UnitStatus, changes: Change
         engine=work.engine,
     )
     run.journal.write(carrying)
-    _finish_reconciling(rewriter, status_of_units(run.journal.records)[unit.name])
+    _finish_reconciling(rewriter, run.journal.status_of(unit.name))
 
 
 def _finish_reconciling(rewriter: UnitRewriter, status: UnitStatus) -> None:
@@ -160,10 +160,7 @@ def _finish_reconciling(rewriter: UnitRewriter, status: UnitStatus) -> None:
     """
     run, carrying = rewriter.run, status.carrying[-1]
     run.lock.check()
-    records = (
-        record for record in run.journal.records if record.kind == carrying.kind and record.unit == carrying.name
-    )
-    *_, begun = records
+    *_, begun = (record for record in run.journal.of_unit(carrying.name) if record.kind == carrying.kind)
     rewriter.swap.set_pin(run.pin(proven_files(status), begun))
     for folder in carrying.made:
         for file in folder.files:

@@ -24,7 +24,7 @@ from sparkcrypt.files.listing import is_writers_folder
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.entries import RunExpired, UnitCarried, UnitCarrying
 from sparkcrypt.ledger.journal.journal import Journal, Record, has_expired
-from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, status_of_units, undone_attempts
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, undone_attempts
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
 from sparkcrypt.ledger.state.store import StateStore
@@ -192,7 +192,7 @@ class OldFolder:
     @classmethod
     def list_of(cls, journal: Journal) -> Iterator[OldFolder]:
         """Yield the old folder of each unit that a run has swapped."""
-        return (cls(journal, status) for status in status_of_units(journal.records).values() if status.swapped)
+        return (cls(journal, status) for status in journal.statuses().values() if status.swapped)
 
     @classmethod
     def list_waiting(cls, journal: Journal) -> Iterator[OldFolder]:
@@ -203,7 +203,7 @@ class OldFolder:
     @classmethod
     def list_undone(cls, journal: Journal) -> Iterator[OldFolder]:
         """Yield the folders of undone swaps: a writer that was planned while one was in use may commit there."""
-        statuses = status_of_units(journal.records)
+        statuses = journal.statuses()
         return (cls(journal, statuses[name], attempt) for name, attempt in undone_attempts(journal.records, statuses))
 
     @property
@@ -232,7 +232,7 @@ class OldFolder:
     @property
     def swap_time(self) -> str:
         """When the unit was swapped, or when its run last wrote if its record does not say that."""
-        return self.status.outcome.finished or self.journal.records[-1].time
+        return self.status.outcome.finished or self.journal.last.time
 
     @property
     def age_seconds(self) -> float:
@@ -313,7 +313,7 @@ class OldFolder:
 def age_seconds(journal: Journal) -> float:
     """Return how long ago a run swapped its last unit; if it has swapped none, how long ago it last wrote."""
     swapped = [old.swap_time for old in OldFolder.list_of(journal)]
-    return _seconds_since(max(swapped, default=journal.records[-1].time))
+    return _seconds_since(max(swapped, default=journal.last.time))
 
 
 def expired_folders(records: tuple[Record, ...]) -> set[str]:
@@ -584,4 +584,4 @@ def _note_move(rewriter: UnitRewriter, old: OldFolder) -> OldFolder:
     journal = rewriter.run.continue_journal()
     moved = replace(old.status.outcome, old_location=old.out_of_reach)
     journal.append("unit_moved", unit=old.name, outcome=moved.to_dict())
-    return OldFolder(journal, status_of_units(journal.records)[old.name])
+    return OldFolder(journal, journal.status_of(old.name))

@@ -28,7 +28,6 @@ from sparkcrypt.ledger.journal.journal import (
     list_table_ids,
     start_of_run,
 )
-from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
@@ -142,7 +141,7 @@ def _list_looked_after(journal: Journal, base: str) -> set[str]:
     if has_expired(journal):
         return set()
     found = set()
-    for status in status_of_units(journal.records).values():
+    for status in journal.statuses().values():
         if status.swapped:
             old = OldFolder(journal, status).locations
             moved = [moved_place(place, status.base, base) or place for place in old]
@@ -163,7 +162,7 @@ def _find_left_by(journal: Journal, files: HadoopFiles) -> Iterator[Leftover]:
     """Yield the folders of units that a run of a dropped table swapped; those rolled back belonged to the table."""
     if journal.run.options.get("output"):
         return  # its source is no old folder
-    since = int(datetime.fromisoformat(journal.records[-1].time).timestamp() * 1000)
+    since = int(datetime.fromisoformat(journal.last.time).timestamp() * 1000)
     expired = expired_folders(journal.records)
     for old in OldFolder.list_of(journal):
         base = base_location(old.status.staged)

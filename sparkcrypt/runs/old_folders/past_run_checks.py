@@ -8,8 +8,7 @@ from typing import Any
 
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, REPLAYED
-from sparkcrypt.ledger.journal.journal import Journal, has_ended, has_expired, is_over
-from sparkcrypt.ledger.journal.unit_status import is_paused
+from sparkcrypt.ledger.journal.journal import Journal, has_ended, has_expired, is_over, is_paused
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import has_mac_key

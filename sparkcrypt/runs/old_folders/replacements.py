@@ -16,7 +16,7 @@ from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import RunFinished, UnitFailed, UnitResolved
 from sparkcrypt.ledger.journal.journal import Journal, has_ended
-from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of, status_of_units
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of
 from sparkcrypt.ledger.new_files import NewFiles, Whereabouts, missing_files, prove_in_use
 from sparkcrypt.ledger.unit import by_place, list_folders, list_location, path_below
 from sparkcrypt.paths import comparable_path, is_same_place
@@ -132,7 +132,7 @@ def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
 def _close_settled(rewriter: UnitRewriter) -> None:
     """Close the problems of new files that were gone and are there again, or that a rollback has taken out of use."""
     run, problems = rewriter.run, problems_of(rewriter)
-    statuses = status_of_units(run.journal.records)
+    statuses = run.journal.statuses()
     for problem in problems.open():
         status = statuses.get(problem.unit) if (problem.kind, problem.run_id) == (GONE, run.run_id) else None
         if status is None or (status.swapped and rewriter.locate(proven_files(status)) is not Whereabouts.IN_USE):
@@ -264,9 +264,9 @@ def resolve_cut_off(rewriter: UnitRewriter, found: Problem, decision: Decision) 
 
 def _find_new_files(rewriter: UnitRewriter, unit: str) -> NewFiles:
     """Return the new files of the unit's swap, or of its rollback, that was cut off."""
-    records = rewriter.run.journal.records
-    status = status_of_units(records)[unit]
-    return proven_files(status) if status.swapped else attempts_of(records)[unit][-1].new_files
+    journal = rewriter.run.journal
+    status = journal.status_of(unit)
+    return proven_files(status) if status.swapped else attempts_of(journal.of_unit(unit))[unit][-1].new_files
 
 
 def _bring_back(rewriter: UnitRewriter, new: NewFiles) -> None:

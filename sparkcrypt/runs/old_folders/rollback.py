@@ -10,7 +10,6 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.journal.entries import RunFinished, RunRolledBack, UnitRolledBack, UnitRollingBack
 from sparkcrypt.ledger.journal.journal import Journal, has_ended, is_over
-from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.new_files import Whereabouts
 from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path
@@ -102,7 +101,7 @@ def _roll_back(runs: PastRuns, rewriter: UnitRewriter, journal: Journal, *, dry_
     _refuse_used(runs, rewriter, olds)
     index, files = None, sum(len(old.status.unit.files) for old in olds)
     if not dry_run:
-        every = status_of_units(journal.records).values()
+        every = journal.statuses().values()
         for old in reversed(olds):
             roll_back_unit(rewriter, old)
         if not has_ended(journal):

@@ -9,8 +9,7 @@ from sparkcrypt.errors import ConfigError, VerificationError
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
 from sparkcrypt.ledger.journal.entries import UnitResolved
-from sparkcrypt.ledger.journal.journal import has_ended
-from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
+from sparkcrypt.ledger.journal.journal import has_ended, is_paused
 from sparkcrypt.ledger.unit import by_place, list_folders
 from sparkcrypt.paths import comparable_path, is_same_place
 from sparkcrypt.policy.model import Policy
@@ -229,5 +228,5 @@ def _refuse_unfinished(runs: PastRuns, found: Problem) -> None:
 
 
 def _find_old_folder(rewriter: UnitRewriter, found: Problem) -> OldFolder:
-    status = status_of_units(rewriter.run.journal.records)[found.unit]
+    status = rewriter.run.journal.status_of(found.unit)
     return OldFolder(rewriter.run.journal, status.failed_at or status)

@@ -9,7 +9,6 @@ from typing import Any
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import UnitOutcome
@@ -138,7 +137,7 @@ def _sum_up(outcomes: Sequence[UnitOutcome]) -> dict[str, int]:
 
 def result_of_failed_run(journal: Journal, surveys: Sequence[UnitSurvey]) -> RunResult:
     """Return the result of a run that an error ended, from its journal."""
-    statuses = status_of_units(journal.records)
+    statuses = journal.statuses()
     done = [status.outcome for status in statuses.values() if status.swapped]
     failed = [
         FailedUnit(name, *str(status.error).partition(": ")[::2])
@@ -214,7 +213,7 @@ def rate(outcomes: Iterable[UnitOutcome]) -> float | None:
 def _outcomes(log: TableLog, run_id: str) -> tuple[UnitOutcome, ...]:
     """Return the outcomes of a run's units; empty if its journal cannot be read, since this is only an estimate."""
     try:
-        statuses = status_of_units(Journal.open(log, run_id).records).values()
+        statuses = Journal.open(log, run_id).statuses().values()
         return tuple(status.outcome for status in statuses if status.was_swapped)
     except VerificationError:
         return ()

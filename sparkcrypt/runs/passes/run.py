@@ -17,8 +17,7 @@ from sparkcrypt.files.format import FORMATS
 from sparkcrypt.ledger.audit.pins import PinPlace, describe_unpinned, find_unpinned
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
-from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, new_run_id
-from sparkcrypt.ledger.journal.unit_status import is_paused, status_of_units
+from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, is_paused, new_run_id
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys
@@ -437,7 +436,7 @@ def _end_run(job: TableJob, run: CurrentRun, rewriter: UnitRewriter, progressed:
 
 def _carry_index(job: TableJob, journal: Journal) -> dict[str, Any] | None:
     """Update the table's store for data skipping for all files that this or an earlier execution of the run swapped."""
-    statuses = status_of_units(journal.records).values()
+    statuses = journal.statuses().values()
     swapped = [status for status in statuses if status.swapped]
     return carry_index(job.table.target, job.table.policy, job.table.store, job.table.files, swapped, back=False)
 

@@ -15,7 +15,7 @@ from sparkcrypt.ledger.audit.evidence import DigestSecret, describe_dark_columns
 from sparkcrypt.ledger.audit.pins import make_pin
 from sparkcrypt.ledger.journal.entries import Proven, UnitSwapped
 from sparkcrypt.ledger.journal.journal import Journal, Record
-from sparkcrypt.ledger.journal.unit_status import UnitStatus, status_of_units
+from sparkcrypt.ledger.journal.unit_status import UnitStatus
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.lock import RunLock
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac
@@ -83,7 +83,7 @@ class RunContext:
         Raises:
             RunConflictError: another driver continues it.
         """
-        if self.journal.records[-1].fencing_token != self.lock.token:
+        if self.journal.last.fencing_token != self.lock.token:
             self.journal.resume(self.lock.token)
         return self.journal
 
@@ -96,7 +96,7 @@ class RunContext:
         with self.one_at_a_time:
             if self._later is None:
                 later = (run_id for run_id in Journal.runs(self.table.trust.log()) if run_id > self.run_id)
-                self._later = tuple(status_of_units(self.table.trust.journal(run_id).records) for run_id in later)
+                self._later = tuple(self.table.trust.journal(run_id).statuses() for run_id in later)
             return self._later
 
     @property

@@ -29,7 +29,7 @@ from sparkcrypt.ledger.audit.evidence import FileEvidence, evidence_of, files_of
 from sparkcrypt.ledger.audit.trust import RELOCATE
 from sparkcrypt.ledger.journal.entries import Proven, UnitListed, UnitRelocated, UnitStaged, UnitSwapping, UnitVerified
 from sparkcrypt.ledger.journal.journal import Journal, Record
-from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of, status_of_units
+from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, attempts_of
 from sparkcrypt.ledger.new_files import NewFiles, Whereabouts
 from sparkcrypt.ledger.unit import (
     Folder,
@@ -60,9 +60,7 @@ def has_moved(journal: Journal, base: str) -> bool:
         journal: the run's journal.
         base: the table's present original folder.
     """
-    return any(
-        status.swapped and not is_same_place(status.base, base) for status in status_of_units(journal.records).values()
-    )
+    return any(status.swapped and not is_same_place(status.base, base) for status in journal.statuses().values())
 
 
 def settle_places(rewriter: UnitRewriter) -> None:
@@ -72,7 +70,7 @@ def settle_places(rewriter: UnitRewriter) -> None:
         RunConflictError: another driver continues the run.
         SparkcryptError: the metastore or the file system refused.
     """
-    for name, status in status_of_units(rewriter.run.journal.records).items():
+    for name, status in rewriter.run.journal.statuses().items():
         settle_place(rewriter, name, status)
 
 
@@ -151,7 +149,7 @@ def _write_place(rewriter: UnitRewriter, unit: Unit, status: UnitStatus, locatio
     moved = unit.relocate(location, tuple(_place_folder(folder, unit.location, location) for folder in unit.folders))
     run.journal.write(UnitRelocated(moved, run.table.target.base, outcome))
     run.table.trust.forget_audit()
-    return status_of_units(run.journal.records)[unit.name]
+    return run.journal.status_of(unit.name)
 
 
 def _place_folder(folder: Folder, here: str, there: str) -> Folder:
@@ -191,14 +189,14 @@ def adopt(rewriter: UnitRewriter, attempt: Attempt) -> UnitOutcome:
     outcome = outcome_of(unit, proof, old, new, bytes_after)
     record_swaps(rewriter.run, [outcome])
     rewriter.swap.set_pin(rewriter.run.pin(attempt.new_files, _find_swapping(rewriter, unit.name)))
-    status = settle_place(rewriter, unit.name, status_of_units(rewriter.run.journal.records)[unit.name])
+    status = settle_place(rewriter, unit.name, rewriter.run.journal.status_of(unit.name))
     return move_old_files(rewriter.run, rewriter.swap, status.outcome, status.unit, attempt.staged, status.base)
 
 
 def _find_swapping(rewriter: UnitRewriter, name: str) -> Record:
     """Return the last record that a unit was about to be swapped; there is one once its swap is recorded."""
-    records = reversed(rewriter.run.journal.records)
-    return next(record for record in records if record.kind == "unit_swapping" and record.unit == name)
+    records = reversed(rewriter.run.journal.of_unit(name))
+    return next(record for record in records if record.kind == "unit_swapping")
 
 
 def _prove(rewriter: UnitRewriter, unit: Unit, attempt: Attempt, old: str, new: str) -> Proven:
@@ -342,9 +340,9 @@ def recover(rewriter: UnitRewriter) -> Recovered:
     """
     settle_places(rewriter)
     done, useless = Recovered(), []
-    records, now = rewriter.run.journal.records, rewriter.run.table.in_use.units()
-    attempts = attempts_of(records)
-    for name, last in status_of_units(records).items():
+    journal, now = rewriter.run.journal, rewriter.run.table.in_use.units()
+    attempts = attempts_of(journal.records)
+    for name, last in journal.statuses().items():
         status = last.failed_at or last
         if status.swapped:
             done.outcomes.append(_move_old_files(rewriter, status))

@@ -62,6 +62,36 @@ def reopened(store: StateStore, mac: TableMac | None = MAC, run_id: str = RUN) -
     return Journal.open(TableLog.open(store, TABLE, mac), run_id)
 
 
+def test_journal_tells_of_each_unit_as_records_come(store: LocalStateStore, journal: Journal) -> None:
+    """Its records, its status and the last record: each time as one that reads all anew."""
+    for kind, unit in [("unit_failed", "p=1"), ("unit_listed", "p=2"), ("unit_listed", "p=1"), ("unit_swapped", "p=1")]:
+        journal.append(kind, unit=unit)
+        records = reopened(store).records
+        assert (journal.records, journal.last) == (records, records[-1])
+        assert journal.statuses() == status_of_units(records)
+        assert journal.status_of(unit) == status_of_units(records)[unit]
+        assert journal.of_unit(unit) == tuple(record for record in records if record.unit == unit)
+    assert journal.of_unit("p=3") == ()
+    with pytest.raises(KeyError):
+        journal.status_of("p=3")
+
+
+def test_journal_forgets_what_its_log_drops(store: LocalStateStore, journal: Journal) -> None:
+    """Its last record may turn out to be of another past, once two records that follow from each other have come."""
+    other = MemoryStore({name: store.read(name) or b"" for name in store.list("")})
+    journal.append("unit_failed", unit="p=1")
+    assert journal.status_of("p=1").step == "unit_failed"
+    past = reopened(other)
+    for unit in ("p=2", "p=3", "p=4"):
+        past.append("unit_listed", unit=unit)
+    for number in (8, 9):
+        assert store.create(f"{FOLDER}{number:08d}.json", other.records[f"{FOLDER}{number:08d}.json"])
+    journal.log.refresh()
+    assert [record.unit for record in journal.records] == [None, *["p=1"] * 5, "p=3", "p=4"]
+    assert journal.records == journal.log.of_run(RUN) and journal.statuses() == status_of_units(journal.records)
+    assert journal.status_of("p=1").step == "unit_swapped" and journal.last.unit == "p=4"
+
+
 def test_a_reopened_journal_is_the_one_that_was_written(store: LocalStateStore, journal: Journal) -> None:
     """Records, plan, options, policy and token come back as they were."""
     again = reopened(store)

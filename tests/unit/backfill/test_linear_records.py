@@ -1,0 +1,299 @@
+"""What is recorded of a table costs as much as there is of it, not its square: units of a run, and runs of a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sparkcrypt.ledger import log as log_module
+from sparkcrypt.ledger.audit.audit import list_entries, verify_audit
+from sparkcrypt.ledger.audit.manifest import read_every_entry, read_listed
+from sparkcrypt.ledger.audit.pins import PinPlace, make_pin
+from sparkcrypt.ledger.audit.trust import AuditIndex, TableTrust
+from sparkcrypt.ledger.journal.entries import (
+    Proven,
+    RunExpired,
+    RunFinished,
+    UnitFailed,
+    UnitListed,
+    UnitStaged,
+    UnitSwapped,
+    UnitSwapping,
+    UnitVerified,
+)
+from sparkcrypt.ledger.journal.journal import Journal, is_over
+from sparkcrypt.ledger.journal.unit_status import attempts_of, undone_attempts
+from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.state.mac import TableMac
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import Folder, Unit, UnitOutcome
+from sparkcrypt.spark.files.listing import SourceFile
+from tests.growth import Metered, Work, assert_linear
+from tests.unit.backfill.believed import BASE, make_service, policy_of
+from tests.unit.backfill.conftest import TABLE, run_record
+
+METERED = (
+    Metered(LocalStateStore, "list", "names", lambda _, names: len(names)),
+    Metered(LocalStateStore, "read", "reads", lambda *_: 1),
+    Metered(log_module, "decode_record", "decoded", lambda args, _: len(args[1])),
+    Metered(TableMac, "check", "MACs", lambda *_: 1),
+    Metered(Journal, "records", "records", lambda _, records: len(records)),
+    Metered(TableLog, "of_run", "records", lambda _, records: len(records)),
+)
+"""What a state directory is asked, what is parsed and authenticated of it, and which records are handed out."""
+
+
+def name_run(number: int) -> str:
+    """Return the id of a run that began in a minute of its own."""
+    return f"20261121T{number // 60:02d}{number % 60:02d}12Z-3f9a2c"
+
+
+def write_unit(journal: Journal, name: str, location: str = BASE, *, ends: bool = True) -> None:
+    """Journal the steps of a unit of one file, as its run does; a unit may be left about to be swapped."""
+    there = f"{location}/{name}"
+    staged = f"/warehouse/db/.sparkcrypt/t/{journal.run.run_id}-1-1-0123abcd/{name}"
+    files = (Folder("", (SourceFile(f"{there}/part-0.parquet", 1234, 1_763_780_000_000),)),)
+    made = (Folder("", (SourceFile(f"{staged}/part-0.parquet", 1300, 1_763_780_001_000),)),)
+    file = {"path": f"{there}/part-0.parquet", "bytes": 1234, "modified_ms": 1, "rows": 5, "digest": "d" * 64}
+    target = {**file, "path": f"{staged}/part-0.parquet"}
+    changes = [{"folder": "", "sources": [file], "targets": [target], "pages": {"equal": True}}]
+    digests = {"of": "length and footer", "by": "HMAC-SHA256", "secret": {"key_id": "audit", "wrapped": "x"}}
+    unit = Unit(name, there, None, partition_path=name, values={}, folders=files)
+    journal.write(UnitListed(unit, staged))
+    journal.write(UnitStaged(name, staged, made))
+    journal.write(UnitVerified(name, staged, Proven(5, {"digests": digests, "changes": changes}, {})))
+    journal.write(UnitSwapping(name, staged))
+    if ends:
+        outcome = UnitOutcome(name, 1, 5, 1234, 1300, there, staged, verified=True)
+        journal.write(UnitSwapped(outcome, "sales.customers", "digest-1"))
+
+
+class Records:
+    """A state directory with runs of one table, and what opens it.
+
+    Args:
+        folder: an empty folder.
+        locations: the folders of partitions that the metastore has, besides the table's.
+    """
+
+    def __init__(self, folder: Path, locations: tuple[str, ...] = ()) -> None:
+        make_service(folder)
+        self.store, self._policy = LocalStateStore(folder / "state"), policy_of(folder)
+        self._locations = (BASE, *locations)
+        self.mac = self.trust().mac(renew=True)
+
+    def trust(self, pins: tuple[PinPlace, ...] = ()) -> TableTrust:
+        """Return what opens the journals, as a new command has it."""
+        return TableTrust(self.store, TABLE, self._policy, BASE, lambda _: self._locations, list_pins=lambda: pins)
+
+    def open(self) -> TableLog:
+        """Open the log."""
+        return TableLog.open(self.store, TABLE, self.mac)
+
+    def write_units(self, number: int, *, ends: bool = True, location: str = BASE) -> Journal:
+        """Write a run of so many units, that has not ended."""
+        journal = Journal.start(self.open(), run_record(name_run(0)))
+        for unit in range(number):
+            write_unit(journal, f"p={unit}", location.format(unit), ends=ends)
+        return journal
+
+    def write_runs(self, number: int, *, over: bool = False, but: int = -1) -> None:
+        """Write so many runs of one unit each, that have ended but one."""
+        log = self.open()
+        for run in range(number):
+            journal = Journal.start(log, run_record(name_run(run), run + 1))
+            write_unit(journal, f"p={run}")
+            if run != but:
+                journal.write(RunFinished("done"))
+            if over and run != but:
+                journal.write(RunExpired((f"{BASE}/p={run}",)))
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of records are made, which no power cut concerns."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def _open_run(records: Records, number: int) -> Work:
+    records.write_units(number)
+    return lambda: records.trust().journal(name_run(0)).statuses()
+
+
+def _open_run_elsewhere(records: Records, number: int) -> Work:
+    records.write_units(number, location="/elsewhere/{}")
+    return lambda: records.trust().journal(name_run(0)).statuses()
+
+
+def _fail_units(records: Records, number: int) -> Work:
+    journal = records.write_units(number, ends=False)
+
+    def fail() -> None:
+        for unit in range(number):
+            assert journal.status_of(f"p={unit}").step == "unit_swapping"
+            assert len(attempts_of(journal.of_unit(f"p={unit}"))[f"p={unit}"]) == 1
+            journal.write(UnitFailed(f"p={unit}", "OSError: disk"))
+            assert journal.last.kind == "unit_failed"
+
+    return fail
+
+
+def _find_undone(records: Records, number: int) -> Work:
+    journal = records.write_units(number, ends=False)
+    for unit in range(number):
+        journal.write(UnitFailed(f"p={unit}", "OSError: disk"))
+
+    def find() -> None:
+        assert len(list(undone_attempts(journal.records, journal.statuses()))) == number
+
+    return find
+
+
+def _open_every_run(records: Records, number: int) -> Work:
+    records.write_runs(number)
+
+    def read() -> None:
+        trust = records.trust()
+        log = trust.log()
+        assert len([trust.journal(run_id, log) for run_id in Journal.runs(log)]) == number
+
+    return read
+
+
+def _find_unfinished(records: Records, number: int) -> Work:
+    records.write_runs(number, but=0)
+
+    def find() -> None:
+        assert records.trust().find_unfinished() == name_run(0)
+
+    return find
+
+
+def _find_none(records: Records, number: int) -> Work:
+    records.write_runs(number)
+
+    def find() -> None:
+        for _ in range(2):
+            assert records.trust().find_unfinished() is None
+
+    return find
+
+
+def _find_unread(records: Records, number: int) -> Work:
+    records.write_runs(number)
+    for name in records.store.list(f"log/{TABLE}/")[::7]:
+        records.store.delete(name)
+
+    def find() -> None:
+        trust = records.trust()
+        assert trust.find_unfinished() is None and len(trust.unread_runs()) >= number - 1
+
+    return find
+
+
+def _append_beside(records: Records, number: int) -> Work:
+    log, other = records.open(), records.open()
+    journal = Journal.start(log, run_record(name_run(0)))
+
+    def append() -> None:
+        for unit in range(number):
+            journal.append("unit_listed", unit=f"p={unit}")
+        other.refresh()
+        assert len(Journal.open(other, name_run(0)).records) == number + 1
+
+    return append
+
+
+def _pack(records: Records, number: int) -> Work:
+    records.write_runs(number, over=True)
+
+    def pack() -> None:
+        records.open().pack()
+        log = records.open()
+        assert all(is_over(Journal.open(log, run_id)) for run_id in Journal.runs(log))
+
+    return pack
+
+
+def _verify(records: Records, number: int) -> Work:
+    records.write_runs(number)
+
+    def verify() -> None:
+        assert verify_audit(records.store, TABLE, records.mac) is not None
+        assert len(list(list_entries(records.store, TABLE, records.mac))) == number
+        assert len(AuditIndex.of(records.open()).swaps) == number
+        assert len(read_every_entry(records.store, TABLE, records.mac).listed) == number
+
+    return verify
+
+
+def _list_files(records: Records, number: int) -> Work:
+    records.write_runs(number)
+
+    def read() -> None:
+        for _ in range(2):
+            assert len(read_listed(records.store, TABLE, records.mac)[0].listed) == number
+
+    return read
+
+
+def _check_pins(records: Records, number: int) -> Work:
+    records.write_runs(number)
+    swapping = [record for record in records.open().records if record.kind == "unit_swapping"]
+    places = tuple(
+        PinPlace(str(record.unit), str(record.unit), BASE, make_pin(records.mac, TABLE, str(record.unit), record))
+        for record in swapping
+    )
+    return lambda: records.trust(places).refuse_older_records()
+
+
+WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = {
+    "a run of many units is opened": (_open_run, 40, ("names", "reads", "decoded", "MACs", "records")),
+    "units of a run fail": (_fail_units, 40, ("decoded", "MACs", "records")),
+    "undone attempts are found": (_find_undone, 40, ("records",)),
+}
+"""What is done -> what makes the records and returns it, for how many, and what it counts besides lines and calls."""
+MOST_GROWTH = 2.1
+"""Lines of code of one record are many, so a square must show beside them."""
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_cost_is_linear(tmp_path: Path, work: str) -> None:
+    """Twice as many units, runs or records cost twice as much."""
+    make, size, kinds = WORKS[work]
+
+    def prepare(number: int) -> Work:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        return make(Records(folder), number)
+
+    assert_linear(prepare, size, ("lines", "calls", *kinds), METERED, most=MOST_GROWTH)
+
+
+@pytest.mark.parametrize("kind", ["names", "reads", "decoded", "MACs", "records"])
+def test_counter_catches_a_planted_square(tmp_path: Path, kind: str) -> None:
+    """Whatever is asked of all records for each of them."""
+    records = Records(tmp_path)
+    journal = records.write_units(0)
+    asked: dict[str, Callable[[], object]] = {
+        "names": lambda: records.store.list(f"log/{TABLE}/"),
+        "reads": lambda: [records.store.read(name) for name in records.store.list(f"log/{TABLE}/")],
+        "decoded": records.open,
+        "MACs": records.open,
+        "records": lambda: journal.records,
+    }
+
+    def planted(number: int) -> Work:
+        def work() -> None:
+            for _ in range(number):
+                asked[kind]()
+
+        while len(journal.records) < number:
+            journal.append("unit_listed", unit="p=0")
+        return work
+
+    with pytest.raises(AssertionError, match=rf"{kind}: .*, so they grow by [34]"):
+        assert_linear(planted, 20, (kind,), METERED, most=MOST_GROWTH)
