@@ -55,6 +55,21 @@ _START = hashlib.sha256(b"").hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
+class _Damage:
+    """What stands in a log and is no record, as of its last record.
+
+    Attributes:
+        reasons: number -> why what stands there is none: for gaps, and for the first number of each object.
+        end: the numbers from the next one on under each of which something stands.
+        claims: run id -> the first name in ``end`` that has the form of a record of it.
+    """
+
+    reasons: Mapping[int, str]
+    end: range
+    claims: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class LogRecord:
     """One record, of the object ``name``.
 
@@ -121,9 +136,11 @@ class TableLog:
         self._is_forked = False
         self._of_run: dict[str, list[LogRecord]] = defaultdict(list)
         self._known: dict[str, int] = {}
+        self._steps = 0
         self._short: set[str] = set()
         self._objects: dict[int, str] = {}
         self._claims: dict[str, tuple[str, str]] = {}
+        self._damage: _Damage | None = None
         self._unreadable: str | None = None
 
     @classmethod
@@ -197,25 +214,41 @@ class TableLog:
 
     def claims(self) -> frozenset[tuple[str, str]]:
         """Return run and kind of what stands right after the last record, has the form of a record, and is none."""
-        after = self._refused_after()
-        return frozenset(claim for name, claim in self._claims.items() if self._place(name)[0] in after)
+        end = self._find_damage().end if self._claims else ()
+        return frozenset(claim for name, claim in self._claims.items() if self._place(name)[0] in end)
 
-    def _refused_after(self) -> range:
-        """Return the numbers from the next one on under each of which something stands that is no record."""
-        refused, end = {self._place(name)[0] for name in self.refused}, self._next
-        while end in refused:
-            end += 1
-        return range(self._next, end)
+    def _find_damage(self) -> _Damage:
+        """Return what stands there and is no record; it is looked for once, until that changes."""
+        damage = self._damage
+        if damage is None:
+            reasons, refused = dict[int, str](), set[int]()
+            for name, why in self.refused.items():
+                first, _, last = self._place(name)
+                refused.add(first)
+                reasons.setdefault(first, why)
+                for place in range(bisect_left(self.gaps, first), bisect_right(self.gaps, max(first, last))):
+                    reasons.setdefault(self.gaps[place], why)
+            end = self._next
+            while end in refused:
+                end += 1
+            after, claims = range(self._next, end), dict[str, str]()
+            for name, (run_id, _) in self._claims.items():
+                if self._place(name)[0] in after:
+                    claims.setdefault(run_id, name)
+            damage = self._damage = _Damage(reasons, after, claims)
+        return damage
+
+    def _refuse(self, name: str, why: str) -> None:
+        self.refused[name], self._damage = why, None
 
     def find_loss(self, run_id: str) -> str | None:
         """Return what is wrong with a record of a run that is missing, damaged or not authentic; None if all is well.
 
         That is also asked where nobody can tell whose records are lost, and this run has none after them.
         """
-        after = self._refused_after() if self._claims else ()
-        for name, (claimed, _) in self._claims.items():
-            if claimed == run_id and self._place(name)[0] in after:
-                return self.refused[name]
+        claim = self._find_damage().claims.get(run_id) if self._claims else None
+        if claim is not None:
+            return self.refused[claim]
         number, step = 0, 0
         for record in self._of_run.get(run_id, ()):
             if record.step != step + 1:
@@ -223,25 +256,20 @@ class TableLog:
             number, step = record.number, record.step
         if step < self._known.get(run_id, 0):
             return self._describe_loss(number)
-        lost = sum(known - len(self._of_run.get(run, ())) for run, known in self._known.items())
-        is_told = lost == len(self.gaps) and not self._is_forked  # else records of other pasts may be before a gap
+        # A fork shows that records of another past may be before a gap.
+        is_told = self._steps - len(self.records) == len(self.gaps) and not self._is_forked
         if not self.gaps or is_told or number > self.gaps[-1]:
             return None
         return self.describe_gap(self.gaps[-1])
 
     def _describe_loss(self, number: int) -> str:
         """Return what is wrong with the first record that is lost after a number."""
-        after = (gap for gap in self.gaps if gap > number)
-        return self.describe_gap(next(after, number + 1))
+        after = bisect_right(self.gaps, number)
+        return self.describe_gap(self.gaps[after] if after < len(self.gaps) else number + 1)
 
     def describe_gap(self, number: int) -> str:
         """Return what is wrong with the record of a number in ``gaps``: the name of its object, and why it is none."""
-        name = f"{self._folder}{number:08d}.json"
-        for refused, why in self.refused.items():
-            first, _, last = self._place(refused)
-            if first <= number <= max(first, last):
-                return why
-        return f"{name}: is missing"
+        return self._find_damage().reasons.get(number, f"{self._folder}{number:08d}.json: is missing")
 
     def refresh(self) -> None:
         """Read what was appended since.
@@ -257,7 +285,7 @@ class TableLog:
                 if is_loose and attempt == len(loose[first]):
                     loose[first].append(name)
                 elif is_loose:
-                    self.refused[name] = f"{name}: stands beyond a name that is free, so it is no record"
+                    self._refuse(name, f"{name}: stands beyond a name that is free, so it is no record")
             self._taken, self._unreadable = [], None
             for (first, is_loose), group in groupby(found, key=lambda item: item[:2]):
                 if is_loose and first >= self._next:
@@ -386,7 +414,7 @@ class TableLog:
             if number >= self._next:
                 found = self._parse(name, line, number, None, self.records[-1:])
                 if isinstance(found, str):
-                    self.refused[name] = found
+                    self._refuse(name, found)
                 else:
                     self._add(found)
                     self._objects[first] = name
@@ -408,7 +436,7 @@ class TableLog:
         try:
             return self._store.read(name) or b""
         except (ConfigError, VerificationError) as error:
-            self.refused[name] = str(error)
+            self._refuse(name, str(error))
             return None
 
     def _take_object(self, name: str, content: bytes, number: int, taken: Sequence[bytes]) -> str | None:
@@ -423,7 +451,7 @@ class TableLog:
                 break
             found.append(record)
         if why is not None:
-            self.refused[name] = why
+            self._refuse(name, why)
             return why
         for record in found:
             self._add(record)
@@ -435,10 +463,16 @@ class TableLog:
             self._note_gap(record)
         self.records.append(record)
         self._next, self._taken, self._fork, self._unreadable = record.number + 1, [], None, None
+        self._damage = None
         self._of_run[record.run_id].append(record)
         if record.is_short:
             self._short.add(record.run_id)
-        self._known[record.run_id] = max(record.step, self._known.get(record.run_id, 0))
+        self._know(record.run_id, max(record.step, self._known.get(record.run_id, 0)))
+
+    def _know(self, run_id: str, steps: int) -> None:
+        """Note how many records a run is known to have had."""
+        self._steps += steps - self._known.get(run_id, 0)
+        self._known[run_id] = steps
 
     def _note_gap(self, record: LogRecord) -> None:
         """Note which records are lost before an authentic one.
@@ -452,10 +486,10 @@ class TableLog:
             replaced = self.records.pop()
             self._objects.pop(replaced.number, None)
             self._of_run[replaced.run_id].remove(replaced)
-            self.refused[replaced.name] = f"{replaced.name}: the record after it does not follow from it"
+            self._refuse(replaced.name, f"{replaced.name}: the record after it does not follow from it")
             self.gaps.append(replaced.number)
             if fork.digest == record.previous:
-                self._known[replaced.run_id] = max((record.step for record in self._of_run[replaced.run_id]), default=0)
+                self._know(replaced.run_id, max((record.step for record in self._of_run[replaced.run_id]), default=0))
                 del self.refused[fork.name]
                 self._objects[fork.number] = fork.name
                 self._next = first = fork.number
@@ -503,7 +537,7 @@ class TableLog:
             self._claims[name] = (record.run_id, record.kind)
             return f"{name}: {why}"
         if run:
-            self._known[run] = max(step, self._known.get(run, 0))
+            self._know(run, max(step, self._known.get(run, 0)))
         return record
 
     def _misplaced(
