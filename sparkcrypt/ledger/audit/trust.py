@@ -18,7 +18,7 @@ run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -67,36 +67,54 @@ class RunFolders:
 
     Attributes:
         base: the table's original folder; the staging folder of its runs is beside it.
-        named: returns further folders from sources other than the records: those of custom-located partitions in the
-            metastore, and those of authentic audit entries.  Called only if a path is outside the others.
-        earlier: returns the table's original folders before it was renamed; called only if a path is outside ``base``.
+        named: returns further folders, in comparable form, from sources other than the records: those of
+            custom-located partitions in the metastore, and those of authentic audit entries.  Called only if a path is
+            outside the others.
+        earlier: returns the table's original folders before it was renamed, in comparable form; called only if a path
+            is outside ``base``.
     """
 
     base: str
-    named: Callable[[], Iterable[str]]
-    earlier: Callable[[], Iterable[str]] = tuple
+    named: Callable[[], Collection[str]]
+    earlier: Callable[[], Collection[str]] = tuple
 
     def hold(self, path: str) -> bool:
         """Return whether a path is one of the folders, or inside one."""
-        if self._is_within(path, (self.base, staging_folder(self.base))):
-            return True
-        earlier = (self._is_within(path, (base, staging_folder(base))) for base in self.earlier())
-        return any(earlier) or self._is_within(path, self.named())
+        places = tuple(_list_up(path))
+        for bases in (lambda: (comparable_path(self.base),), self.earlier):
+            known = bases()
+            if any(place in known or _base_of_staging(place) in known for place in places):
+                return True
+        return self._is_named(places)
 
     def hold_staged(self, path: str) -> bool:
         """Return whether a path is inside the staging folder, or in or below one of the ``named`` folders."""
-        if self._below_staging(path, self.base) or any(self._below_staging(path, base) for base in self.earlier()):
-            return True
-        return self._is_within(path, self.named())
+        places = tuple(_list_up(path))
+        for bases in (lambda: (comparable_path(self.base),), self.earlier):
+            known = bases()
+            if any(_base_of_staging(place) in known for place in places[1:]):
+                return True
+        return self._is_named(places)
 
-    @staticmethod
-    def _below_staging(path: str, base: str) -> bool:
-        return comparable_path(path).startswith(comparable_path(staging_folder(base)) + "/")
+    def _is_named(self, places: Iterable[str]) -> bool:
+        named = self.named()
+        return any(place in named for place in places)
 
-    @staticmethod
-    def _is_within(path: str, folders: Iterable[str]) -> bool:
-        place = comparable_path(path)
-        return any(place == folder or place.startswith(folder + "/") for folder in map(comparable_path, folders))
+
+def _list_up(path: str) -> Iterator[str]:
+    """Yield a path and the folders above it, in comparable form."""
+    place = comparable_path(path)
+    yield place
+    while "/" in place:
+        place = place.rpartition("/")[0]
+        yield place
+
+
+def _base_of_staging(folder: str) -> str | None:
+    """Return the original folder of the table whose runs stage in a folder; None if that is no staging folder."""
+    parent, _, name = folder.rpartition("/")
+    base = f"{parent.rpartition('/')[0]}/{name}"
+    return base if staging_folder(base) == folder else None
 
 
 def refuse_outside(records: Iterable[Record], places: RunFolders) -> None:
@@ -308,7 +326,8 @@ class TableTrust:
     _renewed: bool = False
     _log: TableLog | None = None
     _audit: AuditIndex | None = None
-    _named: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
+    _named: dict[str | None, frozenset[str]] = field(default_factory=dict)
+    _bases: dict[str | None, frozenset[str]] = field(default_factory=dict)
     _shredded: ShreddedKeys | None = None
     unread: dict[str, str] = field(default_factory=dict)
 
@@ -362,6 +381,7 @@ class TableTrust:
         """Discard the index of the audit, since an entry was added; it is made again when next needed."""
         self._audit = None
         self._named.clear()
+        self._bases.clear()
 
     def look_again(self) -> None:
         """Discard what was read before the table's lock was held, when another driver may have changed the table."""
@@ -496,22 +516,27 @@ class TableTrust:
                     f"{record.name}: is under a MAC key that the audit has given up since, so the run is not continued"
                 )
 
-    def _find_earlier_bases(self, journal: Journal) -> set[str]:
-        """Return the original folders that the table had before it was renamed.
+    def _find_earlier_bases(self, journal: Journal) -> frozenset[str]:
+        """Return the original folders that the table had before it was renamed, in comparable form.
 
         They come from the audit, or from the metastore, where partitions are below ``.sparkcrypt`` beside them.  If a
         run was killed before either had them, they come from its own authentic records, provided that the folder is
         beside the table's and no other table uses it now.
         """
         output = journal.run.output
-        bases = self.audit().bases() | {base_location(folder) for folder in self._folders(output) if is_staged(folder)}
-        staged_bases = {base_location(record.staged) for record in journal.records if record.staged is not None}
-        beside = {base for base in staged_bases - bases if _is_beside(base, self.base) and base != self.base}
-        return bases | {base for base in beside if journal.authenticated and self.is_free(base)}
+        if output not in self._bases:
+            staged = (base_location(folder) for folder in self._folders(output) if is_staged(folder))
+            self._bases[output] = frozenset(map(comparable_path, (*self.audit().bases(), *staged)))
+        bases = self._bases[output]
+        own = {base_location(record.staged): None for record in journal.records if record.staged is not None}
+        beside = [base for base in own if comparable_path(base) not in bases and _is_beside(base, self.base)]
+        free = [base for base in beside if base != self.base and journal.authenticated and self.is_free(base)]
+        return bases.union(map(comparable_path, free)) if free else bases
 
-    def _folders(self, output: str | None) -> tuple[str, ...]:
+    def _folders(self, output: str | None) -> frozenset[str]:
+        """Return the folders of the table in the metastore and in its audit, in comparable form."""
         if output not in self._named:
-            self._named[output] = (*self.locations(output), *self.audit().folders)
+            self._named[output] = frozenset(map(comparable_path, (*self.locations(output), *self.audit().folders)))
         return self._named[output]
 
 

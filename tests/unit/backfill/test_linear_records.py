@@ -76,18 +76,22 @@ class Records:
 
     Args:
         folder: an empty folder.
-        locations: the folders of partitions that the metastore has, besides the table's.
+
+    Attributes:
+        base: the table's folder.
+        locations: the folders of its partitions that the metastore has.
     """
 
-    def __init__(self, folder: Path, locations: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path) -> None:
         make_service(folder)
         self.store, self._policy = LocalStateStore(folder / "state"), policy_of(folder)
-        self._locations = (BASE, *locations)
+        self.base, self.locations = BASE, tuple[str, ...]()
         self.mac = self.trust().mac(renew=True)
 
     def trust(self, pins: tuple[PinPlace, ...] = ()) -> TableTrust:
         """Return what opens the journals, as a new command has it."""
-        return TableTrust(self.store, TABLE, self._policy, BASE, lambda _: self._locations, list_pins=lambda: pins)
+        locations = (self.base, *self.locations)
+        return TableTrust(self.store, TABLE, self._policy, self.base, lambda _: locations, lambda _: True, lambda: pins)
 
     def open(self) -> TableLog:
         """Open the log."""
@@ -100,12 +104,12 @@ class Records:
             write_unit(journal, f"p={unit}", location.format(unit), ends=ends)
         return journal
 
-    def write_runs(self, number: int, *, over: bool = False, but: int = -1) -> None:
+    def write_runs(self, number: int, *, over: bool = False, but: int = -1, location: str = BASE) -> None:
         """Write so many runs of one unit each, that have ended but one."""
         log = self.open()
         for run in range(number):
             journal = Journal.start(log, run_record(name_run(run), run + 1))
-            write_unit(journal, f"p={run}")
+            write_unit(journal, f"p={run}", location.format(run))
             if run != but:
                 journal.write(RunFinished("done"))
             if over and run != but:
@@ -125,7 +129,21 @@ def _open_run(records: Records, number: int) -> Work:
 
 def _open_run_elsewhere(records: Records, number: int) -> Work:
     records.write_units(number, location="/elsewhere/{}")
+    records.locations = tuple(f"/elsewhere/{place}/p={place}" for place in range(number))
     return lambda: records.trust().journal(name_run(0)).statuses()
+
+
+def _open_runs_elsewhere(records: Records, number: int) -> Work:
+    records.write_runs(number, location="/elsewhere/{}")
+    records.locations = tuple(f"/elsewhere/{place}/p={place}" for place in range(number))
+    return _open_each(records, number)
+
+
+def _open_runs_of_renamed(records: Records, number: int) -> Work:
+    """Open the runs of a table that has another name now."""
+    records.write_runs(number)
+    records.base = "/warehouse/db/renamed"
+    return _open_each(records, number)
 
 
 def _fail_units(records: Records, number: int) -> Work:
@@ -154,6 +172,10 @@ def _find_undone(records: Records, number: int) -> Work:
 
 def _open_every_run(records: Records, number: int) -> Work:
     records.write_runs(number)
+    return _open_each(records, number)
+
+
+def _open_each(records: Records, number: int) -> Work:
     trust = records.trust()
     log = trust.log()
 
@@ -291,6 +313,9 @@ def _check_pins(records: Records, number: int) -> Work:
 
 WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = {
     "a run of many units is opened": (_open_run, 40, ("names", "reads", "decoded", "MACs", "records")),
+    "a run of partitions elsewhere is opened": (_open_run_elsewhere, 40, ("records",)),
+    "every run of partitions elsewhere is opened": (_open_runs_elsewhere, 40, ("records",)),
+    "every run of a renamed table is opened": (_open_runs_of_renamed, 40, ("records",)),
     "units of a run fail": (_fail_units, 40, ("decoded", "MACs", "records")),
     "undone attempts are found": (_find_undone, 40, ("records",)),
     "every run is opened": (_open_every_run, 60, ("records",)),

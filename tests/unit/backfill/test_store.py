@@ -23,6 +23,7 @@ from sparkcrypt.ledger.audit.trust import RunFolders, refuse_outside
 from sparkcrypt.ledger.journal.journal import Record
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import LocalStateStore, decode_record, encode_record, open_state_store
+from sparkcrypt.ledger.unit import staging_folder
 from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.runs.table.folder_index import StoreGeneration
 from tests.services.installed import ROOT
@@ -271,7 +272,17 @@ def test_what_is_outside_is_refused(path: str) -> None:
 def test_what_runs_make_is_in_their_folder() -> None:
     """A staging folder inside the table itself is refused: it would be live rows."""
     assert not refused(staged=STAGED)
-    assert refused(staged=f"{BASE}/p=0") and refused(staged=BASE)
+    assert refused(staged=f"{BASE}/p=0") and refused(staged=BASE) and refused(staged=staging_folder(BASE))
+
+
+def test_what_was_made_before_a_rename_is_taken() -> None:
+    """Below an earlier folder of the table, and the one beside it; not below that of another, or as staged files."""
+    before, other = "hdfs://nn/warehouse/db/before", "hdfs://nn/warehouse/db/other"
+    folders = RunFolders(BASE, tuple, lambda: frozenset([before]))
+    assert folders.hold(f"{before}/p=0") and folders.hold(staging_folder(before))
+    assert folders.hold_staged(f"{staging_folder(before)}/run-1") and not folders.hold_staged(staging_folder(before))
+    assert not folders.hold_staged(f"{before}/p=0")
+    assert not folders.hold(f"{other}/p=0") and not folders.hold_staged(f"{staging_folder(other)}/run-1")
 
 
 def test_what_somebody_else_names_is_taken() -> None:
