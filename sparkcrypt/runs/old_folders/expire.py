@@ -39,7 +39,7 @@ from sparkcrypt.runs.old_folders.problems import UNDONE
 from sparkcrypt.runs.old_folders.replacements import Standing, report_lost, standing_of
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.disposal import find_foreign_in
-from sparkcrypt.runs.table.in_use import Places
+from sparkcrypt.runs.table.in_use import OtherTables, Places
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import Contents, list_contents
@@ -299,6 +299,7 @@ def expire_run(
     *,
     run_id: str | None = None,
     options: ExpiryOptions | None = None,
+    others: OtherTables | None = None,
 ) -> Expired:
     """Delete the old files of runs that ended, or stopped at their budget.
 
@@ -311,6 +312,7 @@ def expire_run(
         policy: the policy under which the runs were made.
         run_id: the id of the run; every run of the table by default.
         options: which runs keep their old files, and whether others only would lose theirs.
+        others: the folders of other tables, which the tables of a command share; by default, listed when first needed.
 
     Raises:
         ConfigError: the run does not exist, or was killed and may have half-done units.
@@ -321,7 +323,7 @@ def expire_run(
     """
     options = options or ExpiryOptions()
     dry_run = options.dry_run
-    with past_runs(spark, table, policy, "expire", options.progress) as runs:
+    with past_runs(spark, table, policy, "expire", options.progress, others) as runs:
         all_journals = _journals(runs, run_id)
         journals = [journal for journal in all_journals if age_seconds(journal) >= options.older_than_seconds]
         refuse_missing_table(runs)

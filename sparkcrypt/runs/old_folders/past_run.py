@@ -20,6 +20,7 @@ from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.recover import has_moved, settle_places
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, rewriter_of
 from sparkcrypt.runs.table.disposal import Disposal
+from sparkcrypt.runs.table.in_use import OtherTables
 from sparkcrypt.runs.table.open_table import OpenTable, open_target
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.target import catalog_target
@@ -114,6 +115,7 @@ def past_runs(
     policy: Policy,
     what: str,
     progress: Progress | None = None,
+    others: OtherTables | None = None,
 ) -> Iterator[PastRuns]:
     """Yield the runs of a table, under its lock.
 
@@ -123,6 +125,7 @@ def past_runs(
         policy: the policy under which the runs were made.
         what: the name of the operation, shown to other commands that find the table locked.
         progress: receives progress updates.
+        others: the folders of other tables, which the tables of a command share; by default, listed when first needed.
 
     Raises:
         ConfigError: no run of the table is known.
@@ -135,7 +138,7 @@ def past_runs(
         raise ConfigError(f"{found.full_name} has no identity, so no run of it is known; nothing is to {what}")
     refuse_shared_identity(spark, found)
     target = catalog_target(spark, found, policy, None)
-    opened = open_target(spark, target, policy, progress)
+    opened = open_target(spark, target, policy, progress, others)
     if not any(opened.store.list(f"{kept}/{target.table_id}/") for kept in ("log", "problems")):
         raise ConfigError(f"{target.name}: no run is known in this state directory; nothing is to {what}")
     owner = acting_user()

@@ -420,11 +420,11 @@ def expire_many(
     }
     found |= {names[table_id]: table_id for table_id in ids if table_id in names}
     store = open_state_directory(spark, policy.run_state)
-    done, failures = list[Expired](), TableFailures()
+    done, failures, others = list[Expired](), TableFailures(), OtherTables(spark, policy.aliases)
     for name, uuid in found.items():
         with failures.of(name):
             if uuid is not None and Journal.runs(TableLog.open(store, uuid, None)):
-                done.append(expire_run(spark, name, policy, options=options))
+                done.append(expire_run(spark, name, policy, options=options, others=others))
     dropped = {table_id: table_id for table_id in ids if table_id not in names}
     if path is not None:
         qualified = HadoopFiles(spark).qualify(path.rstrip("/"))

@@ -2,14 +2,18 @@
 
 A state directory may lack the latest records (it was restored, or lost its end), and users move partitions during runs.
 Before a folder is deleted, renamed or adopted, the metastore is therefore queried: for the target's own folders each
-time, for those of all other tables once per `OtherTables`, which lives as long as a pass.
+time, for those of all other tables once per `OtherTables`, which lives as long as a command.  Once folders are set
+aside, these are queried again too.  A query that began after a folder was set aside tells of every table that was
+pointed there before.  Each table of a command would ask about every table, which is a square of the tables, so one
+such query serves for the tables that set folders aside within `FRESH_SECONDS` of its end, or within the time that it
+took if that is longer: then queries take at most half of a command's time, however many tables it has.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +27,8 @@ from sparkcrypt.spark.tables.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FRESH_SECONDS = 60.0
+"""How long the folders of other tables count as queried again, in seconds after the end of that query."""
 _WITH_PARTITIONS = ("hive", "parquet", "orc", "csv", "json", "text", "avro")
 """Formats whose partitions are in the metastore: if these cannot be listed, it is unknown what is in use."""
 
@@ -136,11 +142,19 @@ class Places:
     Args:
         users: folders, each with a table or partition that has it as location.
         aliases: those of the policy.
+        others: the folders of all tables, which are asked after those.
+        but: a table of these that does not count: ``db.table``.
     """
 
-    def __init__(self, users: Iterable[tuple[str, User]], aliases: Sequence[tuple[Place, Place]] = ()) -> None:
-        self._aliases = aliases
-        self._users = PlaceIndex((self._place(folder), user) for folder, user in users)
+    def __init__(
+        self,
+        users: Iterable[tuple[str, User]],
+        aliases: Sequence[tuple[Place, Place]] = (),
+        others: PlaceIndex[User] | None = None,
+        but: str | None = None,
+    ) -> None:
+        self._aliases, self._but = aliases, but
+        self._indexes = (_index(users, aliases), others or PlaceIndex[User](()))
 
     def user_of(self, folder: str, *, but: str | None = None) -> str | None:
         """Return a table or partition that uses a folder, as text for messages; None if there is none.
@@ -171,32 +185,48 @@ class Places:
             but: names of units and tables that do not count.
         """
         place = self._place(folder)
-        return any(user.name not in but for _, user in (*self._users.find_at(place), *self._find_above(place)))
+        return any(user.name not in but for _, user in (*self._find_at(place), *self._find_above(place)))
 
     def uses(self, folder: str) -> bool:
         """Return whether a table or partition has exactly this folder as location."""
         place = self._place(folder)
-        return any(True for _ in self._users.find_at(place))
+        return any(True for _ in self._find_at(place))
 
     def _uses(self, folder: str) -> Iterator[tuple[Place, User]]:
         place = self._place(folder)
-        yield from self._users.find_at(place)
-        yield from self._users.find_below(place)
+        yield from self._find_at(place)
+        yield from self._counted(index.find_below(place) for index in self._indexes)
         yield from self._find_above(place)
+
+    def _find_at(self, place: Place) -> Iterator[tuple[Place, User]]:
+        return self._counted(index.find_at(place) for index in self._indexes)
 
     def _find_above(self, place: Place) -> Iterator[tuple[Place, User]]:
         """Yield what reads the files of folders below its own, without a hidden folder between."""
-        for outer, user in self._users.find_above(place):
+        for outer, user in self._counted(index.find_above(place) for index in self._indexes):
             between = place.path[len(outer.path) :].split("/")[1:]
             if user.reads_below and between and not any(map(is_hidden, between)):
                 yield outer, user
 
+    def _counted(self, found: Iterable[Iterator[tuple[Place, User]]]) -> Iterator[tuple[Place, User]]:
+        own, others = found
+        yield from own
+        yield from (use for use in others if use[1].name != self._but)
+
     def _place(self, folder: str) -> Place:
-        return Place.of(folder, self._aliases).without_links()
+        return _place(folder, self._aliases)
+
+
+def _index(users: Iterable[tuple[str, User]], aliases: Sequence[tuple[Place, Place]]) -> PlaceIndex[User]:
+    return PlaceIndex((_place(folder, aliases), user) for folder, user in users)
+
+
+def _place(folder: str, aliases: Sequence[tuple[Place, Place]]) -> Place:
+    return Place.of(folder, aliases).without_links()
 
 
 class OtherTables:
-    """The locations of all tables but one, cached after the first query.
+    """The locations of all tables, cached after the first query, and shared by the tables of a command.
 
     Args:
         spark: a classic session.
@@ -205,20 +235,25 @@ class OtherTables:
 
     def __init__(self, spark: SparkSession, aliases: Sequence[tuple[Place, Place]] = ()) -> None:
         self._spark, self.aliases = spark, aliases
-        self._known: tuple[tuple[str, User], ...] | None = None
+        self._known: PlaceIndex[User] | None = None
+        self._fresh_until: float | None = None
 
-    def users(self, but: str | None, *, afresh: bool = False) -> Iterator[tuple[str, User]]:
-        """Yield the location of each table and partition, with its user.
+    def index(self, *, afresh: bool = False) -> PlaceIndex[User]:
+        """Return the location of each table and partition, with its user.
 
         Args:
-            but: a table that is left out: ``db.table``.
-            afresh: query the metastore again instead of using the cache.
+            afresh: query the metastore again instead of using the cache, unless it was queried again a moment ago, for
+                another table (`FRESH_SECONDS`).
         """
-        known = self._known
-        if known is None or afresh:
+        known, now = self._known, time.monotonic()
+        if known is None or (afresh and (self._fresh_until is None or now > self._fresh_until)):
             found = locations_of_tables(self._spark)
-            known = self._known = tuple((place, User(name, reads_below=below)) for name, place, below in found)
-        return (use for use in known if use[1].name != but)
+            users = ((place, User(name, reads_below=below)) for name, place, below in found)
+            known = self._known = _index(users, self.aliases)
+            if afresh:
+                end = time.monotonic()
+                self._fresh_until = end + max(FRESH_SECONDS, end - now)
+        return known
 
 
 @dataclass(slots=True)
@@ -234,40 +269,48 @@ class InUse:
     target: Target | None
     others: OtherTables
     _own: tuple[tuple[str, User], ...] = ()
+    _units: Mapping[str, str] = field(default_factory=dict)
+    _places: Places | None = None
     _asked: float | None = None
 
     def look(self, *, afresh: bool = False) -> Places:
         """Return the locations of all tables and partitions.
 
         Args:
-            afresh: query the other tables again too, instead of using the cache.
+            afresh: query the other tables again too, as `OtherTables.index` does.
 
         Raises:
             PlanError: the table no longer exists, or a table's partitions cannot be listed.
         """
-        users = (*self._own_users(0.0), *self.others.users(self._own_table(), afresh=afresh))
-        return Places(users, self.others.aliases)
+        self._ask(0.0)
+        return Places(self._own, self.others.aliases, self.others.index(afresh=afresh), self._own_table())
 
     def is_free(self, folder: str) -> bool:
         """Return whether no other table uses a folder, in the sense of `Places.user_of`."""
-        return Places(self.others.users(self._own_table()), self.others.aliases).user_of(folder) is None
+        return Places((), self.others.aliases, self.others.index(), self._own_table()).user_of(folder) is None
 
     def find_own(self, *, seconds_old: float) -> Places:
         """Return the target's own locations; they may be up to ``seconds_old`` seconds old."""
-        return Places(self._own_users(seconds_old), self.others.aliases)
+        self._ask(seconds_old)
+        if self._places is None:
+            self._places = Places(self._own, self.others.aliases)
+        return self._places
 
     def units(self, *, seconds_old: float = 0.0) -> Mapping[str, str]:
         """Return unit -> its folder, from a new query; it may be up to ``seconds_old`` seconds old."""
-        return {user.name: place for place, user in self._own_users(seconds_old) if user.reads_below}
+        self._ask(seconds_old)
+        return self._units
 
     def _own_table(self) -> str | None:
         return None if self.target is None or self.target.table is None else self.target.name
 
-    def _own_users(self, seconds_old: float) -> tuple[tuple[str, User], ...]:
-        if self._asked is None or time.monotonic() - self._asked > seconds_old:
+    def _ask(self, seconds_old: float) -> None:
+        """Query the target's own locations, unless they are known and not older than that."""
+        if self._asked is None or time.monotonic() - self._asked >= seconds_old:
             now = time.monotonic()
-            self._own, self._asked = tuple(_of_target(self.spark, self.target)), now
-        return self._own
+            self._own, self._places = tuple(_of_target(self.spark, self.target)), None
+            self._units = {user.name: place for place, user in self._own if user.reads_below}
+            self._asked = now
 
 
 def refuse_used(places: Places, unit: str, folder: str, what: str) -> None:

@@ -1,0 +1,208 @@
+"""What is asked about the tables of a metastore costs as much as there are, not their square; most is asked once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sparkcrypt.runs.table import in_use as in_use_module
+from sparkcrypt.runs.table.disposal import Disposal
+from sparkcrypt.runs.table.in_use import FRESH_SECONDS, InUse, OtherTables
+from sparkcrypt.spark.tables.table import Partition, Table
+from tests.growth import Work, assert_linear
+
+
+@dataclass
+class Metastore:
+    """A metastore of one database, and how often it was asked for all of it, and for partitions of each table.
+
+    Attributes:
+        tables: by their names.
+        partitions_of: the number of partitions of each table that has any.
+        seconds: how long it takes to tell all tables.
+    """
+
+    tables: dict[str, Table] = field(default_factory=dict)
+    partitions_of: dict[str, int] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
+    now: float = 1000.0
+    seconds: float = 0.0
+
+    def add(self, name: str, location: str, partitions: int = 0) -> Table:
+        """Make a table."""
+        columns = ("p",) if partitions else ()
+        table = Table("db", name, "EXTERNAL", "parquet", "", location, "", columns, {}, {}, owner="")
+        self.tables[table.quoted], self.partitions_of[table.quoted] = table, partitions
+        return table
+
+    def databases(self) -> tuple[str, ...]:
+        """Return the database; this begins a look at all tables."""
+        self.asked["all tables"] += 1
+        self.now += self.seconds
+        return ("db",)
+
+    def all_of(self, _database: str) -> Iterator[Table]:
+        """Yield the tables."""
+        yield from self.tables.values()
+
+    def table(self, name: str) -> Table:
+        """Return a table."""
+        return self.tables[name]
+
+    def partitions(self, table: Table) -> tuple[Partition, ...]:
+        """Return the partitions of a table."""
+        self.asked[table.quoted] += 1
+        names = (str(number) for number in range(self.partitions_of[table.quoted]))
+        return tuple(Partition((("p", name),), f"{table.location}/p={name}", "") for name in names)
+
+
+@pytest.fixture
+def metastore(monkeypatch: pytest.MonkeyPatch) -> Metastore:
+    """A metastore without tables, which is asked in the place of a session's, by its own clock."""
+    made = Metastore()
+    monkeypatch.setattr(in_use_module, "Catalog", lambda _: made)
+    monkeypatch.setattr(in_use_module, "time", SimpleNamespace(monotonic=lambda: made.now))
+    return made
+
+
+def in_use_of(table: Table, others: OtherTables) -> InUse:
+    """Return what tells the folders in use beside a table's."""
+    target = SimpleNamespace(table=table, name=table.full_name, base=table.location)
+    return InUse(cast("Any", None), cast("Any", target), others)
+
+
+class Folders:
+    """Folders of files that are renamed aside in one step and deleted, as a file system has them."""
+
+    def __init__(self, *folders: str) -> None:
+        self.there, self.set_aside = set(folders), Counter[str]()
+
+    def exists(self, folder: str) -> bool:
+        """Return whether a folder is there."""
+        return folder in self.there
+
+    def renames_at_once(self, _folder: str) -> bool:
+        """Return that it does."""
+        return True
+
+    def make_folder(self, folder: str) -> None:
+        """Make none: folders are there with their files."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a folder."""
+        self.there.remove(source)
+        self.there.add(target)
+        self.set_aside["/trash-" in target] += 1
+
+    def delete_tree(self, folder: str) -> None:
+        """Delete a folder."""
+        self.there.remove(folder)
+
+    def delete_empty(self, folder: str) -> None:
+        """Delete nothing: no folder is empty."""
+
+
+@pytest.fixture
+def bare_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing lies beside the data of any folder."""
+    monkeypatch.setattr("sparkcrypt.runs.table.disposal.find_foreign_in", lambda *_: None)
+
+
+def expire(metastore: Metastore, tables: int, others: OtherTables | None = None) -> Mapping[str, str]:
+    """Delete an old folder of each of so many tables, one after the other, as `expire` does; return what was kept."""
+    others, kept = others or OtherTables(cast("Any", None)), dict[str, str]()
+    for number in range(tables):
+        table = metastore.tables.get(f"`db`.`t{number}`") or metastore.add(f"t{number}", f"/wh/t{number}")
+        in_use, old = in_use_of(table, others), f"/wh/.sparkcrypt/t{number}/old-run"
+        in_use.look()
+        files = cast("Any", Folders(old))
+        disposal = Disposal(files, in_use, table.location, "run", lambda: None, asks_all=True)
+        kept |= disposal.delete([old])
+        assert files.there == ({old} if old in kept else set())
+    return kept
+
+
+@pytest.mark.usefixtures("bare_data")
+def test_all_tables_are_asked_for_once_a_command(metastore: Metastore) -> None:
+    """Before the first folder goes, and once more when that is set aside, however many tables there are."""
+    for number in range(50):
+        metastore.add(f"t{number}", f"/wh/t{number}")
+    assert expire(metastore, 50) == {}
+    assert metastore.asked["all tables"] == 2
+
+
+@pytest.mark.usefixtures("bare_data")
+def test_answer_about_other_tables_is_a_minute_old_at_most(metastore: Metastore) -> None:
+    """Or as old as the time that it took, if that is longer; what was asked before a folder was set aside is older."""
+    others = OtherTables(cast("Any", None))
+    table = metastore.add("t", "/wh/t")
+    in_use = in_use_of(table, others)
+
+    def looks(*pauses: float) -> int:
+        before = metastore.asked["all tables"]
+        for pause in pauses:
+            metastore.now += pause
+            in_use.look(afresh=True)
+        return metastore.asked["all tables"] - before
+
+    in_use.look()
+    assert looks(0, FRESH_SECONDS, 1, FRESH_SECONDS, 1) == 3
+    metastore.seconds = 900
+    assert looks(FRESH_SECONDS + 1, 900, 1, 900) == 2
+
+
+@pytest.mark.usefixtures("bare_data")
+def test_folder_that_comes_into_use_before_it_is_set_aside_is_kept(metastore: Metastore) -> None:
+    """By another table, after the first look of the command."""
+    others, old = OtherTables(cast("Any", None)), "/wh/.sparkcrypt/t1/old-run"
+    in_use_of(metastore.add("t0", "/wh/t0"), others).look()
+    metastore.add("other", old)
+    assert list(expire(metastore, 2, others)) == [old]
+
+
+def test_own_partitions_are_asked_for_at_each_look(metastore: Metastore) -> None:
+    """Also where other tables are not."""
+    table = metastore.add("t", "/wh/t", partitions=3)
+    in_use = in_use_of(table, OtherTables(cast("Any", None)))
+    in_use.look()
+    before = metastore.asked[table.quoted]
+    assert in_use.look().user_of("/wh/t/p=3") is None
+    metastore.partitions_of[table.quoted] = 4
+    assert in_use.look().user_of("/wh/t/p=3") == "p=3 points to file:/wh/t/p=3"
+    assert metastore.asked[table.quoted] - before == 2
+
+
+@pytest.mark.usefixtures("bare_data")
+def test_cost_of_an_expiry_grows_with_its_tables(metastore: Metastore) -> None:
+    """Each of them may have a folder that any other uses."""
+
+    def prepare(number: int) -> Work:
+        metastore.tables.clear()
+        for place in range(number):
+            metastore.add(f"t{place}", f"/wh/t{place}")
+        return lambda: expire(metastore, number)
+
+    assert_linear(prepare, 40, most=2.1)
+
+
+def test_cost_of_a_look_at_each_unit_grows_with_the_units(metastore: Metastore) -> None:
+    """Each unit of a table asks where it is, and whether its folders are free, by an answer of a moment ago."""
+
+    def prepare(number: int) -> Work:
+        metastore.tables.clear()
+        in_use = in_use_of(metastore.add("t", "/wh/t", partitions=number), OtherTables(cast("Any", None)))
+
+        def ask() -> None:
+            for place in range(number):
+                assert in_use.units(seconds_old=30.0)[f"p={place}"] == f"/wh/t/p={place}"
+                assert in_use.find_own(seconds_old=30.0).user_of(f"/wh/.sparkcrypt/t/r/p={place}") is None
+                assert in_use.is_free(f"/wh/.sparkcrypt/t/r/p={place}")
+
+        return ask
+
+    assert_linear(prepare, 60, most=2.1)
