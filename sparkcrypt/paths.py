@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path as FilePath
 from typing import Generic, TypeAlias, TypeVar
 from urllib.parse import unquote
@@ -23,6 +25,8 @@ _FOLDER = re.compile(r"([^=/]+)=([^/]*)", re.DOTALL)
 Partition: TypeAlias = "dict[str, str]"
 """Partition column -> value, unescaped."""
 T = TypeVar("T")
+_Store: TypeAlias = "tuple[str | None, str]"
+"""Scheme and authority of a place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +91,20 @@ class PlaceIndex(Generic[T]):
     """
 
     def __init__(self, known: Iterable[tuple[Place, T]]) -> None:
-        self._by_path: dict[str, list[tuple[Place, T]]] = {}
-        for place, value in known:
-            self._by_path.setdefault(place.path, []).append((place, value))
+        self._by_path: dict[str, dict[_Store, list[tuple[int, Place, T]]]] = {}
+        for number, (place, value) in enumerate(known):
+            stores = self._by_path.setdefault(place.path, {})
+            stores.setdefault((place.scheme, place.authority), []).append((number, place, value))
         self._ordered = sorted(f"{path}/" for path in self._by_path)
 
     def find_at(self, place: Place) -> Iterator[tuple[Place, T]]:
         """Yield what is at a place."""
-        yield from (pair for pair in self._by_path.get(place.path, ()) if place.is_alike(pair[0]))
+        stores = self._by_path.get(place.path, {})
+        at: Iterable[_Store] = stores
+        if place.scheme and place.authority:  # else it may be on any of the stores
+            at = itertools.product((place.scheme, None), (place.authority, ""))
+        found = [entry for store in at for entry in stores.get(store, ()) if place.is_alike(entry[1])]
+        yield from ((at_place, value) for _, at_place, value in sorted(found, key=itemgetter(0)))
 
     def find_above(self, place: Place) -> Iterator[tuple[Place, T]]:
         """Yield what is at a place and above it, the nearest first."""
@@ -113,7 +123,7 @@ class PlaceIndex(Generic[T]):
             if not path.startswith(outer):
                 return
             if path != outer:
-                yield from (pair for pair in self._by_path[path[:-1]] if place.is_alike(pair[0]))
+                yield from self.find_at(replace(place, path=path[:-1]))
 
 
 def is_uri(text: str) -> bool:
