@@ -94,6 +94,11 @@ def join_dotted(path: Sequence[str]) -> str:
     return ".".join(name.replace("%", "%25").replace(".", "%2E") for name in path)
 
 
+def walk_down(path: Path) -> Iterator[Path]:
+    """Yield the path of each field in which one is, outermost first, and its own."""
+    return (path[:end] for end in range(1, len(path) + 1))
+
+
 def split_dotted(text: str) -> Path:
     """Split a dotted path into its names, undoing percent-encoding.
 

@@ -27,7 +27,7 @@ from sparkcrypt.decide.values_in_clear import check_bucketing, check_written, re
 from sparkcrypt.errors import BridgeError, PlanError, show
 from sparkcrypt.plan import ColumnPlan, plan_columns
 from sparkcrypt.policy.model import Policy, TagRule
-from sparkcrypt.schema import ColumnIndex, Path, Schema, join_dotted, schema_from_spark
+from sparkcrypt.schema import ColumnIndex, Node, Path, Schema, join_dotted, schema_from_spark, walk_down
 from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_properties, tags_of_schema, unite_tags
 
 _WHAT_TO_DO = (
@@ -155,7 +155,7 @@ def _rule(policy: Policy, name: str, tags: tuple[str, ...]) -> TagRule:
         raise PlanError(
             f"column {name} carries the tag {unknown[0]!r}, which the policy does not define; allowed: {known}"
         )
-    return next(rule for rule in policy.tags if rule.name in tags)
+    return policy.rules_of(tags)[0]
 
 
 def _read_tagged(request: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -217,10 +217,11 @@ def _find_lacking(context: TableContext, written: Schema, table: Schema) -> Iter
     by_own = {column.path: _target(column) for column in _plan(context, written, own)}
     with_all = _plan(context, written, unite_tags(schemas=[written], known=own))
     lacking = [column for column in with_all if column.action != "plaintext" and by_own[column.path] != _target(column)]
+    above = {path for column in lacking for path in walk_down(column.leaf.logical)}
     known = {(column.path, tag) for column in own for tag in column.tags}
     for column in unite_tags(schemas=[written]):
         tags = tuple(tag for tag in column.tags if (column.path, tag) not in known)
-        if tags and any(leaf.leaf.logical[: len(column.path)] == column.path for leaf in lacking):
+        if tags and column.path in above:
             yield replace(column, tags=tags)
 
 
@@ -264,12 +265,15 @@ def check_lost(request: Mapping[str, Any]) -> dict[str, Any]:
     written, table = schema_from_spark(require_text(request, "schema")), optional_text(request, "table_schema")
     own = unite_tags(schemas=[written, *([schema_from_spark(table)] if table else [])], known=context.tagged)
     by_own = {column.path: _target(column) for column in _plan(context, written, own)}
-    decided = {column.path[0].lower() for column in own}
+    decided, named = {column.path[0].lower() for column in own}, dict[str, tuple[Node, ...]]()
+    for node in written.fields:
+        named[node.name.lower()] = (*named.get(node.name.lower(), ()), node)
     for name, source, tags in _read_lost(request, context):
         if name.lower() in decided or not tags:
             continue
         lost = TaggedColumn((name,), tags, "schema metadata")
-        if any(by_own[column.path] != _target(column) for column in _plan(context, written, (*own, lost))):
+        concerned = Schema(named.get(name.lower(), ()))  # no other column is planned by it
+        if any(by_own[column.path] != _target(column) for column in _plan(context, concerned, (lost,))):
             raise PlanError(_lost_refusal(context, lost, source))
     return {}
 

@@ -10,7 +10,7 @@ from sparkcrypt import names
 from sparkcrypt.decide.context import TableContext, context_of_request, require_properties, require_text, require_texts
 from sparkcrypt.errors import ConfigError, PlanError, show
 from sparkcrypt.plan import ColumnPlan, plan_columns
-from sparkcrypt.schema import SHREDDED, Path, join_dotted, schema_from_spark
+from sparkcrypt.schema import SHREDDED, Path, join_dotted, schema_from_spark, walk_down
 from sparkcrypt.tags.field_metadata import known_metadata, unknown_metadata, walk_fields
 from sparkcrypt.tags.model import unite_tags
 
@@ -148,6 +148,8 @@ def refuse_in_plaintext_footer(columns: Iterable[ColumnPlan], text: str) -> None
         PlanError: a column's type has them; it is named.
     """
     columns = tuple(columns)
+    leaves = (column.leaf for column in columns if SHREDDED in column.leaf.parquet[:-1])
+    shredded = {path for leaf in leaves for path in walk_down(leaf.logical)}
     way = "write with encrypted footers (footer: {mode: encrypted} in the policy), or leave the column out"
     for path, kind, _ in _find_concerned(columns, text):
         if isinstance(kind, str) and kind.startswith(_SPATIAL):
@@ -155,8 +157,7 @@ def refuse_in_plaintext_footer(columns: Iterable[ColumnPlan], text: str) -> None
                 f"column {join_dotted(path)} has a tag that encrypts and the type {kind}, whose bounding box would be "
                 f"in clear in the file's plaintext footer; {way}"
             )
-        below = (column.leaf.parquet for column in columns if column.leaf.logical[: len(path)] == path)
-        if kind == "variant" and any(SHREDDED in names_below[:-1] for names_below in below):
+        if kind == "variant" and path in shredded:
             raise PlanError(
                 f"column {join_dotted(path)} has a tag that encrypts, and its VARIANT is shredded: keys of its objects "
                 f"would be in clear in the file's plaintext footer; set {next(iter(_NO_SHREDDING))} to false; {way}"
@@ -183,7 +184,8 @@ def _find_encrypted(columns: Iterable[ColumnPlan]) -> tuple[ColumnPlan, ...]:
 
 def _find_concerned(columns: Iterable[ColumnPlan], text: str) -> Iterator[tuple[Path, Any, Mapping[str, Any]]]:
     """Yield path, type and metadata of each field that is, is in, or holds a column whose tag encrypts."""
-    encrypted = [column.leaf.logical for column in _find_encrypted(columns)]
+    encrypted = {column.leaf.logical for column in _find_encrypted(columns)}
+    above = {path for leaf in encrypted for path in walk_down(leaf)}
     for path, kind, metadata in walk_fields(json.loads(text)) if encrypted else ():
-        if any(path[: len(leaf)] == leaf[: len(path)] for leaf in encrypted):
+        if path in above or any(outer in encrypted for outer in walk_down(path)):
             yield path, kind, metadata

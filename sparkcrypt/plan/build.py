@@ -281,6 +281,8 @@ class _Planner:
         self._schema, self._policy, self._table = schema, policy, table
         self._index = ColumnIndex(schema)
         self._tags: dict[Path, dict[str, tuple[str, ...]]] = {}
+        self._partitions = {fold((name,)) for name in self.partition_columns}
+        self._shown: str | None = None
 
     def attach(self, tagged: Iterable[TaggedColumn], *, skip_absent: bool = False) -> None:
         """Assign each tag to the node that its path names."""
@@ -323,7 +325,7 @@ class _Planner:
             )
 
     def _is_partition(self, path: Path) -> bool:
-        return fold(path[:1]) in {fold((name,)) for name in self.partition_columns} and not self._index.find(path)
+        return fold(path[:1]) in self._partitions and not self._index.find(path)
 
     def _find(self, path: Path) -> Path | None:
         found = self._index.find(path)
@@ -335,8 +337,10 @@ class _Planner:
         return found[0] if found else None
 
     def _names(self) -> str:
-        names = [join_dotted(leaf.parquet) for leaf in self._schema.leaves()]
-        return ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+        if self._shown is None:
+            names = [join_dotted(leaf.parquet) for leaf in self._schema.leaves()]
+            self._shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
+        return self._shown
 
     def columns(self, history: Mapping[Path, tuple[str, ...]]) -> tuple[ColumnPlan, ...]:
         """Return the plan of every leaf."""
@@ -362,7 +366,7 @@ class _Planner:
         self, leaf: Leaf, by_source: Mapping[str, tuple[str, ...]], own: str, kept: tuple[str, ...]
     ) -> ColumnPlan:
         carried = {tag for tags in by_source.values() for tag in tags}
-        rules = [rule for rule in self._policy.tags if rule.name in carried]
+        rules = self._policy.rules_of(carried)
         sources = tuple(source for source in SOURCES if source in by_source)
         if not rules:  # every tag is unknown, which was reported already
             return ColumnPlan(leaf, "plaintext", None, None, tuple(sorted(carried)), sources, "unknown tag")

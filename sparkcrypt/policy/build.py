@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from sparkcrypt.errors import ConfigError, PlanError, show
-from sparkcrypt.paths import Place, is_within
+from sparkcrypt.paths import Place, PlaceIndex, is_within
 from sparkcrypt.policy.key_service import key_service_of
 from sparkcrypt.policy.model import (
     PLAINTEXT,
@@ -22,7 +22,7 @@ from sparkcrypt.policy.model import (
     normalized_table,
 )
 from sparkcrypt.policy.section import KeyPath, Problems, Section, is_text, near_hint, read_settings, seconds_of
-from sparkcrypt.policy.template import WRITTEN, KeyTemplate
+from sparkcrypt.policy.template import WRITTEN, KeyTemplate, TemplateIndex
 from sparkcrypt.schema import split_dotted
 
 T = TypeVar("T")
@@ -301,16 +301,15 @@ def _check_templates(policy: Policy, problems: Problems) -> None:
     """Refuse a template that can give another rule's key: a writer could choose that key by a partition's value."""
     fixed = {policy.footer_key: "the footer's"} | ({policy.audit_key: "the audit's"} if policy.audit_key else {})
     fixed |= {rule.key.text: f"of tag {rule.name!r}" for rule in policy.tags if rule.key and not rule.key.columns}
-    for rule in policy.tags:
-        if rule.key is None or not rule.key.columns:
-            continue
-        for key_id, whose in fixed.items():
-            if rule.key.matches(key_id):
-                problems.add(
-                    ("tags", rule.name, "key"),
-                    f"{rule.key.text!r} could also give {key_id!r}, which is the key {whose}; begin it with a text of "
-                    f"its own, such as {rule.name + '-' + rule.key.text!r}",
-                )
+    templates = TemplateIndex((rule.key, rule) for rule in policy.tags if rule.key and rule.key.columns)
+    for key_id, whose in fixed.items():
+        for rule in templates.find(key_id):
+            text = "" if rule.key is None else rule.key.text
+            problems.add(
+                ("tags", rule.name, "key"),
+                f"{text!r} could also give {key_id!r}, which is the key {whose}; begin it with a text of its own, "
+                f"such as {rule.name + '-' + text!r}",
+            )
 
 
 def _check_late_keys(policy: Policy, problems: Problems) -> None:
@@ -319,17 +318,21 @@ def _check_late_keys(policy: Policy, problems: Problems) -> None:
     fixed |= dict.fromkeys(filter(None, (policy.audit_key, *policy.audit_key_history)), "of the audit")
     fixed |= {rule.key.text: f"of tag {rule.name!r}" for rule in policy.tags if rule.key and not rule.key.columns}
     fixed |= {key_id: f"in the history of tag {rule.name!r}" for rule in policy.tags for key_id in rule.history}
-    for rule in policy.tags:
-        late = rule.late_data
-        if late is None or late.columns not in ((), (WRITTEN,)):
-            continue
-        taken = [whose for key_id, whose in fixed.items() if late.matches(key_id)]
-        for other in policy.tags:
-            if other.key is not None and other.key.columns and other.key.matches(late.render(_A_DAY)):
-                taken.append(f"of a bucket of tag {other.name!r}")
-            if other.name != rule.name and other.late_data is not None and other.late_data.matches(late.render(_A_DAY)):
-                taken.append(f"of late data of tag {other.name!r}")
-        for whose in taken:
+    lates = [(rule.late_data, rule) for rule in policy.tags if rule.late_data is not None]
+    judged = [(late, rule) for late, rule in lates if late.columns in ((), (WRITTEN,))]
+    taken: dict[str, list[str]] = {rule.name: [] for _, rule in judged}
+    late_keys, of_late = TemplateIndex(judged), TemplateIndex(lates)
+    buckets = TemplateIndex((rule.key, rule) for rule in policy.tags if rule.key is not None and rule.key.columns)
+    for key_id, whose in fixed.items():
+        for rule in late_keys.find(key_id):
+            taken[rule.name].append(whose)
+    for late, rule in judged:
+        key_id = late.render(_A_DAY)
+        taken[rule.name] += [f"of a bucket of tag {other.name!r}" for other in buckets.find(key_id)]
+        others = (other for other in of_late.find(key_id) if other.name != rule.name)
+        taken[rule.name] += [f"of late data of tag {other.name!r}" for other in others]
+    for late, rule in judged:
+        for whose in taken[rule.name]:
             problems.add(
                 ("tags", rule.name, "late_data"),
                 f"{late.text!r} is a key, or could give one, {whose}; name one that nothing else has, such as "
@@ -338,7 +341,7 @@ def _check_late_keys(policy: Policy, problems: Problems) -> None:
 
 
 def _check_overlays(policy: Policy, problems: Problems) -> None:
-    tag_names = [rule.name for rule in policy.tags]
+    tag_names = {rule.name: None for rule in policy.tags}
     for table in policy.tables:
         for column, tags in table.tags:
             place = ("tables", table.name, "tags", column)
@@ -350,7 +353,7 @@ def _check_overlays(policy: Policy, problems: Problems) -> None:
                 problems.add(place, f"names no tag; allowed: {', '.join(tag_names) or 'none yet'}")
             for tag in tags:
                 if tag not in tag_names:
-                    hint = near_hint(tag, tag_names)
+                    hint = near_hint(tag, list(tag_names))
                     allowed = ", ".join(tag_names) or "none yet"
                     problems.add(place, f"tag {show(tag)} is not defined under 'tags'; {hint}allowed: {allowed}")
 
@@ -361,7 +364,7 @@ def _check_declassify(policy: Policy, problems: Problems) -> None:
         return
     if policy.access_log is None:
         problems.add(("declassify",), "each use is written to the access log, and there is none; add access_log")
-    tag_names = [rule.name for rule in policy.tags]
+    tag_names = {rule.name: None for rule in policy.tags}
     for tag in policy.declassify.tags:
         if tag not in tag_names:
             problems.add(
@@ -387,9 +390,9 @@ def aliases_of(root: Section) -> tuple[tuple[Place, Place], ...]:
             section.problem(name, "is another spelling of a name above, and leads elsewhere; keep one")
         elif named.is_within(real) or real.is_within(named):
             section.problem(name, f"lies in {real.text()} or has it inside, so it is no other name of it; {_NEXT}")
+    known = PlaceIndex((named, None) for named in found)
     for named, real in found.items():
-        for other in found:
-            if real.is_within(other):
-                section.problem(spelled[named], f"leads to {real.text()}, which is itself below an alias; {_NEXT}")
+        for _ in known.find_above(real):
+            section.problem(spelled[named], f"leads to {real.text()}, which is itself below an alias; {_NEXT}")
     section.close()
     return tuple(sorted(found.items(), key=lambda pair: pair[0].text()))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from sparkcrypt.errors import ConfigError, show
@@ -18,7 +19,7 @@ from sparkcrypt.policy.section import (
     setting,
     write_settings,
 )
-from sparkcrypt.policy.template import KeyTemplate
+from sparkcrypt.policy.template import KeyTemplate, TemplateIndex
 
 T = TypeVar("T")
 _STATE = "state/"
@@ -272,6 +273,10 @@ class Policy:
     aliases: tuple[tuple[Place, Place], ...] = setting(
         "aliases", None, lambda aliases: {named.text(): real.text() for named, real in aliases}, default=()
     )
+    _places: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    _by_table: Mapping[str, TableRule] = field(init=False, repr=False, compare=False)
+    _by_key: TemplateIndex[TagRule] = field(init=False, repr=False, compare=False)
+    _history: frozenset[str] = field(init=False, repr=False, compare=False)
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -292,9 +297,32 @@ class Policy:
         """
         return replace(self, key_service=self.key_service.for_principal(principal))
 
+    def __post_init__(self) -> None:
+        """Index the rules of tags and tables; of several with one name, which no policy may have, the first counts."""
+        names: dict[str, int] = {}
+        for place, rule in enumerate(self.tags):
+            names.setdefault(rule.name, place)
+        tables: dict[str, TableRule] = {}
+        for table in self.tables:
+            tables.setdefault(normalized_table(table.name), table)
+        keys = ((key, rule) for rule in self.tags for key in (rule.key, rule.late_data) if key is not None)
+        object.__setattr__(self, "_history", frozenset(key_id for rule in self.tags for key_id in rule.history))
+        object.__setattr__(self, "_places", names)
+        object.__setattr__(self, "_by_table", tables)
+        object.__setattr__(self, "_by_key", TemplateIndex(keys))
+
     def tag(self, name: str) -> TagRule | None:
         """Return the rule of a tag, or None."""
-        return next((rule for rule in self.tags if rule.name == name), None)
+        place = self._places.get(name)
+        return None if place is None else self.tags[place]
+
+    def rules_of(self, tags: Iterable[str]) -> tuple[TagRule, ...]:
+        """Return the rules of those tags that the policy has, in order of precedence."""
+        return tuple(self.tags[place] for place in sorted({self._places[tag] for tag in tags if tag in self._places}))
+
+    def rules_giving(self, key_id: str) -> tuple[TagRule, ...]:
+        """Return the rules whose key, or key of late data, could be a key, in order of precedence."""
+        return tuple({rule.name: rule for rule in self._by_key.find(key_id)}.values())
 
     def sink_mode(self, rule: TagRule, *, requires_encryption: bool) -> SinkMode:
         """Return how a write of a tagged column to a sink that encrypts nothing is treated.
@@ -321,13 +349,15 @@ class Policy:
 
         Names compare without case, as in the Hive metastore; ``spark_catalog.`` in front is ignored.
         """
-        wanted = normalized_table(name or "")
-        default = TableRule(name or "")
-        return next((rule for rule in self.tables if normalized_table(rule.name) == wanted), default)
+        return self._by_table.get(normalized_table(name or "")) or TableRule(name or "")
+
+    def has_history(self, key_id: str) -> bool:
+        """Return whether the history of a tag has a key."""
+        return key_id in self._history
 
     def has_rule(self, name: str) -> bool:
         """Return whether the policy lists a table."""
-        return any(normalized_table(rule.name) == normalized_table(name) for rule in self.tables)
+        return normalized_table(name) in self._by_table
 
     def to_dict(self) -> dict[str, Any]:
         """Return the policy as a document for ``policy_from_document``; tags stay in order of precedence."""
@@ -339,16 +369,12 @@ class Policy:
 
         The setting of a tag whose key it is overrides the policy's; of several tags, the shortest counts.
         """
-        own = [
-            rule.rotate_every_seconds
-            for rule in self.tags
-            if rule.template_of(key_id) is not None and rule.rotate_every_seconds is not None
-        ]
+        own = [rule.rotate_every_seconds for rule in self.rules_giving(key_id) if rule.rotate_every_seconds is not None]
         return min(own) if own else self.rotate_every_seconds
 
     def retention_of(self, key_id: str) -> int | None:
         """Return the retention of data under a master key, in seconds: the longest of its tags; None: kept for ever."""
-        rules = [rule for rule in self.tags if rule.template_of(key_id) is not None]
+        rules = self.rules_giving(key_id)
         kept = [rule.retention_seconds for rule in rules if rule.retention_seconds is not None]
         return max(kept) if kept and len(kept) == len(rules) else None
 
@@ -370,7 +396,7 @@ def allowed_key_ids(policy: Policy, key_id: str) -> bool:
     """Return whether a rule of the policy, or its history, names this key."""
     if key_id in (policy.footer_key, *policy.footer_key_history):
         return True
-    return any(rule.template_of(key_id) is not None or key_id in rule.history for rule in policy.tags)
+    return bool(policy.rules_giving(key_id)) or policy.has_history(key_id)
 
 
 def named_keys(policy: Policy) -> dict[str, bool]:

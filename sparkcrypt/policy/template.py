@@ -7,15 +7,18 @@ written, or of which columns the date is made.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from string import Formatter
+from typing import Generic, TypeVar
 from urllib.parse import quote
 
 from sparkcrypt import names
 from sparkcrypt.errors import PlanError, show
 
+T = TypeVar("T")
 _SEPARATOR = "\x1f"
 _DIRECTIVES = {"Y": r"\d{1,4}", "G": r"\d{1,4}", "j": r"\d{3}"} | dict.fromkeys("mdHUVy", r"\d{2}")
 WRITTEN = "written"
@@ -166,6 +169,26 @@ class KeyTemplate:
             for literal, column, date_format, _ in Formatter().parse(self.text)
         )
         return re.fullmatch(pattern, key_id, re.ASCII) is not None
+
+
+class TemplateIndex(Generic[T]):
+    """Templates, found by a key id that they could give without a look at all of them: they begin with a text.
+
+    Args:
+        templates: templates, each with what is found by it.
+    """
+
+    def __init__(self, templates: Iterable[tuple[KeyTemplate, T]]) -> None:
+        self._by_start: dict[str, list[tuple[int, KeyTemplate, T]]] = {}
+        for place, (template, value) in enumerate(templates):
+            start = next(literal for literal, _, _, _ in Formatter().parse(template.text))
+            self._by_start.setdefault(start, []).append((place, template, value))
+
+    def find(self, key_id: str) -> tuple[T, ...]:
+        """Return what belongs to the templates from which a key id could come, in the order in which they came."""
+        starts = (self._by_start.get(key_id[:end], ()) for end in range(len(key_id) + 1))
+        found = [(place, value) for start in starts for place, template, value in start if template.matches(key_id)]
+        return tuple(value for _, value in sorted(found, key=itemgetter(0)))
 
 
 def _is_date_format(text: str) -> bool:
