@@ -40,16 +40,17 @@ def _load_tags(number: int) -> Work:
 
 def _find_keys(number: int) -> Work:
     """Ask of each key of so many tags, half of which are dated, what the policy says of it."""
-    dated = {f"d{place}": {"key": f"d{place}-{{day:%Y-%m}}", "retention": "400d"} for place in range(number)}
-    policy = policy_of(
-        {**dated, **{f"t{place}": {"key": f"k{place}", "history": ["old:1"]} for place in range(number)}}
-    )
+    places = [f"{place:05}" for place in range(number)]
+    dated = {f"d{place}": {"key": f"d{place}-{{day:%Y-%m}}", "retention": "400d"} for place in places}
+    fixed = {f"t{place}": {"key": f"k{place}", "history": ["old:1"]} for place in places}
+    policy = policy_of({**dated, **fixed})
     re.purge()
 
     def find() -> None:
-        for place in range(number):
+        for place in places:
             assert allowed_key_ids(policy, f"k{place}") and not allowed_key_ids(policy, f"x{place}")
-            assert policy.retention_of(f"d{place}-2026-11") == 400 * 86_400 and policy.rotation_period("k0") is None
+            assert policy.retention_of(f"d{place}-2026-11") == 400 * 86_400
+            assert policy.rotation_period(f"k{place}") is None
 
     return find
 
