@@ -191,8 +191,15 @@ def _failures(_folder: Path, number: int) -> Work:
 
 
 def _beside(_folder: Path, number: int) -> Work:
-    """Find what lies beside data: files of others, marks of writers and summaries."""
-    kinds = ("part-0.parquet", ".part-0.parquet.crc", "_metadata", "_notes/x", "_temporary/0", "_SUCCESS")
+    """Find what lies beside data: material of keys, summaries, files of others, and what writers leave."""
+    kinds = (
+        "part-0.parquet",
+        "_KEY_MATERIAL_FOR_part-0.parquet.json",
+        "_metadata",
+        "_notes/x",
+        "_temporary/0",
+        "_SUCCESS",
+    )
     entries = [Entry(f"p={place:05}/{kind}", length=1) for place in range(number) for kind in kinds]
     return lambda: find_beside(entries)
 
