@@ -31,6 +31,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
@@ -207,6 +208,11 @@ class TableLog:
     def of_run(self, run_id: str, after: int = 0) -> Sequence[LogRecord]:
         """Return the records of a run, or of a command, oldest first, without the first ``after`` of them."""
         return tuple(self._of_run.get(run_id, [])[after:])
+
+    def find(self, number: int) -> LogRecord | None:
+        """Return the first record from a number on; None if there is none."""
+        place = bisect_left(self.records, number, key=attrgetter("number"))
+        return self.records[place] if place < len(self.records) else None
 
     def is_short(self, run_id: str) -> bool:
         """Return whether lists of files of a run were left out when it was packed."""

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from sparkcrypt.ledger.log import LogRecord, TableLog
 from sparkcrypt.ledger.state.mac import TableMac
@@ -87,8 +88,6 @@ def find_lost(log: TableLog, mac: TableMac, places: Iterable[PinPlace], given_up
         places: the places of the table that have a pin of their own, as `list_own` returns them.
         given_up: digests of pins that a person has given up.
     """
-    digests = {record.number - 1: record.previous for record in log.records}  # of a record that was lost since, too
-    digests |= {record.number: record.digest for record in log.records}
     lost = []
     for place in places:
         found = _TEXT.fullmatch(place.text)
@@ -99,10 +98,18 @@ def find_lost(log: TableLog, mac: TableMac, places: Iterable[PinPlace], given_up
             lost.append(LostPin(place.name, place.text, why))
             continue
         run_id, number, digest = found["run"], int(found["number"]), found["digest"]
-        if digests.get(number) != digest:
+        if _digest_of(log, number) != digest:
             why = f"its pin names record {number} of run {run_id} ({digest[:12]}…), which the state directory has not"
             lost.append(LostPin(place.name, place.text, why))
     return lost
+
+
+def _digest_of(log: TableLog, number: int) -> str | None:
+    """Return the digest of a record, also of one that is lost, by the record after it; None if neither is there."""
+    record = log.find(number)
+    if record is None or record.number > number + 1:
+        return None
+    return record.digest if record.number == number else record.previous
 
 
 def find_unsettled(log: TableLog, places: Iterable[PinPlace], given_up: Collection[str]) -> list[str]:
@@ -113,6 +120,22 @@ def find_unsettled(log: TableLog, places: Iterable[PinPlace], given_up: Collecti
         places: the places of the table.
         given_up: digests of pins that a person has given up.
     """
+
+    @cache
+    def last_of(run_id: str) -> tuple[Mapping[str | None, int], int]:
+        """Return unit -> the number of its last record in a run, and the number of the record that ended the run."""
+        records = log.of_run(run_id)
+        ends = (record.number for record in records if record.kind == "run_finished")
+        return {record.unit: record.number for record in records}, max(ends, default=0)
+
+    def is_settled(run_id: str, number: int) -> bool:
+        """Return whether a run went on with a unit after a record of it, or has ended."""
+        record = log.find(number)
+        if record is None or (record.number, record.run_id) != (number, run_id):
+            return True
+        last, end = last_of(run_id)
+        return last[record.unit] > number or end > number
+
     texts = ((place.name, place.text) for place in list_own(places, log.table_id))
     pins = ((name, _TEXT.fullmatch(text)) for name, text in texts if digest_of_pin(text) not in given_up)
     return [
@@ -120,16 +143,8 @@ def find_unsettled(log: TableLog, places: Iterable[PinPlace], given_up: Collecti
         "state directory does not say what came of that: the run is under way, or was killed there, or the end of its "
         "log was cut off; run the job, or the rollback, again, which proves what is in use and records it"
         for name, found in pins
-        if found is not None and not _is_settled(log, found["run"], int(found["number"]))
+        if found is not None and not is_settled(found["run"], int(found["number"]))
     ]
-
-
-def _is_settled(log: TableLog, run_id: str, number: int) -> bool:
-    """Return whether a run went on with a unit after a record of it, or has ended."""
-    records = log.of_run(run_id)
-    units = {record.unit for record in records if record.number == number}
-    later = (record for record in records if record.number > number)
-    return not units or any(record.unit in units or record.kind == "run_finished" for record in later)
 
 
 def list_own(places: Iterable[PinPlace], table_id: str) -> list[PinPlace]:

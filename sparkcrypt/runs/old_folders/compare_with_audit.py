@@ -55,6 +55,7 @@ from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.old_folders.old_folder import writers_folder
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import BACK, OF_LIST, Decision, Problem, Problems
+from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.difference import OF_FOLDERS
 from sparkcrypt.runs.table.footers import DriverFooters, own_keys, summaries_of
@@ -104,7 +105,8 @@ def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit
         return []
     runs.lock.check()
     problems, now = runs.problems(), runs.table.in_use.units()
-    found = (problem for unit in units for problem in _problems(runs, unit, now))
+    used = {comparable_path(place) for place in now.values()}
+    found = (problem for unit in units for problem in _problems(runs, unit, now, used))
     return [problems.add(problem).as_failed() for problem in found]
 
 
@@ -211,8 +213,9 @@ def _find_decision(entries: Collection[AuditEntry]) -> dict[str, int] | None:
     return {str(place): int(length) for files in listings for place, length in files}
 
 
-def _problems(runs: PastRuns, unit: _SwappedByAudit, now: Mapping[str, str]) -> Iterator[Problem]:
-    used = {comparable_path(place) for place in now.values()}
+def _problems(
+    runs: PastRuns, unit: _SwappedByAudit, now: Mapping[str, str], used: Collection[str]
+) -> Iterator[Problem]:
     for place in unit.places:
         found = _compare_place(runs, unit, place, is_used=comparable_path(place) in used)
         # Files that are missing are no problem where the unit's rows were replaced since.
@@ -254,8 +257,10 @@ def _compare_place(runs: PastRuns, unit: _SwappedByAudit, place: str, *, is_used
             return None
         what = f"the table points to {place} again, {back[0]}, which run {unit.run_id} had replaced, is there"
         return replace(found, kind=BACK, came=back, gone=(), message=what)
-    if came and not back and runs.table.in_use.look().has_other_user(place, runs.table.target.name, unit.unit):
-        return None
+    if came and not back:
+        places = runs.table.in_use.look(seconds_old=ANSWER_SECONDS)
+        if places.has_other_user(place, runs.table.target.name, unit.unit):
+            return None
     if not (came or missing):
         return None
     what = f"{came[0]} came to the old folder {place}" if came else f"{missing[0]} is gone from {place}"

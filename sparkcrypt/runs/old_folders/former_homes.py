@@ -209,7 +209,8 @@ def list_stray_files(table: OpenTable) -> list[FailedUnit]:
         return []
     found = find_stray_files(table, journals, set(list_awaited(journals.values())))
     found += find_unknown_old(table)
-    strays = ((stray, undecided_files(table.trust, stray)) for stray in found)
+    decided = _list_decided(table.trust) if found else {}
+    strays = ((stray, _find_undecided(decided, stray)) for stray in found)
     return [FailedUnit(stray.unit, "OpenProblem", stray.describe(came)) for stray, came in strays if came]
 
 
@@ -231,9 +232,10 @@ def look_into_homes(runs: PastRuns, journals: Iterable[Journal]) -> tuple[list[F
     awaited = {*list_awaited(trusted.values()), *places_of_unread(runs, trusted.keys())}
     problems, failed, notes = runs.problems(), list[FailedUnit](), list[str]()
     still = set[str]()
-    strays = find_stray_files(runs.table, trusted, awaited)
-    for stray in (*strays, *find_unknown_old(runs.table)):
-        came = undecided_files(runs.table.trust, stray)
+    strays = (*find_stray_files(runs.table, trusted, awaited), *find_unknown_old(runs.table))
+    decided = _list_decided(runs.table.trust) if strays else {}
+    for stray in strays:
+        came = _find_undecided(decided, stray)
         if came:
             still.add(comparable_path(stray.home))
             runs.lock.check()
@@ -267,18 +269,25 @@ def resolve_stray(runs: PastRuns, found: Problem, decision: Decision) -> None:
     record_decision(runs, found, decision, {path_below(folder, file.path): file.length for file in held})
 
 
-def undecided_files(trust: TableTrust, stray: StrayFiles) -> tuple[str, ...]:
-    """Return those files of a former home that no decision covers, by path and length.
+def _list_decided(trust: TableTrust) -> Mapping[str, Collection[tuple[str, int]]]:
+    """Return former home, in comparable form -> path and length of each file in it that a decision covers.
 
     Raises:
         VerificationError: the audit is not authentic.
     """
-    decided = set[tuple[str, int]]()
+    decided: dict[str, set[tuple[str, int]]] = {}
     for entries in trust.audit().later.values():
         for unit in (entry.entry["unit"] for entry in entries if entry.entry["what"] == "resolve"):
-            if unit.get("kind") == STRAY and comparable_path(str(unit.get("folder"))) == comparable_path(stray.home):
-                decided.update((str(place), int(length)) for place, length in unit["listing"]["old"])
-    return tuple(sorted(place for place, length in stray.files.items() if (place, length) not in decided))
+            if unit.get("kind") == STRAY:
+                held = decided.setdefault(comparable_path(str(unit.get("folder"))), set())
+                held.update((str(place), int(length)) for place, length in unit["listing"]["old"])
+    return decided
+
+
+def _find_undecided(decided: Mapping[str, Collection[tuple[str, int]]], stray: StrayFiles) -> tuple[str, ...]:
+    """Return those files of a former home that no decision covers, by path and length."""
+    held = decided.get(comparable_path(stray.home), ())
+    return tuple(sorted(place for place, length in stray.files.items() if (place, length) not in held))
 
 
 def list_awaited(journals: Iterable[Journal]) -> Iterator[str]:

@@ -31,6 +31,7 @@ from sparkcrypt.runs.old_folders.old_folder import (
     Listing,
     OldFolder,
     expired_folders,
+    expiring_folders,
     missing_new_files,
     new_files,
     proven_files,
@@ -240,7 +241,7 @@ def find_suspects(
     if rewriter.swap.copies:  # its source is no old folder and may still be written to
         return []
     run, found = rewriter.run, list[Suspect]()
-    expired = expired_folders(run.journal.records)
+    expired, expiring = expired_folders(run.journal.records), expiring_folders(run.journal.records)
     used: set[str] | None = None
     undone = [old for old in OldFolder.list_undone(run.journal) if comparable_path(old.location) not in expired]
     for old in list(OldFolder.list_waiting(run.journal)):
@@ -253,7 +254,7 @@ def find_suspects(
             if finish and old.status.is_carrying:
                 run.continue_journal()
                 old = finish_reconciling(rewriter, old)
-            found.extend(_find_in_unit(rewriter, old, used, finish=finish))
+            found.extend(_find_in_unit(rewriter, old, used, expiring, finish=finish))
         except RunConflictError:
             raise
         except SparkcryptError as error:
@@ -271,7 +272,9 @@ def _find_at_undone(rewriter: UnitRewriter, old: OldFolder) -> Iterator[Suspect]
             yield Suspect(old, changes, listed)
 
 
-def _find_in_unit(rewriter: UnitRewriter, old: OldFolder, used: set[str], *, finish: bool) -> Iterator[Suspect]:
+def _find_in_unit(
+    rewriter: UnitRewriter, old: OldFolder, used: set[str], expiring: set[str], *, finish: bool
+) -> Iterator[Suspect]:
     files = rewriter.run.table.files
     for location in old.locations if rewriter.swap.repoints else (old.location,):
         listed = list_folders(files, location)
@@ -281,12 +284,12 @@ def _find_in_unit(rewriter: UnitRewriter, old: OldFolder, used: set[str], *, fin
                 yield Suspect(old, Changes(location, (), (), ()), listed, back)
             continue
         changes = old.compare(location, listed)
-        if changes.only_gone and _is_expiring(rewriter, location):
+        if changes.only_gone and comparable_path(location) in expiring and _is_expiring(files, location):
             continue
         if changes.gone and not listed and finish:
             moved = settle_move(rewriter, old)
             if moved is not old:
-                yield from _find_in_unit(rewriter, moved, used, finish=finish)
+                yield from _find_in_unit(rewriter, moved, used, expiring, finish=finish)
                 return
         came = changes.came and not old.find_back(location, listed)
         if came and belongs_to_another(rewriter, old.status.unit, location):
@@ -295,15 +298,12 @@ def _find_in_unit(rewriter: UnitRewriter, old: OldFolder, used: set[str], *, fin
             yield Suspect(old, changes, listed)
 
 
-def _is_expiring(rewriter: UnitRewriter, location: str) -> bool:
-    """Tell whether an `expire` that was killed had begun to delete an old folder, and this is what is missing there.
+def _is_expiring(files: HadoopFiles, location: str) -> bool:
+    """Tell whether an `expire` that was killed, and had begun to delete an old folder, left what is missing there.
 
     Where a rename is one step, it deletes a folder elsewhere, so the folder itself is not there any more.
     """
-    files, records = rewriter.run.table.files, rewriter.run.journal.records
-    expiring = (record.fields["folders"] for record in records if record.kind == "run_expiring")
-    begun = any(comparable_path(str(folder)) == comparable_path(location) for folders in expiring for folder in folders)
-    return begun and not (files.renames_at_once(location) and files.exists(location))
+    return not (files.renames_at_once(location) and files.exists(location))
 
 
 def is_superseded(rewriter: UnitRewriter, status: UnitStatus) -> bool:

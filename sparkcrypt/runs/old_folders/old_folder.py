@@ -326,6 +326,12 @@ def expired_folders(records: tuple[Record, ...]) -> set[str]:
     }
 
 
+def expiring_folders(records: tuple[Record, ...]) -> set[str]:
+    """Return the folders of a run that `expire` has begun to delete, in comparable form."""
+    expiring = (record.fields["folders"] for record in records if record.kind == "run_expiring")
+    return {comparable_path(str(folder)) for folders in expiring for folder in folders}
+
+
 def proven_files(status: UnitStatus) -> NewFiles:
     """Return the files that a run wrote for a unit, with the unit as it was listed."""
     return NewFiles(status.unit, status.staged, dict(new_files(status)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,9 @@ from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
+
+_PROBLEM = re.compile(r"(?=([0-9a-f]{12}))")
+"""Whatever may be the name of a problem in a text, wherever it begins."""
 
 
 def look_after(table: OpenTable, lock: RunLock, *, but: str | None = None) -> Compared:
@@ -157,11 +161,8 @@ class OldFiles:
         messages = {str(unit["message"]) for unit in report.quarantined}
         failed = [unit.to_dict() for unit in looked.failed if unit.message not in messages]
         messages |= {str(unit["message"]) for unit in failed}
-        failed += [
-            problem.as_failed().to_dict()
-            for problem in problems
-            if not any(problem.problem in text for text in messages)
-        ]
+        named = {found[1] for text in messages for found in _PROBLEM.finditer(text)}
+        failed += [problem.as_failed().to_dict() for problem in problems if problem.problem not in named]
         quarantined = _without_consequences((*report.quarantined, *failed), problems)
         ends = not (problems or failed) or report.outcome in ("dry run", "failed")
         return replace(

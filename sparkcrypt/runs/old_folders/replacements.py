@@ -9,8 +9,10 @@ them (an INSERT) or replace them (an overwrite, TRUNCATE).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 from sparkcrypt.errors import StorageError, VerificationError
 from sparkcrypt.ledger.audit.manifest import CUT_OFF, GONE
@@ -40,8 +42,10 @@ from sparkcrypt.runs.table.disposal import refuse_moving
 from sparkcrypt.runs.table.in_use import Places, refuse_used
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Standing:
     """The old folders of some runs.
 
@@ -59,13 +63,28 @@ class Standing:
     in_use: frozenset[str]
     places: Places
 
+    @cached_property
+    def _by_run(self) -> Mapping[str, Sequence[OldFolder]]:
+        return _by_run((old.journal.run.run_id, old) for old in self.settled)
+
+    @cached_property
+    def _lost_by_run(self) -> Mapping[str, Sequence[tuple[OldFolder, str]]]:
+        return _by_run((old.journal.run.run_id, (old, why)) for old, why in self.lost)
+
     def of(self, journal: Journal) -> Iterator[OldFolder]:
         """Yield the settled ones of one run, in the order of its journal."""
-        return (old for old in self.settled if old.journal is journal)
+        return iter(self._by_run.get(journal.run.run_id, ()))
 
     def list_refused(self, journal: Journal) -> dict[str, str]:
         """Return the units of one run whose old files stay, each with the reason."""
-        return {old.name: why for old, why in self.lost if old.journal is journal}
+        return {old.name: why for old, why in self._lost_by_run.get(journal.run.run_id, ())}
+
+
+def _by_run(found: Iterable[tuple[str, T]]) -> Mapping[str, Sequence[T]]:
+    by_run: dict[str, list[T]] = {}
+    for run_id, value in found:
+        by_run.setdefault(run_id, []).append(value)
+    return by_run
 
 
 def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:

@@ -95,8 +95,9 @@ class RunContext:
         """
         with self.one_at_a_time:
             if self._later is None:
-                later = (run_id for run_id in Journal.runs(self.table.trust.log()) if run_id > self.run_id)
-                self._later = tuple(self.table.trust.journal(run_id).statuses() for run_id in later)
+                log = self.table.trust.log()
+                later = (run_id for run_id in Journal.runs(log) if run_id > self.run_id)
+                self._later = tuple(self.table.trust.journal(run_id, log).statuses() for run_id in later)
             return self._later
 
     @property

@@ -45,7 +45,7 @@ from sparkcrypt.ledger.unit import (
     path_below,
 )
 from sparkcrypt.paths import comparable_path, is_same_place
-from sparkcrypt.runs.rewrite.context import append_audit, outcome_of, record_swaps
+from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, append_audit, outcome_of, record_swaps
 from sparkcrypt.runs.rewrite.moved_files import locate_old_files, move_old_files
 from sparkcrypt.runs.rewrite.same_content import compare_content
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
@@ -107,7 +107,7 @@ def belongs_to_another(rewriter: UnitRewriter, unit: Unit, location: str) -> boo
         location: the folder.
     """
     own = rewriter.run.table.target.name if unit.partition is None else unit.name
-    return rewriter.run.table.in_use.look().has_other_user(location, own)
+    return rewriter.run.table.in_use.look(seconds_old=ANSWER_SECONDS).has_other_user(location, own)
 
 
 def _is_there(rewriter: UnitRewriter, unit: Unit, status: UnitStatus, location: str) -> bool:

@@ -271,19 +271,24 @@ class InUse:
     _own: tuple[tuple[str, User], ...] = ()
     _units: Mapping[str, str] = field(default_factory=dict)
     _places: Places | None = None
+    _all: tuple[PlaceIndex[User], Places] | None = None
     _asked: float | None = None
 
-    def look(self, *, afresh: bool = False) -> Places:
+    def look(self, *, afresh: bool = False, seconds_old: float = 0.0) -> Places:
         """Return the locations of all tables and partitions.
 
         Args:
             afresh: query the other tables again too, as `OtherTables.index` does.
+            seconds_old: how old the target's own may be, where many units ask; nothing is deleted on such an answer.
 
         Raises:
             PlanError: the table no longer exists, or a table's partitions cannot be listed.
         """
-        self._ask(0.0)
-        return Places(self._own, self.others.aliases, self.others.index(afresh=afresh), self._own_table())
+        self._ask(seconds_old)
+        others = self.others.index(afresh=afresh)
+        if self._all is None or self._all[0] is not others:
+            self._all = others, Places(self._own, self.others.aliases, others, self._own_table())
+        return self._all[1]
 
     def is_free(self, folder: str) -> bool:
         """Return whether no other table uses a folder, in the sense of `Places.user_of`."""
@@ -308,7 +313,7 @@ class InUse:
         """Query the target's own locations, unless they are known and not older than that."""
         if self._asked is None or time.monotonic() - self._asked >= seconds_old:
             now = time.monotonic()
-            self._own, self._places = tuple(_of_target(self.spark, self.target)), None
+            self._own, self._places, self._all = tuple(_of_target(self.spark, self.target)), None, None
             self._units = {user.name: place for place, user in self._own if user.reads_below}
             self._asked = now
 

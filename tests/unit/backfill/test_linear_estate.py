@@ -80,7 +80,7 @@ class Folders:
     """Folders of files that are renamed aside in one step and deleted, as a file system has them."""
 
     def __init__(self, *folders: str) -> None:
-        self.there, self.set_aside = set(folders), Counter[str]()
+        self.there = set(folders)
 
     def exists(self, folder: str) -> bool:
         """Return whether a folder is there."""
@@ -97,7 +97,6 @@ class Folders:
         """Rename a folder."""
         self.there.remove(source)
         self.there.add(target)
-        self.set_aside["/trash-" in target] += 1
 
     def delete_tree(self, folder: str) -> None:
         """Delete a folder."""
@@ -177,6 +176,15 @@ def test_own_partitions_are_asked_for_at_each_look(metastore: Metastore) -> None
     assert metastore.asked[table.quoted] - before == 2
 
 
+def test_other_tables_that_are_asked_for_again_count_at_once(metastore: Metastore) -> None:
+    """Also where the target's own places are those of a moment ago."""
+    in_use = in_use_of(metastore.add("t", "/wh/t"), OtherTables(cast("Any", None)))
+    assert in_use.look().user_of("/wh/old") is None
+    metastore.add("other", "/wh/old")
+    assert in_use.look(seconds_old=30.0).user_of("/wh/old") is None
+    assert in_use.look(afresh=True, seconds_old=30.0).user_of("/wh/old") == "db.other points to file:/wh/old"
+
+
 @pytest.mark.usefixtures("bare_data")
 def test_cost_of_an_expiry_grows_with_its_tables(metastore: Metastore) -> None:
     """Each of them may have a folder that any other uses."""
@@ -202,6 +210,7 @@ def test_cost_of_a_look_at_each_unit_grows_with_the_units(metastore: Metastore) 
                 assert in_use.units(seconds_old=30.0)[f"p={place}"] == f"/wh/t/p={place}"
                 assert in_use.find_own(seconds_old=30.0).user_of(f"/wh/.sparkcrypt/t/r/p={place}") is None
                 assert in_use.is_free(f"/wh/.sparkcrypt/t/r/p={place}")
+                assert not in_use.look(seconds_old=30.0).has_other_user(f"/wh/t/p={place}", f"p={place}", "db.t")
 
         return ask
 

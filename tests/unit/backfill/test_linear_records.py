@@ -301,8 +301,17 @@ def _list_files(records: Records, number: int) -> Work:
     return read
 
 
+def _check_pins_of_run(records: Records, number: int) -> Work:
+    records.write_units(number)
+    return _check_pins_of(records)
+
+
 def _check_pins(records: Records, number: int) -> Work:
     records.write_runs(number)
+    return _check_pins_of(records)
+
+
+def _check_pins_of(records: Records) -> Work:
     swapping = [record for record in records.open().records if record.kind == "unit_swapping"]
     places = tuple(
         PinPlace(str(record.unit), str(record.unit), BASE, make_pin(records.mac, TABLE, str(record.unit), record))
@@ -330,6 +339,7 @@ WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = 
     "records are packed": (_pack, 60, ("names", "reads", "decoded", "MACs")),
     "the audit is read": (_verify, 30, ("names", "reads", "decoded", "MACs")),
     "the list of files is read": (_list_files, 30, ("names", "reads", "decoded", "MACs")),
+    "pins of one run are checked": (_check_pins_of_run, 40, ("names", "reads", "decoded", "MACs", "records")),
     "pins are checked": (_check_pins, 30, ("names", "reads", "decoded", "MACs", "records")),
 }
 """What is done -> what makes the records and returns it, for how many, and what it counts besides lines and calls."""

@@ -92,7 +92,7 @@ def _plan(tags: int, columns: int, **options: Any) -> Callable[[], EncryptionPla
     known = [*tags_of_schema(made)]
     for source in ("table property", "overlay"):
         known += [TaggedColumn((name,), tuple(own), _source(source)) for name, own in named.items()]
-    history = {(name,): (f"old-{name}",) for name in named}
+    history: dict[tuple[str, ...], tuple[str, ...]] = {(name,): (f"old-{name}",) for name in named}
 
     def plan() -> EncryptionPlan:
         found = build_plan(made, known, policy, table="a.b", history=history, **options)
