@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from sparkcrypt.policy.model import Policy
 
-FEW, MANY, LARGE = 4, 1_000, 4
+FEW, MANY, LARGE = 4, 1_000, 12
 SMALL_BYTES, LARGE_BYTES = 6_000, 240_000_000
 AMOUNTS = {"few": (FEW, SMALL_BYTES), "many": (MANY, SMALL_BYTES), "large": (LARGE, LARGE_BYTES)}
 """What is measured: how many partitions, and the bytes of the one file of each."""
 
 
 def run() -> Report:
-    """Encrypt four small partitions, a thousand of them, and four large ones."""
+    """Encrypt four small partitions, a thousand of them, and a dozen large ones."""
     found = {what: _child(what) for what in AMOUNTS}
     few, many, large = (found[what] for what in AMOUNTS)
     report = Report(

@@ -29,7 +29,7 @@ from sparkcrypt.runs.table.unit_survey import UnitSurvey
 
 ENDS_THE_RUN = (RunConflictError, KeyServiceUnavailableError, BridgeError, ConfigError)
 """Errors that are not specific to one unit: continuing with the next unit would fail too, or do harm."""
-MOST_UNITS, MOST_FILES, MOST_BYTES = 64, 1_000, 256 * 1024 * 1024
+MOST_UNITS, MOST_FILES, MOST_BYTES = 64, 1_000, 1024 * 1024 * 1024
 """The most units, files and bytes of a batch; one larger unit is a batch of its own."""
 
 

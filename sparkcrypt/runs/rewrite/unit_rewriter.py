@@ -18,7 +18,6 @@ from sparkcrypt.errors import RunConflictError, SourceChangedError, SparkcryptEr
 from sparkcrypt.ledger.audit.evidence import FileEvidence, StagedUnit, evidence_of, files_of
 from sparkcrypt.ledger.journal.entries import Proven, UnitFailed, UnitListed, UnitStaged, UnitSwapping, UnitVerified
 from sparkcrypt.ledger.journal.journal import Journal
-from sparkcrypt.ledger.journal.unit_status import status_of_units
 from sparkcrypt.ledger.new_files import NewFiles, Whereabouts, prove_in_use
 from sparkcrypt.ledger.unit import (
     Folder,
@@ -557,13 +556,13 @@ def give_way(rewriter: UnitRewriter, new: NewFiles) -> None:
     location = unit.location
     for run_id in Journal.runs(run.table.trust.log()):
         try:
-            records = run.table.trust.journal(run_id).records
-            status = status_of_units(records).get(unit.name)
+            journal = run.table.trust.journal(run_id)
+            status = journal.statuses().get(unit.name)
         except VerificationError:
             continue  # a journal that is not trusted must not decide where the unit points
         if run_id >= run.run_id and status is not None and status.swapped:
             location = status.new_location
-            swapping = [record for record in records if record.kind == "unit_swapping" and record.unit == unit.name]
+            swapping = [record for record in journal.of_unit(unit.name) if record.kind == "unit_swapping"]
             new = run.pin(new, swapping[-1]) if swapping else new
     rewriter.swap.undo(new, location)
 

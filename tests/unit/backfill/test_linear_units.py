@@ -21,7 +21,7 @@ from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy import Policy, policy_from_document
 from sparkcrypt.runs.rewrite.file_orders import FileOrders
 from sparkcrypt.runs.rewrite.options import RunOptions
-from sparkcrypt.runs.rewrite.schedule import order_units, work_through
+from sparkcrypt.runs.rewrite.schedule import Result, order_units, work_through
 from sparkcrypt.runs.rewrite.unit_rewriter import recheck
 from sparkcrypt.runs.table import scan as scan_module
 from sparkcrypt.runs.table.cache import FooterCache
@@ -180,8 +180,8 @@ def _failures(_folder: Path, number: int) -> Work:
     target = target_of(2)
     surveys = [survey_unit(scan(unit_of(place, 1), target, 2), target.plan) for place in range(number)]
 
-    def fail(_survey: UnitSurvey) -> None:
-        raise VerificationError("a file is damaged")
+    def fail(batch: Sequence[UnitSurvey]) -> list[Result]:
+        return [VerificationError("a file is damaged") for _ in batch]
 
     def work() -> None:
         options = RunOptions(parallelism=1, keep_going=True)
