@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,10 @@ from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Folder, Unit, UnitOutcome
+from sparkcrypt.runs.old_folders.compare_with_audit import compare_unread, places_of_unread
+from sparkcrypt.runs.old_folders.old_folder import OldFolder
+from sparkcrypt.runs.old_folders.replacements import Standing
+from sparkcrypt.runs.table.in_use import Places
 from sparkcrypt.spark.files.listing import SourceFile
 from tests.growth import Metered, Work, assert_linear
 from tests.unit.backfill.believed import BASE, make_service, policy_of
@@ -320,6 +326,52 @@ def _check_pins_of(records: Records) -> Work:
     return lambda: records.trust(places).refuse_older_records()
 
 
+class NoFiles:
+    """A file system without any folder."""
+
+    def exists(self, _: str) -> bool:
+        """Return that it is not there."""
+        return False
+
+
+def _compare_unread(records: Records, number: int) -> Work:
+    """Compare the old folders of runs whose journals are not trusted with the audit."""
+    records.write_runs(number)
+    units = {f"p={place}": f"{BASE}/p={place}" for place in range(number)}
+    trust = records.trust()
+    trust.audit()
+    table = SimpleNamespace(
+        trust=trust,
+        files=NoFiles(),
+        target=SimpleNamespace(base=BASE, name="sales.customers"),
+        in_use=SimpleNamespace(units=lambda: units),
+    )
+    runs: Any = SimpleNamespace(table=table, problems=lambda: None, lock=SimpleNamespace(check=lambda: None))
+
+    def compare() -> None:
+        assert compare_unread(runs, ()) == []
+        assert len(places_of_unread(runs, ())) == number
+
+    return compare
+
+
+def _list_settled(records: Records, number: int) -> Work:
+    """List which old folders of each run may go, and which stay."""
+    records.write_runs(number)
+    log = records.open()
+    journals = [Journal.open(log, run_id) for run_id in Journal.runs(log)]
+    olds = tuple(old for journal in journals for old in OldFolder.list_waiting(journal))
+
+    lost, places = tuple((old, "it may be the only copy") for old in olds), Places(())
+
+    def list_all() -> None:
+        standing = Standing(olds, {}, lost, frozenset(), places)
+        for journal in journals:
+            assert len(list(standing.of(journal))) == len(standing.list_refused(journal)) == 1
+
+    return list_all
+
+
 WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = {
     "a run of many units is opened": (_open_run, 40, ("names", "reads", "decoded", "MACs", "records")),
     "a run of partitions elsewhere is opened": (_open_run_elsewhere, 40, ("records",)),
@@ -339,6 +391,8 @@ WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = 
     "records are packed": (_pack, 60, ("names", "reads", "decoded", "MACs")),
     "the audit is read": (_verify, 30, ("names", "reads", "decoded", "MACs")),
     "the list of files is read": (_list_files, 30, ("names", "reads", "decoded", "MACs")),
+    "runs that are not trusted are compared": (_compare_unread, 60, ()),
+    "folders of runs are settled": (_list_settled, 60, ()),
     "pins of one run are checked": (_check_pins_of_run, 40, ("names", "reads", "decoded", "MACs", "records")),
     "pins are checked": (_check_pins, 30, ("names", "reads", "decoded", "MACs", "records")),
 }
