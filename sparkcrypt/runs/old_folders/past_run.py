@@ -136,7 +136,7 @@ def past_runs(
     found = Catalog(spark).table(table)
     if found.uuid is None:
         raise ConfigError(f"{found.full_name} has no identity, so no run of it is known; nothing is to {what}")
-    refuse_shared_identity(spark, found)
+    refuse_shared_identity(spark, found, None if others is None else others.identities)
     target = catalog_target(spark, found, policy, None)
     opened = open_target(spark, target, policy, progress, others)
     if not any(opened.store.list(f"{kept}/{target.table_id}/") for kept in ("log", "problems")):

@@ -22,6 +22,7 @@ from sparkcrypt.ledger.unit import base_location
 from sparkcrypt.paths import Place, PlaceIndex, is_hidden
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.spark.tables.catalog import Catalog
+from sparkcrypt.spark.tables.identity import Identities
 from sparkcrypt.spark.tables.table import Table
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _place(folder: str, aliases: Sequence[tuple[Place, Place]]) -> Place:
 
 
 class OtherTables:
-    """The locations of all tables, cached after the first query, and shared by the tables of a command.
+    """The locations and UUIDs of all tables, cached after the first query, and shared by the tables of a command.
 
     Args:
         spark: a classic session.
@@ -234,7 +235,7 @@ class OtherTables:
     """
 
     def __init__(self, spark: SparkSession, aliases: Sequence[tuple[Place, Place]] = ()) -> None:
-        self._spark, self.aliases = spark, aliases
+        self._spark, self.aliases, self.identities = spark, aliases, Identities(spark)
         self._known: PlaceIndex[User] | None = None
         self._fresh_until: float | None = None
 

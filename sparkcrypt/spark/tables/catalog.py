@@ -333,6 +333,13 @@ class Catalog:
                     if text in str(entry):
                         yield self.table(f"{quote_name(database)}.{quote_name(str(entry.identifier().table()))}")
 
+    def list_entries(self) -> Iterator[tuple[str, str]]:
+        """Yield the quoted full name of each table, with the text of its catalog entry."""
+        external = self._catalog.externalCatalog()
+        for database in self.databases():
+            for entry in to_list(self._spark, external.getTablesByName(database, external.listTables(database))):
+                yield f"{quote_name(database)}.{quote_name(str(entry.identifier().table()))}", str(entry)
+
     def unset_options(self, table: Table, names: tuple[str, ...]) -> None:
         """Remove properties; a data source table's options cannot be removed in SQL, so they are set to empty."""
         present = [name for name in names if table.options.get(name)]

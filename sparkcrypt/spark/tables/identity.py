@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import FormatError, PlanError
@@ -17,6 +18,8 @@ from sparkcrypt.spark.tables.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""A UUID as `uuid` writes it."""
 _LOOKED_AT = 20
 """Maximum number of files of a table whose AAD prefixes are read; one that has the UUID is enough."""
 
@@ -74,24 +77,54 @@ def find_sharing_tables(spark: SparkSession, table: Table) -> tuple[Table, ...]:
     return _list_sharing_tables(spark, table)
 
 
-def refuse_shared_identity(spark: SparkSession, table: Table) -> None:
+class Identities:
+    """The tables of the catalog by the UUIDs in their entries, which are read once, for a command over many tables.
+
+    Args:
+        spark: a classic session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._names: dict[str, list[str]] | None = None
+
+    def find(self, uuid: str) -> Iterator[Table]:
+        """Yield the tables whose catalog entries contain a UUID, as they are now."""
+        if re.fullmatch(_UUID, uuid) is None:  # somebody's own text
+            yield from Catalog(self._spark).find_tables_with_text(uuid)
+            return
+        if self._names is None:
+            self._names = {}
+            for name, text in Catalog(self._spark).list_entries():
+                for found in set(re.findall(f"(?=({_UUID}))", text)):  # wherever one begins
+                    self._names.setdefault(found, []).append(name)
+        yield from map(Catalog(self._spark).table, self._names.get(uuid, ()))
+
+
+def refuse_shared_identity(spark: SparkSession, table: Table, known: Identities | None = None) -> None:
     """Refuse to work on what is kept under a table's UUID if it is not the table's own.
 
     Anybody who may change a table's properties can copy both the UUID and the mark of its owner, so of several tables
     with a mark the oldest is the owner.
 
+    Args:
+        spark: a classic session.
+        table: the table.
+        known: what the tables of a command share; by default the metastore is queried for this one.
+
     Raises:
         PlanError: another table has the UUID, and this table is not its owner.
     """
-    others = _list_sharing_tables(spark, table) if table.uuid else ()
+    others = _list_sharing_tables(spark, table, known) if table.uuid else ()
     marked = [other.created for other in others if other.properties.get(TABLE_MARK) == mark_of(other)]
     owns = table.properties.get(TABLE_MARK) == mark_of(table) and all(table.created < created for created in marked)
     if others and not owns:
         raise PlanError(shared_text(table, others))
 
 
-def _list_sharing_tables(spark: SparkSession, table: Table) -> tuple[Table, ...]:
-    found = Catalog(spark).find_tables_with_text(table.uuid or "")
+def _list_sharing_tables(spark: SparkSession, table: Table, known: Identities | None = None) -> tuple[Table, ...]:
+    uuid = table.uuid or ""
+    found = Catalog(spark).find_tables_with_text(uuid) if known is None else known.find(uuid)
     return tuple(other for other in found if other.uuid == table.uuid and other.quoted != table.quoted)
 
 
