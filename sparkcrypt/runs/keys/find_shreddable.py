@@ -88,6 +88,8 @@ class Survey:
         self._scans: dict[str, TableScan] = {}
         self._names: dict[str, str] = {}
         self._unknown: list[str] = []
+        self._by_key: dict[str, list[tuple[TableScan, KeyPlace]]] = {}
+        self._unread: list[str] = []
         self._gate = Gate()
         for chosen in choose_tables(spark, Choice(selection.tables, selection.databases)):
             if self._gate.of_kind(spark, policy, chosen):
@@ -121,6 +123,7 @@ class Survey:
                 "tell what would go dark; see that the session uses the metastore of the tables"
             )
         failed = dict(look_at_all(self._scans))
+        self._index_scans()
         retentions = self._choose(facts, moment)
         left_out = {key_id: kept.reason or "" for key_id, kept in retentions.items() if kept.reason and kept.tags}
         due = [kept for kept in retentions.values() if self._is_asked(kept, facts) or kept.is_over(moment)]
@@ -145,6 +148,19 @@ class Survey:
             len(self._scans),
             sum(scan.files for scan in self._scans.values()),
         )
+
+    def _index_scans(self) -> None:
+        """Find the data under each key, and what nobody can tell the keys of, once for all keys."""
+        self._by_key, self._unread = {}, []
+        for scan in self._scans.values():
+            for key_id, place in scan.places.items():
+                self._by_key.setdefault(key_id, []).append((scan, place))
+            count, first = scan.unread
+            if count:
+                files = count_of(count, "file")
+                self._unread.append(
+                    f"{scan.name}: of {files} nobody can tell the keys; see `sparkcrypt keys check`: {first}"
+                )
 
     def _find_newer_records(self) -> Iterator[str]:
         """Yield a message for each table of which runs or pins show that the state directory is older than it is."""
@@ -192,7 +208,7 @@ class Survey:
         failed: Mapping[str, str],
     ) -> ShreddableKey:
         key_id = kept.key_id
-        places = [(scan, scan.places[key_id]) for scan in self._scans.values() if key_id in scan.places]
+        places = self._by_key.get(key_id, [])
         refused = [f"{name}: holds a MAC key or a digest secret under it" for name in recorded.get(key_id, ())]
         if not kept.is_over(moment) and not kept.by_name:
             refused.append(kept.reason or f"its retention is over on {kept.over_at}")
@@ -201,13 +217,7 @@ class Survey:
                 refused.append(f"{use.name}: {reason}")
         refused += [f"{name}: cannot be looked at: {reason}" for name, reason in failed.items()]
         refused += [reason for scan, place in places for reason in self._find_other_uses(scan, place)]
-        for scan in self._scans.values():
-            count, first = scan.unread
-            if count:
-                sentence = (
-                    f"of {count_of(count, 'file')} nobody can tell the keys; see `sparkcrypt keys check`: {first}"
-                )
-                refused.append(f"{scan.name}: {sentence}")
+        refused += self._unread
         is_there, begun = self._is_there(key_id), key_id in facts.begun
         if begun and not is_there:
             refused = []  # it no longer exists: only the proof and the tombstone are left
@@ -290,9 +300,10 @@ class Survey:
             those that cannot be surveyed, each with the reason.
         """
         unknown = list(self._look_at_catalog())
+        leave_out = frozenset(self._selection.leave_out)
+        ids = {scan.target.table_id for scan in self._scans.values()}
         for use in list_key_uses(self._store):
-            ids = {scan.target.table_id for scan in self._scans.values()}
-            if use.table_id in ids or {use.name, use.table_id} & set(self._selection.leave_out):
+            if use.table_id in ids or {use.name, use.table_id} & leave_out:
                 continue
             name = self._find_name(use)
             if name is None:
@@ -301,7 +312,7 @@ class Survey:
                 )
                 continue
             try:
-                self._add(name, selected=self._selection.is_of_all)
+                ids.add(self._add(name, selected=self._selection.is_of_all))
             except PlanError as error:
                 unknown.append((use, str(error)))
         return unknown
@@ -338,12 +349,14 @@ class Survey:
             return use.table
         return self._names.get(use.table_id)
 
-    def _add(self, name: str, *, selected: bool) -> None:
+    def _add(self, name: str, *, selected: bool) -> str:
+        """Add a table that is to be surveyed; return its id."""
         target = self._target(self._catalog.table(name))
         if target.name not in self._scans:
             self._scans[target.name] = TableScan(
                 target, self._policy.tags, self._files, self._reader, selected=selected
             )
+        return target.table_id
 
     def _is_there(self, key_id: str) -> bool:
         try:

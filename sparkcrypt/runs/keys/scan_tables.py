@@ -143,11 +143,13 @@ class TableScan:
         before, self._seen = self._seen, {}
         self.places, self.unread, self.derived, self.without_key = {}, (0, ""), {}, {}
         batch: list[Unit] = []
+        listed = 0
         for unit in self.target.units(None):
             batch.append(list_unit(self._files, unit))
-            if sum(len(listed.files) for listed in batch) >= FILES_AT_ONCE:
+            listed += len(batch[-1].files)
+            if listed >= FILES_AT_ONCE:
                 self._take(batch, before)
-                batch = []
+                batch, listed = [], 0
         self._take(batch, before)
 
     def _take(self, units: list[Unit], before: Mapping[str, _Seen]) -> None:

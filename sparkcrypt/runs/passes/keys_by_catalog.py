@@ -24,7 +24,7 @@ from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Unit
-from sparkcrypt.paths import is_within
+from sparkcrypt.paths import Place, PlaceIndex
 from sparkcrypt.policy.key_service import kind_of, split_former
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.old_folders.old_folder import count_awaiting_expiry
@@ -105,6 +105,7 @@ class _Search:
         self._reader = TaskFooters(spark, policy.key_service, driver)
         self._names: set[str] = set()
         self._locations: list[str] = []
+        self._folders = PlaceIndex[None](())
         self._ids: set[str] = set()
         self.tables: list[TableUse] = []
         self.recorded: list[TableUse] = []
@@ -166,7 +167,9 @@ class _Search:
                 self.recorded.append(use)
 
     def list_by_record(self) -> None:
-        """List the tables and folders that only lineage, or the access log, names."""
+        """List the tables and folders that only lineage, or the access log, names, once all tables are known."""
+        folders = (*self._locations, *(use.name for use in self.tables if "/" in use.name))
+        self._folders = PlaceIndex((Place.of(folder), None) for folder in folders)
         self.coverage.by_record += [
             RecordedPlace(source, f"the lineage of {use.name} names it", frozenset(use.keys))
             for use in (*self.tables, *self.recorded)
@@ -177,8 +180,7 @@ class _Search:
 
     def _is_known(self, name: str) -> bool:
         if "/" in name:
-            folders = (*self._locations, *(use.name for use in self.tables if "/" in use.name))
-            return any(is_within(name, folder) for folder in folders)
+            return any(True for _ in self._folders.find_above(Place.of(name)))
         return normalized_table(name) in self._names or bool({name} & self._leave_out)
 
     def _is_left_out(self, name: str, table_id: str) -> bool:

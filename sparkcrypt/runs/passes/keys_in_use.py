@@ -119,13 +119,16 @@ def find_uses_of_keys(store: StateStore, key_ids: Collection[str]) -> dict[str, 
     Raises:
         VerificationError: the record of a MAC key is damaged.
     """
-    uses = tuple(list_key_uses(store))
-    found = {key_id: f"table {use.name} uses it" for key_id in key_ids for use in uses if use.holds(key_id)}
+    found, by_digest = dict[str, str](), {key_digest(key_id): key_id for key_id in key_ids}
+    wanted = frozenset(key_ids)
+    for use in list_key_uses(store):
+        held = {*(use.keys.keys() & wanted), *(by_digest[digest] for digest in use.kept & by_digest.keys())}
+        found |= dict.fromkeys(held, f"table {use.name} uses it")
     for name in _list_mac_keys(store):
         wrapping = str(decode_record(name, store.read(name) or b"").get("key_id"))
         if wrapping in key_ids:
             found.setdefault(wrapping, f"{name} is under it, without which that audit cannot be verified")
-    return found
+    return {key_id: found[key_id] for key_id in key_ids if key_id in found}
 
 
 def _list_mac_keys(store: StateStore) -> tuple[str, ...]:
@@ -153,9 +156,11 @@ def count_uses(
 
 def _count(keys: dict[str, KeyUse], known: FooterFacts, length: int) -> None:
     amount = Amount(1, length)
-    for key_id in {wrapping.key_id for wrapping in known.summary.wrappings}:
+    by_key: dict[str, list[Wrapping]] = {}
+    for wrapping in known.summary.wrappings:
+        by_key.setdefault(wrapping.key_id, []).append(wrapping)
+    for key_id, own in by_key.items():
         use = keys.setdefault(key_id, KeyUse())
-        own = [wrapping for wrapping in known.summary.wrappings if wrapping.key_id == key_id]
         use.amount += amount
         use.wrappings.update(own)
         kinds, versions = frozenset(wrapping.kind for wrapping in own), frozenset(wrapping.version for wrapping in own)

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
+from sparkcrypt.errors import PlanError
+from sparkcrypt.files.footers import FooterFacts
+from sparkcrypt.files.parquet import FileSummary
+from sparkcrypt.keys.material import Wrapping
+from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.names import TABLE_MARK, TABLE_UUID
+from sparkcrypt.runs.passes.keys_in_use import count_uses, find_uses_of_keys
 from sparkcrypt.runs.table import in_use as in_use_module
+from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.disposal import Disposal
 from sparkcrypt.runs.table.in_use import FRESH_SECONDS, InUse, OtherTables
+from sparkcrypt.spark.files.listing import SourceFile
+from sparkcrypt.spark.tables import identity
+from sparkcrypt.spark.tables.identity import Identities, refuse_shared_identity
 from sparkcrypt.spark.tables.table import Partition, Table
 from tests.growth import Work, assert_linear
 
@@ -46,6 +60,16 @@ class Metastore:
         self.now += self.seconds
         return ("db",)
 
+    def list_entries(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of the tables with the texts of their entries."""
+        self.asked["all entries"] += 1
+        yield from ((name, f"CatalogTable({table})") for name, table in self.tables.items())
+
+    def find_tables_with_text(self, text: str) -> Iterator[Table]:
+        """Yield the tables whose entries have a text."""
+        self.asked["entries of one"] += 1
+        yield from (table for table in self.tables.values() if text in str(table))
+
     def all_of(self, _database: str) -> Iterator[Table]:
         """Yield the tables."""
         yield from self.tables.values()
@@ -66,8 +90,18 @@ def metastore(monkeypatch: pytest.MonkeyPatch) -> Metastore:
     """A metastore without tables, which is asked in the place of a session's, by its own clock."""
     made = Metastore()
     monkeypatch.setattr(in_use_module, "Catalog", lambda _: made)
+    monkeypatch.setattr(identity, "Catalog", lambda _: made)
     monkeypatch.setattr(in_use_module, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
+
+
+def add_with_uuid(metastore: Metastore, name: str, number: int, created: int = 1) -> Table:
+    """Make a table with a UUID and its mark."""
+    uuid = str(UUID(int=number))
+    marks = {TABLE_UUID: uuid, TABLE_MARK: f"{uuid} {created}"}
+    table = replace(metastore.add(name, f"/wh/{name}"), properties=marks, options=marks, created=created)
+    metastore.tables[table.quoted] = table
+    return table
 
 
 def in_use_of(table: Table, others: OtherTables) -> InUse:
@@ -215,3 +249,87 @@ def test_cost_of_a_look_at_each_unit_grows_with_the_units(metastore: Metastore) 
         return ask
 
     assert_linear(prepare, 60, most=2.1)
+
+
+def test_tables_of_one_uuid_are_told_by_the_entries_of_the_catalog(metastore: Metastore) -> None:
+    """Of a command as of one table: the owner may go on, a copy of it may not; a text that is no UUID is searched."""
+    owner, copy = add_with_uuid(metastore, "t", 1), add_with_uuid(metastore, "copy", 1, created=2)
+    other = add_with_uuid(metastore, "other", 2)
+    odd, odd_copy = (
+        replace(table, properties={TABLE_UUID: "mine"}, options={TABLE_UUID: "mine"}) for table in (owner, copy)
+    )
+    for known in (None, Identities(cast("Any", None))):
+        for table in (owner, other):
+            refuse_shared_identity(cast("Any", None), table, known)
+        with pytest.raises(PlanError, match=r"db\.copy has the UUID of db\.t "):
+            refuse_shared_identity(cast("Any", None), copy, known)
+    assert metastore.asked["all entries"] == 1 and metastore.asked["entries of one"] == 3
+    metastore.tables |= {odd.quoted: odd, odd_copy.quoted: odd_copy}
+    with pytest.raises(PlanError, match=r"db\.t has the UUID of db\.copy \(mine\)"):
+        refuse_shared_identity(cast("Any", None), odd, Identities(cast("Any", None)))
+
+
+def test_cost_of_telling_tables_of_one_uuid_grows_with_the_tables(metastore: Metastore) -> None:
+    """Each table of a command asks whether another has its UUID."""
+
+    def prepare(number: int) -> Work:
+        metastore.tables.clear()
+        tables = [add_with_uuid(metastore, f"t{place:05}", place) for place in range(number)]
+
+        def ask() -> None:
+            others = OtherTables(cast("Any", None))
+            for table in tables:
+                refuse_shared_identity(cast("Any", None), table, others.identities)
+
+        return ask
+
+    assert_linear(prepare, 60, most=2.1)
+
+
+def test_cost_of_keys_grows_with_the_tables_and_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of many keys are in use is asked of the tables that the state directory knows, each with its own."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+    def prepare(number: int) -> Work:
+        store = LocalStateStore(tmp_path / str(number))
+        source, keys = SourceFile("/t/f", 1, 2), [f"key-{place:05}" for place in range(number)]
+        for key in keys:
+            FooterCache(store, f"table-{key}", name=key).keep("all", [source], {"/t/f": facts_of_keys(key)})
+
+        def find() -> None:
+            assert list(find_uses_of_keys(store, keys)) == keys
+
+        return find
+
+    prepare(1)()
+    assert_linear(prepare, 40, most=2.1)
+
+
+def test_cost_of_key_uses_grows_with_the_keys_of_a_file(tmp_path: Path) -> None:
+    """A footer may name many of them."""
+    store = LocalStateStore(tmp_path)
+
+    def prepare(number: int) -> Work:
+        facts = facts_of_keys(*(f"key-{place:05}" for place in range(number)))
+        return lambda: count_uses(store, "t", "db.t", [(facts, 1)])
+
+    assert_linear(prepare, 100, most=2.1)
+
+
+def facts_of_keys(*key_ids: str) -> FooterFacts:
+    """Return what the footer of a file says whose columns are under master keys."""
+    summary = FileSummary(
+        path="/t/f",
+        footer="encrypted",
+        algorithm=None,
+        footer_key=None,
+        aad_prefix=None,
+        supply_aad_prefix=False,
+        aad_file_unique=None,
+        rows=1,
+        row_groups=1,
+        columns={},
+        wrappings=tuple(Wrapping(key_id, 1, key_id, "local") for key_id in key_ids),
+        fields="[]",
+    )
+    return FooterFacts(summary, {})
