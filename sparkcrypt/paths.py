@@ -175,6 +175,15 @@ def comparable_path(path: str) -> str:
     return Place.of(path).text()
 
 
+def walk_up(path: str) -> Iterator[str]:
+    """Yield a path and the folders above it, the nearest first, in the form used for comparison."""
+    place = comparable_path(path)
+    yield place
+    while "/" in place:
+        place = place.rpartition("/")[0]
+        yield place
+
+
 def is_same_place(path: str, other: str) -> bool:
     """Return whether two paths or URIs name one place, in the form used for comparison."""
     return comparable_path(path) == comparable_path(other)

@@ -52,7 +52,7 @@ from sparkcrypt.ledger.state.mac import (
 )
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import base_location, is_staged, staging_folder
-from sparkcrypt.paths import Place, comparable_path
+from sparkcrypt.paths import Place, comparable_path, walk_up
 from sparkcrypt.policy.model import Policy
 
 _PLACES = ("location", "staged", "from", "to", "base")
@@ -80,7 +80,7 @@ class RunFolders:
 
     def hold(self, path: str) -> bool:
         """Return whether a path is one of the folders, or inside one."""
-        places = tuple(_list_up(path))
+        places = tuple(walk_up(path))
         for bases in (lambda: (comparable_path(self.base),), self.earlier):
             known = bases()
             if any(place in known or _base_of_staging(place) in known for place in places):
@@ -89,7 +89,7 @@ class RunFolders:
 
     def hold_staged(self, path: str) -> bool:
         """Return whether a path is inside the staging folder, or in or below one of the ``named`` folders."""
-        places = tuple(_list_up(path))
+        places = tuple(walk_up(path))
         for bases in (lambda: (comparable_path(self.base),), self.earlier):
             known = bases()
             if any(_base_of_staging(place) in known for place in places[1:]):
@@ -99,15 +99,6 @@ class RunFolders:
     def _is_named(self, places: Iterable[str]) -> bool:
         named = self.named()
         return any(place in named for place in places)
-
-
-def _list_up(path: str) -> Iterator[str]:
-    """Yield a path and the folders above it, in comparable form."""
-    place = comparable_path(path)
-    yield place
-    while "/" in place:
-        place = place.rpartition("/")[0]
-        yield place
 
 
 def _base_of_staging(folder: str) -> str | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import ConfigError, StorageError, VerificationError
@@ -43,7 +44,7 @@ from sparkcrypt.ledger.unit import (
     run_of_folder,
     staging_folder,
 )
-from sparkcrypt.paths import comparable_path, is_within, split_path
+from sparkcrypt.paths import comparable_path, is_within, split_path, walk_up
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import ExpiryOptions
 from sparkcrypt.runs.old_folders.old_folder import OldFolder, expired_folders, writers_folder
@@ -242,6 +243,8 @@ class OrphanSearch:
         bases = {table.uuid: base_location(table.location) for table in self._tables if table.uuid}
         self._run_ids = list_run_ids(self.store)
         self._known, self._left = leftovers_of_journals(self.store, policy, self.files, bases)
+        self._above_known = {above for place in self._known for above in islice(walk_up(place), 1, None)}
+        self._staged: dict[str, dict[str, list[str]]] = {}
 
     def find_all(self, databases: tuple[str, ...], path: str | None) -> Iterator[Orphan]:
         """Yield every orphan, each once."""
@@ -298,7 +301,7 @@ class OrphanSearch:
         if self._places.uses(place) or place in self._known:
             return
         inside = self._places.user_of(folder.path) is not None
-        if inside or any(known.startswith(place + "/") for known in self._known):
+        if inside or place in self._above_known:
             for child in self.files.children(folder.path):
                 if child.is_folder:
                     yield from self._find_unused(child, kind)
@@ -312,10 +315,10 @@ class OrphanSearch:
 
     def _find_left_behind(self, roots: list[str], databases: set[str], path: str | None) -> Iterator[Orphan]:
         """Yield old folders outside of ``.sparkcrypt`` folders."""
-        below = [comparable_path(root).rstrip("/") + "/" for root in roots]
+        below = {comparable_path(root).rstrip("/") for root in roots}
         every = path is None and not databases
         for place, leftover in self._left.items():
-            if f"/{STAGING_FOLDER}/" not in place and (every or place.startswith(tuple(below))):
+            if f"/{STAGING_FOLDER}/" not in place and (every or not below.isdisjoint(islice(walk_up(place), 1, None))):
                 yield from _name_unlisted(leftover.folder, leftover.kind, self._find_outside(leftover))
         for table in self._tables:
             if every or table.database.lower() in databases:
@@ -340,14 +343,23 @@ class OrphanSearch:
         Between the two renames of a swap, the rows are in the old folder and in the staged one, and in no other.
         """
         base, run_id = base_location(folder), run_of_folder(folder)
-        beside = [child.path for child in self.files.children(staging_folder(base)) if child.is_folder]
-        staged = [place for place in beside if run_of_folder(place) == run_id and not _is_old(place)]
+        staged = self._list_staged(base).get(run_id or "", ())
         unused = [place for place in staged if self._places.user_of(place) is None]
         if unused:
             return f"its rows may be nowhere else: {unused[0]} was staged to replace it, and nothing uses that"
         if not staged and not (self.files.exists(base) and self.files.data_files(base)):
             return f"its rows may be nowhere else: {base} has none"
         return None
+
+    def _list_staged(self, base: str) -> Mapping[str, Sequence[str]]:
+        """Return run -> the folders in which it staged files beside a table; they are listed once."""
+        if base not in self._staged:
+            found: dict[str, list[str]] = {}
+            for child in self.files.children(staging_folder(base)):
+                if child.is_folder and not _is_old(child.path):
+                    found.setdefault(run_of_folder(child.path) or "", []).append(child.path)
+            self._staged[base] = found
+        return self._staged[base]
 
     def _tell_unreplaced(self, folder: str, location: str) -> str | None:
         """Return why an unjournalled old folder must stay: the new files may lack its rows; None if it may go."""
@@ -510,12 +522,11 @@ def find_orphans(
     return _delete(search, found, ORPHANS) if delete else found
 
 
-def expire_left(spark: SparkSession, policy: Policy, table_id: str, options: ExpiryOptions) -> list[Orphan]:
+def expire_left(search: OrphanSearch, table_id: str, options: ExpiryOptions) -> list[Orphan]:
     """Delete the old files of runs whose table no longer exists, or of a bare folder; each deletion is audited.
 
     Args:
-        spark: a classic session.
-        policy: the policy whose state directory contains the journals.
+        search: a search that began before; the tables of a command share it.
         table_id: the table's UUID, or the folder's id.
         options: a run that wrote to its journal more recently than they say keeps its old files.
 
@@ -524,10 +535,8 @@ def expire_left(spark: SparkSession, policy: Policy, table_id: str, options: Exp
         ConfigError: no run of it is known.
         PlanError: the partitions of a table could not be listed, so it is not known which folders are in use.
     """
-    store = open_state_directory(spark, policy.run_state)
-    if not store.list(f"log/{table_id}/"):
+    if not search.store.list(f"log/{table_id}/"):
         raise ConfigError(f"{table_id}: no run is known in this state directory; `sparkcrypt backfill list` lists them")
-    search = OrphanSearch(spark, policy)
     before_ms = int((time.time() - options.older_than_seconds) * 1000)
     found = [orphan for orphan in search.find_left_of(table_id) if orphan.newest_ms <= before_ms]
     return found if options.dry_run else _delete(search, found, table_id)

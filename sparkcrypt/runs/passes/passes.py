@@ -26,7 +26,7 @@ from sparkcrypt.ledger.unit import list_unit
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import Expired, ExpiryOptions, expire_run
 from sparkcrypt.runs.old_folders.former_homes import list_stray_files
-from sparkcrypt.runs.old_folders.orphans import Orphan, expire_left
+from sparkcrypt.runs.old_folders.orphans import Orphan, OrphanSearch, expire_left
 from sparkcrypt.runs.old_folders.past_run_checks import needs_care, read_open_problems
 from sparkcrypt.runs.passes.choose_tables import Choice, Chosen, Gate, choose_tables
 from sparkcrypt.runs.passes.key_status import KeySearch, tell_overdue
@@ -429,7 +429,10 @@ def expire_many(
     if path is not None:
         qualified = HadoopFiles(spark).qualify(path.rstrip("/"))
         dropped[qualified] = target_folder_id(qualified)
-    leftovers = {name: tuple(expire_left(spark, policy, table_id, options)) for name, table_id in dropped.items()}
+    search = OrphanSearch(spark, policy) if dropped else None
+    leftovers = {
+        name: tuple(expire_left(search, table_id, options)) for name, table_id in dropped.items() if search is not None
+    }
     return ManyExpired(tuple(done), leftovers, tuple(failures.found))
 
 

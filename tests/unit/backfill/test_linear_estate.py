@@ -19,11 +19,13 @@ from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.names import TABLE_MARK, TABLE_UUID
+from sparkcrypt.runs.old_folders import orphans
 from sparkcrypt.runs.passes.keys_in_use import count_uses, find_uses_of_keys
 from sparkcrypt.runs.table import in_use as in_use_module
 from sparkcrypt.runs.table.cache import FooterCache
 from sparkcrypt.runs.table.disposal import Disposal
 from sparkcrypt.runs.table.in_use import FRESH_SECONDS, InUse, OtherTables
+from sparkcrypt.spark.files.hadoop import FileStatus
 from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.tables import identity
 from sparkcrypt.spark.tables.identity import Identities, refuse_shared_identity
@@ -73,6 +75,9 @@ class Metastore:
     def all_of(self, _database: str) -> Iterator[Table]:
         """Yield the tables."""
         yield from self.tables.values()
+
+    def default_location(self, _name: str) -> None:
+        """Return that it is not known."""
 
     def table(self, name: str) -> Table:
         """Return a table."""
@@ -333,3 +338,60 @@ def facts_of_keys(*key_ids: str) -> FooterFacts:
         fields="[]",
     )
     return FooterFacts(summary, {})
+
+
+class LocalFiles:
+    """Local folders, as orphans are looked for in a file system."""
+
+    def _status(self, path: Path) -> FileStatus:
+        found = path.stat()
+        return FileStatus(str(path), found.st_size, found.st_mtime_ns // 1_000_000, path.is_dir(), "me", "us", "700")
+
+    def exists(self, path: str) -> bool:
+        """Return whether a path exists."""
+        return Path(path).exists()
+
+    def status(self, path: str) -> FileStatus:
+        """Return what is there."""
+        return self._status(Path(path))
+
+    def children(self, path: str) -> list[FileStatus]:
+        """Return what is in a folder."""
+        return [self._status(child) for child in sorted(Path(path).iterdir())]
+
+    def walk(self, path: str) -> list[FileStatus]:
+        """Return the files below a folder."""
+        return [self._status(file) for file in sorted(Path(path).rglob("*")) if file.is_file()]
+
+    data_files = walk
+
+
+def test_cost_of_orphans_grows_with_the_folders_of_runs(
+    tmp_path: Path, metastore: Metastore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of as many runs that are known as of others, beside one table and outside of it."""
+    for name, made in (("HadoopFiles", LocalFiles()), ("Catalog", metastore), ("open_state_directory", None)):
+        monkeypatch.setattr(orphans, name, lambda *_, made=made: made)
+    monkeypatch.setattr(orphans, "list_run_ids", lambda _: frozenset[str]())
+    rules: Any = SimpleNamespace(aliases=(), index_location=None, run_state="")
+
+    def prepare(number: int) -> Work:
+        base, metastore.tables = tmp_path / str(number) / "t", {}
+        metastore.add("t", str(base))
+        runs = [f"old-20261121T{place // 60:02d}{place % 60:02d}12Z-3f9a2c" for place in range(number)]
+        known = {f"file:{base.parent}/.sparkcrypt/t/{run}-known/p=0" for run in runs}
+        outside = [f"{tmp_path}/{number}/elsewhere{place}/p=0" for place in range(number)]
+        for folder in (base, *(base.parent / ".sparkcrypt/t" / run for run in runs), *outside):
+            Path(folder).mkdir(parents=True)
+            (Path(folder) / "part-0.parquet").write_bytes(b"x")
+        left = {f"file:{folder}": orphans.Leftover(folder, "old", str(base)) for folder in outside}
+        monkeypatch.setattr(orphans, "leftovers_of_journals", lambda *_: (known, left))
+
+        def find() -> None:
+            search = orphans.OrphanSearch(cast("Any", None), rules)
+            assert len(list(search.find_all((), None))) == 2 * number
+
+        return find
+
+    prepare(1)()
+    assert_linear(prepare, 30, most=2.1)
