@@ -62,6 +62,8 @@ def _ask(number: int) -> Work:
     return ask
 
 
+MOST_GROWTH = 2.04
+"""Reading a file takes thousands of lines, so a square of a line shows late beside them."""
 WORKS: dict[str, tuple[Callable[[Table, int], Work], int]] = {
     "made": (_create, 30),
     "opened and compared": (_open, 150),
@@ -85,7 +87,7 @@ def test_cost_is_linear(tmp_path: Path, work: str) -> None:
         return make(table, number)
 
     prepare(2)()
-    assert_linear(prepare, size, most=2.1)
+    assert_linear(prepare, size, most=MOST_GROWTH)
 
 
 def test_cost_of_a_query_is_linear() -> None:
