@@ -364,12 +364,13 @@ class ListedFiles:
                 runs.table.store, runs.table.target.table_id, runs.table.trust.mac(), self._manifest, self._head
             )
         undecided = {problem.unit for problem in problems if problem.kind not in OF_LIST}
+        of_table = self._runs.problems()
         for unit, drift in self._differing:
             kind = None if unit.name in undecided else self._judge(unit, drift, adopt=adopt)
             if kind == REPLACED:
                 self._settled.add(unit.name)
             elif kind is not None:
-                opened.append(self._runs.problems().add(self._describe(unit, kind)))
+                opened.append(of_table.add(self._describe(unit, kind)))
         if whole:
             self._record_dropped()
         for problem in problems:

@@ -115,7 +115,7 @@ class Problem(JsonObject):
 
 
 class Problems:
-    """The problems of one table.
+    """The problems of one table, for who holds its lock: problems that another process opens are not seen by `add`.
 
     Args:
         store: the state directory.
@@ -132,6 +132,8 @@ class Problems:
         follow: Callable[[Problem], Problem] = lambda known: known,
     ) -> None:
         self._store, self._table_id, self._mac, self._follow = store, table_id, mac, follow
+        self._open: dict[tuple[str, str], dict[str, Problem]] | None = None
+        self._count = 0
 
     def open(self) -> list[Problem]:
         """Return the open problems, oldest first; one whose record is not authentic has its ``damage`` set."""
@@ -149,8 +151,16 @@ class Problems:
 
     def of(self, run_id: str, unit: str, like: str = "") -> Problem | None:
         """Return the open problem of a run's unit: of its old folder, or of what those of kind ``like`` are about."""
-        named = (problem for problem in self.open() if (problem.run_id, problem.unit) == (run_id, unit))
+        named = self._index().get((run_id, unit), {}).values()
         return next((problem for problem in named if _subject_of(problem.kind) == _subject_of(like)), None)
+
+    def _index(self) -> dict[tuple[str, str], dict[str, Problem]]:
+        """Return run and unit -> the open problems by their names; they are read once."""
+        if self._open is None:
+            self._open, self._count = {}, len(self._names())
+            for problem in self.open():
+                self._open.setdefault((problem.run_id, problem.unit), {})[problem.problem] = problem
+        return self._open
 
     def add(self, found: Problem) -> Problem:
         """Open a problem; if one is open for the unit, return that one with the present findings instead.
@@ -162,12 +172,14 @@ class Problems:
         if earlier is not None:
             now = replace(found, problem=earlier.problem, opened=earlier.opened, damage=earlier.damage)
             return replace(now, message=_with_step(now))
-        number = len(self._names())
-        digest = hashlib.sha256(f"{found.run_id}\0{found.unit}\0{number}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{found.run_id}\0{found.unit}\0{self._count}".encode()).hexdigest()
         opened = datetime.now(timezone.utc).isoformat(timespec="seconds")
         problem = replace(found, problem=digest[:12], opened=opened)
         self._write(self._name(problem.problem), "problem", problem.to_dict())
-        return replace(problem, message=_with_step(problem))
+        self._count += 1
+        opened_one = replace(problem, message=_with_step(problem))
+        self._index().setdefault((found.run_id, found.unit), {})[problem.problem] = opened_one
+        return opened_one
 
     def close(self, problem: str, decision: Decision) -> None:
         """Record the decision on a problem, which is possible once.
@@ -179,6 +191,7 @@ class Problems:
         time = datetime.now(timezone.utc).isoformat(timespec="seconds")
         decided = {"problem": problem, "keep": decision.keep, "reason": decision.reason, "who": who, "time": time}
         self._write(self._name(problem, resolved=True), "resolution", decided)
+        self._open = None
 
     def _names(self) -> dict[str, set[str]]:
         names: dict[str, set[str]] = {}

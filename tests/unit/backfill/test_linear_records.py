@@ -34,6 +34,7 @@ from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Folder, Unit, UnitOutcome
 from sparkcrypt.runs.old_folders.compare_with_audit import compare_unread, places_of_unread
 from sparkcrypt.runs.old_folders.old_folder import OldFolder
+from sparkcrypt.runs.old_folders.problems import GONE, Problem, Problems
 from sparkcrypt.runs.old_folders.replacements import Standing
 from sparkcrypt.runs.table.in_use import Places
 from sparkcrypt.spark.files.listing import SourceFile
@@ -372,6 +373,20 @@ def _list_settled(records: Records, number: int) -> Work:
     return list_all
 
 
+def _open_problems(records: Records, number: int) -> Work:
+    """Open a problem of each unit, and find each again."""
+
+    def open_all() -> None:
+        problems = Problems(records.store, TABLE, lambda: records.mac)
+        for _ in range(2):
+            for place in range(number):
+                found = Problem("", "sales.customers", name_run(0), f"p={place}", GONE, f"{BASE}/p={place}")
+                assert problems.add(found).unit == f"p={place}"
+        assert len(Problems(records.store, TABLE, lambda: records.mac).open()) == number
+
+    return open_all
+
+
 WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = {
     "a run of many units is opened": (_open_run, 40, ("names", "reads", "decoded", "MACs", "records")),
     "a run of partitions elsewhere is opened": (_open_run_elsewhere, 40, ("records",)),
@@ -392,6 +407,7 @@ WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = 
     "the audit is read": (_verify, 30, ("names", "reads", "decoded", "MACs")),
     "the list of files is read": (_list_files, 30, ("names", "reads", "decoded", "MACs")),
     "runs that are not trusted are compared": (_compare_unread, 60, ()),
+    "problems are opened": (_open_problems, 60, ("names", "reads", "MACs")),
     "folders of runs are settled": (_list_settled, 60, ()),
     "pins of one run are checked": (_check_pins_of_run, 40, ("names", "reads", "decoded", "MACs", "records")),
     "pins are checked": (_check_pins, 30, ("names", "reads", "decoded", "MACs", "records")),

@@ -317,6 +317,17 @@ def test_a_problem_stays_open_until_it_is_resolved(store: LocalStateStore) -> No
         problems(store).close(opened.problem, Decision("old", "another"))
 
 
+def test_problems_that_one_command_opens_and_closes_are_told_apart(store: LocalStateStore) -> None:
+    """Of one unit: what is open is found again, what was closed is opened anew, and each has a name of its own."""
+    own = problems(store)
+    first, other = own.add(FOUND), own.add(replace(FOUND, kind=STRAY))
+    assert own.add(FOUND) == first and own.of(FOUND.run_id, FOUND.unit, STRAY) == other
+    own.close(first.problem, Decision("new", "a reason"))
+    again = own.add(FOUND)
+    assert len({first.problem, other.problem, again.problem}) == 3
+    assert {problem.problem for problem in problems(store).open()} == {other.problem, again.problem}
+
+
 def test_what_is_found_again_is_told_as_it_is_now(store: LocalStateStore) -> None:
     """The name stays, and what else has gone since is told."""
     opened = problems(store).add(FOUND)
