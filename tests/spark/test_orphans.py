@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from sparkcrypt.runs.passes.plan import plan_target
 from sparkcrypt.runs.passes.report import PassReport
 from sparkcrypt.runs.passes.resolve_problem import resolve_problem
 from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table import in_use
 from sparkcrypt.runs.table.disposal import Disposal
 from sparkcrypt.runs.table.target import catalog_target, target_folder_id
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -40,7 +43,7 @@ from tests.spark.killing import Clock, Killed, between_renames, kill, kill_durin
 from tests.spark.late_writers import ids
 from tests.spark.passes import the_pass, the_problem, with_grace
 from tests.spark.support import SECRET, Lake, assert_encrypted, assert_plaintext, data_files, rows_of
-from tests.spark.tables import PARTITIONED, UNPARTITIONED, tagged
+from tests.spark.tables import PARTITIONED, UNPARTITIONED, make_table, tagged
 
 pytestmark = pytest.mark.spark
 
@@ -244,6 +247,36 @@ def test_expire_leaves_no_empty_folder_of_a_run(lake: Lake, monkeypatch: pytest.
     (found,) = find_orphans(lake.spark, policy, delete=True)
     assert (Path(found.folder.removeprefix("file:")), found.files, found.deleted) == (left.parent, 0, True)
     assert rows_of(lake.spark.table("t")) == before
+
+
+def test_expiry_of_many_tables_asks_about_all_tables_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first folder goes and once it is set aside, for each table and run; and once for UUIDs."""
+    policy = lake.policy()
+    for name in "abc":
+        make_table(lake, name)
+        for level in (["pii"], ["fin"]):
+            set_tags(lake.spark, name, {"email": level}, policy)
+            encrypt_table(lake.spark, name, policy)
+    asked: Counter[str] = Counter()
+    look, entries = in_use.locations_of_tables, Catalog.list_entries
+
+    def counted(name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*args: Any) -> Any:
+            asked[name] += 1
+            return ask(*args)
+
+        return count
+
+    monkeypatch.setattr(in_use, "locations_of_tables", counted("folders", look))
+    monkeypatch.setattr(Catalog, "list_entries", counted("entries", entries))
+    done = expire_many(
+        lake.spark, policy, Choice(databases=(lake.database,)), options=ExpiryOptions(older_than_seconds=0)
+    )
+    assert not done.failed and [len(table.run_ids) for table in done.tables] == [2, 2, 2]
+    assert all(table.files and not table.refused for table in done.tables)
+    assert asked == {"folders": 2, "entries": 1}
+    for name in "abc":
+        assert not list((lake.path(name) / "p=0").glob("*.parquet")) and lake.spark.table(name).count() == 3
 
 
 def test_expire_by_database_uuid_and_age(lake: Lake) -> None:
