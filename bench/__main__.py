@@ -20,7 +20,7 @@ BENCHMARKS = (
         "scale",
         "cluster",
     ),
-    *("state_growth", "access_events", "read_costs", "skipping", "rotation", "many_writers", "orc", "units"),
+    *("state_growth", "access_events", "read_costs", "skipping", "rotation", "many_writers", "orc", "units", "start"),
 )
 
 

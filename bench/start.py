@@ -1,7 +1,4 @@
-"""What a command's start costs beside Spark's own, and what ``configure`` adds to a session that a user started.
-
-Usage: python -m bench.start
-"""
+"""What a command's start costs beside Spark's own, and what ``configure`` adds to a session that a user started."""
 
 from __future__ import annotations
 
@@ -15,12 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from bench.harness import RUNS, Cost, Report
 from tests.services.cache import cache_folder
 from tests.services.installed import java_home, spark_environment, spark_home
 
+_Steps = list[list[float]]
+"""CPU and seconds of each step of a session."""
+_SPARK_SQL = "spark-sql -e 'SELECT 1'"
 CPU_BAR, CLOCK_BAR, CONFIGURE_BAR = 0.5, 0.6, 0.3
 _SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of Linux: JVMs whose Python has ended stay below this process, which waits for them."""
@@ -49,7 +47,7 @@ spark.sql("CREATE TABLE customers (id BIGINT, ssn STRING) USING parquet")
 spark.sql("INSERT INTO customers VALUES (1, 'x')")
 """
 _MAKE = "from sparkcrypt.spark.setup.class_archive import make_archive; make_archive()"
-_CONFIGURE = """
+_SESSION = """
 import json, os, sys, time
 from contextlib import suppress
 from pathlib import Path
@@ -66,16 +64,20 @@ def cpu():
         grown, below = bool(more), below | more
     return spent
 
-began = time.perf_counter()
+figures = [(cpu(), time.perf_counter())]
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.enableHiveSupport().getOrCreate()
 spark.sql("SELECT 1").collect()
-started, at_start = time.perf_counter(), cpu()
-import sparkcrypt
-sparkcrypt.configure(spark, sparkcrypt.load_policy(sys.argv[1]))
-configured, at_end = time.perf_counter(), cpu()
-print(json.dumps([at_start, started - began, at_end - at_start, configured - started]))
+figures.append((cpu(), time.perf_counter()))
+if sys.argv[1:]:
+    import sparkcrypt
+    sparkcrypt.configure(spark, sparkcrypt.load_policy(sys.argv[1]))
+figures.append((cpu(), time.perf_counter()))
+spark.sql("SELECT * FROM customers").collect()
+figures.append((cpu(), time.perf_counter()))
+print(json.dumps([[a - b for a, b in zip(*pair)] for pair in zip(figures[1:], figures)]))
 """
+"""Prints CPU and seconds of steps: Spark's start, ``configure`` if a policy is given, the first query of a table."""
 
 
 def _whole(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[Cost, str]:
@@ -130,32 +132,37 @@ def run() -> Report:
     """Measure, in rounds of all contenders one after the other."""
     report = Report("start", "The start of commands, and of configure, beside Spark's own")
     commands = {
-        "spark-sql -e 'SELECT 1'": [str(spark_home() / "bin" / "spark-sql"), "-e", "SELECT 1"],
+        _SPARK_SQL: [str(spark_home() / "bin" / "spark-sql"), "-e", "SELECT 1"],
         "tags set": ["sparkcrypt", "tags", "set", "default.customers", "ssn", "pii"],
         "plan": ["sparkcrypt", "plan", "--table", "default.customers", "--policy", "policy.yaml", "--json"],
     }
+    costs: dict[str, list[Cost]] = {}
+    sessions: list[tuple[_Steps, _Steps]] = []
     with tempfile.TemporaryDirectory() as text:
         set_ups = _set_ups(Path(text))
         _whole([sys.executable, "-c", _MAKE], Path(text), set_ups[""][1])
         for folder, env in set_ups.values():
             _prepare(folder, env)
-        costs: dict[str, list[Cost]] = {}
-        added: dict[str, list[list[float]]] = {}
         for _ in range(RUNS):
             for name, (folder, env) in set_ups.items():
                 for command, words in commands.items():
                     costs.setdefault(command + name, []).append(_whole(words, folder, env)[0])
-                _, printed = _whole([sys.executable, "-c", _CONFIGURE, "policy.yaml"], folder, env)
-                added.setdefault(name, []).append(json.loads(printed.splitlines()[-1]))
+            sessions.append((_session(*set_ups[""]), _session(*set_ups[""], "policy.yaml")))
     for name in set_ups:
         _add_commands(report, name, costs)
-        _add_configure(report, name, added[name])
+    _add_configure(report, sessions)
     return report
 
 
+def _session(folder: Path, env: Mapping[str, str], *policy: str) -> _Steps:
+    printed = _whole([sys.executable, "-c", _SESSION, *policy], folder, env)[1]
+    steps: _Steps = json.loads(printed.splitlines()[-1])
+    return steps
+
+
 def _add_commands(report: Report, name: str, costs: Mapping[str, Sequence[Cost]]) -> None:
-    spark = costs["spark-sql -e 'SELECT 1'" + name]
-    for command in ("spark-sql -e 'SELECT 1'", "tags set", "plan"):
+    spark = costs[_SPARK_SQL + name]
+    for command in (_SPARK_SQL, "tags set", "plan"):
         report.add(f"{command}{name}, CPU", "s", [cost.cpu for cost in costs[command + name]])
         report.add(f"{command}{name}", "s", [cost.wall for cost in costs[command + name]])
     for command in ("tags set", "plan"):
@@ -164,15 +171,22 @@ def _add_commands(report: Report, name: str, costs: Mapping[str, Sequence[Cost]]
         report.at_most(f"{command} by spark-sql{name}", "x", [own.wall / its.wall for own, its in pairs], CLOCK_BAR)
 
 
-def _add_configure(report: Report, name: str, figures: Sequence[Sequence[float]]) -> None:
-    """Add lines of rounds: CPU and seconds of Spark's start, then those of ``configure``."""
-    report.add(f"Spark's own start{name}, CPU", "s", [its for its, _, _, _ in figures])
-    report.add(f"configure{name}, CPU", "s", [own for _, _, own, _ in figures])
+def _add_configure(report: Report, rounds: Sequence[tuple[_Steps, _Steps]]) -> None:
+    """Add lines of sessions in pairs, of which the second is under a policy.
+
+    The metastore is opened by the first query, with and without a policy: the last line has what ``configure`` adds to
+    a session that has come to its first rows.
+    """
+    report.add("Spark's own start, CPU", "s", [own[0][0] for _, own in rounds])
+    report.add("configure, CPU", "s", [own[1][0] for _, own in rounds])
     report.at_most(
-        f"configure by Spark's own start{name}, CPU", "x", [own / its for its, _, own, _ in figures], CONFIGURE_BAR
+        "configure by Spark's own start, CPU", "x", [own[1][0] / own[0][0] for _, own in rounds], CONFIGURE_BAR
     )
-    report.add(f"configure by Spark's own start{name}", "x", [own / its for _, its, _, own in figures])
-
-
-if __name__ == "__main__":
-    run().show(Console(width=140))
+    report.add("configure by Spark's own start", "x", [own[1][1] / own[0][1] for _, own in rounds])
+    report.add("the first query of a table without a policy, CPU", "s", [plain[2][0] for plain, _ in rounds])
+    report.add("the first query of a table after configure, CPU", "s", [own[2][0] for _, own in rounds])
+    report.add(
+        "start, configure and first query by start and first query without a policy, CPU",
+        "x",
+        [sum(cpu for cpu, _ in own) / sum(cpu for cpu, _ in plain) for plain, own in rounds],
+    )
