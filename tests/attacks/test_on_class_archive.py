@@ -234,13 +234,14 @@ def quick_maker(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pa
     """A maker whose job takes no JVM; the list gets the folder of each job."""
     ran: list[Path] = []
 
-    def run(spark: Path, work: Path) -> None:
+    def run(spark: Path, work: Path) -> Path:
         ran.append(work)
         (work / "made.jsa").write_bytes(CONTENT)
+        return work / "made.jsa"
 
     put_jar(home, "org/apache/spark/core-site.xml")
     monkeypatch.setenv("SPARK_HOME", str(home / "spark"))
-    monkeypatch.setattr(class_archive, "_run_program", run)
+    monkeypatch.setattr(class_archive, "run_program", run)
     monkeypatch.setattr(class_archive, "archive_key", lambda home: KEY)
     monkeypatch.setattr(class_archive, "_give_way", lambda: None)
     mask = os.umask(0o022)
@@ -288,11 +289,11 @@ def test_second_maker_does_not_wait_for_the_first(quick_maker: list[Path]) -> No
 def test_maker_that_failed_leaves_no_archive(quick_maker: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor what it had of one."""
 
-    def fail(spark: Path, work: Path) -> None:
+    def fail(spark: Path, work: Path) -> Path:
         (work / "made.jsa").write_bytes(CONTENT[:99])
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(class_archive, "_run_program", fail)
+    monkeypatch.setattr(class_archive, "run_program", fail)
     with pytest.raises(OSError, match="no space"):
         make_archive()
     assert {file.name for file in archive_folder().iterdir()} == {"lock"}

@@ -9,12 +9,13 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from sparkcrypt.spark.setup.class_archive import OFF
+from sparkcrypt.spark.setup.class_archive import OFF, archive_options, archive_program, jars_path
 from tests.services.cache import cache_folder, locked
-from tests.services.installed import OLDEST_JAVA, java_home, spark_environment, spark_home
+from tests.services.installed import OLDEST_JAVA, ROOT, java_home, spark_environment, spark_home
 
 QUICK = (
     "-XX:TieredStopAtLevel=1",
@@ -30,7 +31,6 @@ A metastore has more statements than the hundred that Derby keeps compiled.
 With that compiler alone a JVM reserves 48 MiB for code, which some thirty tests of Spark fill: from then on it sweeps
 and compiles again without end.
 """
-_SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 _JAVA = """#!/usr/bin/env bash
 # Runs java with the options of tests/services/quick_java.py. Where Spark's jars are on the class path they come first,
 # as they must for the archive of their classes to fit; what was before them, such as a folder of settings, comes last.
@@ -43,7 +43,7 @@ for ((i = 1; i < $#; i++)); do
             others=${{others/":"{jars}":"/:}}
             others=${{others#:}}
             others=${{others%:}}
-            set -- "${{@:1:i}}" {jars}:{files}"${{others:+:$others}}" "${{@:i+2}}"
+            set -- "${{@:1:i}}" {first}:{files}"${{others:+:$others}}" "${{@:i+2}}"
             options+=({archive})
         fi
         break
@@ -51,17 +51,11 @@ for ((i = 1; i < $#; i++)); do
 done
 exec {java} "${{options[@]}}" "$@"
 """
-_PROGRAM = """
+_MAKE = """
 import sys
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").enableHiveSupport().getOrCreate()
-spark.range(10).selectExpr("id", "string(id) AS text").write.parquet(f"{sys.argv[1]}/rows")
-spark.read.parquet(f"{sys.argv[1]}/rows").groupBy("text").count().collect()
-spark.sql("CREATE TABLE t (id BIGINT, text STRING, p INT) USING parquet PARTITIONED BY (p)")
-spark.sql("INSERT INTO t SELECT id, string(id), id % 2 FROM range(10)")
-spark.sql(f"ALTER TABLE t PARTITION (p = 1) SET LOCATION 'file:{sys.argv[1]}/elsewhere'")
-spark.createDataFrame([(1, "x")], "id INT, text STRING").join(spark.table("t"), "id").collect()
-spark.sql("DROP TABLE t")
+from pathlib import Path
+from sparkcrypt.spark.setup.class_archive import run_program
+run_program(*map(Path, sys.argv[1:]))
 """
 _SECONDS = 300
 _LOCAL_FILES = Path(__file__).with_name("NioLocalFileSystem.java")
@@ -84,11 +78,11 @@ def quick_java(environment: Mapping[str, str]) -> dict[str, str]:
 def quick_home() -> Path:
     """Return the home of a JDK that is this machine's, but for the options of its ``java``.
 
-    Spark's classes come from an archive (JEP 350), which is made once for each place of Spark and version of Java, by
-    running a small job.  Its local file system starts no process for a file's mode or owner.
+    Spark's classes come from an archive (JEP 350) that is made as those of commands are, once for each place of Spark
+    and version of Java.  Its local file system starts no process for a file's mode or owner.
     """
     jdk, jars = (java_home() / "bin" / "javac").resolve().parents[1], spark_home() / "jars"
-    about = (jdk, jars, jars.stat().st_mtime_ns, _LOCAL_FILES.read_bytes(), _CORE_SITE, _JAVA, _PROGRAM, QUICK)
+    about = (jdk, jars, jars.stat().st_mtime_ns, _LOCAL_FILES.read_bytes(), _CORE_SITE, _JAVA, archive_program(), QUICK)
     folder = cache_folder() / "java" / hashlib.sha256(repr(about).encode()).hexdigest()[:24]
     with locked(folder.with_suffix(".lock")):
         if not (folder / ".complete").exists():
@@ -104,13 +98,11 @@ def _make_home(folder: Path, jdk: Path) -> None:
             if entry.name not in ("bin", "java"):
                 (place / entry.name).unlink(missing_ok=True)
                 (place / entry.name).symlink_to(entry)
-    archive = folder / "spark.jsa"
-    archive.unlink(missing_ok=True)
     _make_local_files(folder / "local-files.jar")
-    _write_java(folder, jdk, ())
-    _make_archive(folder, archive)
+    archive = folder / "spark.jsa"
+    _make_archive(jdk, archive)
+    _write_java(folder, jdk, archive_options(archive) if archive.exists() else ())
     if archive.exists():
-        _write_java(folder, jdk, (f"-XX:SharedArchiveFile={archive}", *_SILENT))
         (folder / ".complete").touch()
 
 
@@ -119,6 +111,7 @@ def _write_java(folder: Path, jdk: Path, archive: tuple[str, ...]) -> None:
     text = _JAVA.format(
         options=" ".join(QUICK),
         jars=shlex.quote(f"{spark_home() / 'jars'}/*"),
+        first=shlex.quote(jars_path(spark_home())),
         files=shlex.quote(str(folder / "local-files.jar")),
         archive=shlex.join(archive),
         java=shlex.quote(str(jdk / "bin" / "java")),
@@ -137,21 +130,19 @@ def _make_local_files(jar: Path) -> None:
             made.write(file, file.name)
 
 
-def _make_archive(home: Path, archive: Path) -> None:
-    """Run the job that leaves an archive; none where it did not end in time, since what is there may be a part."""
-    options = [f"-XX:ArchiveClassesAtExit={archive}", *_SILENT]
-    environment = {**spark_environment(), "JAVA_HOME": str(home), "SPARK_SUBMIT_OPTS": shlex.join(options)}
+def _make_archive(jdk: Path, archive: Path) -> None:
+    """Make the archive; none where the job failed or did not end in time, since what is there may be a part."""
+    environment = {**spark_environment(), "JAVA_HOME": str(jdk), "PYTHONPATH": str(ROOT)}
     sys.stderr.write("Archiving Spark's classes, so that tests start sooner\n")
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            subprocess.run(
-                [sys.executable, "-c", _PROGRAM, folder],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            archive.unlink(missing_ok=True)
+    archive.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder, suppress(subprocess.SubprocessError):
+        subprocess.run(
+            [sys.executable, "-c", _MAKE, spark_home(), folder],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=True,
+        )
+        for made in Path(folder).glob("*.jsa"):
+            made.replace(archive)

@@ -49,7 +49,7 @@ def ask():
         print(connection.recv(length - 8, socket.MSG_WAITALL).decode(errors="replace"), flush=True)
     return ()
 class_archive.archive_program = ask
-class_archive._run_program(Path(sys.argv[1]), Path(sys.argv[2]))
+class_archive.run_program(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 """Sends a request (type 3, number 1) to the driver as Spark's own transport frames it, without having authenticated."""
 ROW = b"[Row(one=1)]\n"

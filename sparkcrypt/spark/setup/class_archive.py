@@ -199,7 +199,7 @@ def class_path(home: Path, conf: Mapping[str, str]) -> str | None:
     texts = (*conf, os.environ.get("PYSPARK_SUBMIT_ARGS", ""), defaults)
     if any(word in text.lower() for text in texts for word in _CHANGES_CLASS_PATH):
         return None
-    return ":".join((_jars(home), *(f"{str(folder).rstrip('/')}/" for folder in folders)))
+    return ":".join((jars_path(home), *(f"{str(folder).rstrip('/')}/" for folder in folders)))
 
 
 def _read_settings(home: Path) -> tuple[list[Path], list[str], str]:
@@ -224,7 +224,8 @@ _SETTINGS_VARIABLES = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _CLASS_PATH_VARIABLES = ("SPARK_DIST_CLASSPATH", "SPARK_PREPEND_CLASSES", "SPARK_TESTING")
 
 
-def _jars(home: Path) -> str:
+def jars_path(home: Path) -> str:
+    """Return the class path of Spark's jars alone, with which every class path begins that an archive fits."""
     return ":".join((*map(str, sorted((home / "jars").glob("slf4j-api-*.jar"))), f"{home / 'jars'}/*"))
 
 
@@ -244,9 +245,9 @@ def launch_options(options: tuple[str, ...]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def archive_options(archive: Path, path: str) -> tuple[str, ...]:
+def archive_options(archive: Path) -> tuple[str, ...]:
     """Return the options with which a JVM takes its classes from an archive, and says nothing of one that is unfit."""
-    return ("-cp", path, f"-XX:SharedArchiveFile={archive}", *_SILENT)
+    return (f"-XX:SharedArchiveFile={archive}", *_SILENT)
 
 
 def remove_archive(archive: Path) -> None:
@@ -343,9 +344,9 @@ def make_archive() -> None:
         work = folder / f"making-{os.getpid()}"
         work.mkdir(mode=0o700)
         try:
-            _run_program(home, work)
+            made = run_program(home, work)
             if archive_key(home) == key:
-                _put_in_place(work / "made.jsa", folder, key)
+                _put_in_place(made, folder, key)
         finally:
             shutil.rmtree(work)
 
@@ -409,15 +410,24 @@ def archive_program() -> tuple[str, ...]:
     )
 
 
-def _run_program(home: Path, work: Path) -> None:
-    """Run the statements in a JVM that leaves an archive when it ends, and wait for its end."""
+def run_program(home: Path, work: Path) -> Path:
+    """Run the statements in a JVM that leaves an archive when it ends, and wait for its end.
+
+    Args:
+        home: Spark's.
+        work: an empty folder, which becomes the present one.
+
+    Returns:
+        The archive, which is there if the JVM could write it.
+    """
     from pyspark.sql import SparkSession
 
     os.chdir(work)
+    made = work / "made.jsa"
     (work / "settings").mkdir()
     os.environ["SPARK_CONF_DIR"] = str(work / "settings")
     options = (
-        *("-cp", _jars(home), f"-XX:ArchiveClassesAtExit={work / 'made.jsa'}", *_SILENT),
+        *("-cp", jars_path(home), f"-XX:ArchiveClassesAtExit={made}", *_SILENT),
         *(*QUICK, f"-Djava.io.tmpdir={work}", f"-Dderby.system.home={work}"),
     )
     with launch_options(options):
@@ -439,6 +449,7 @@ def _run_program(home: Path, work: Path) -> None:
     java = end_java()
     if java is not None:
         java.wait()
+    return made
 
 
 def end_java() -> subprocess.Popen[bytes] | None:

@@ -187,7 +187,7 @@ def _start(builder: SparkSession.Builder, conf: Mapping[str, str], *, short: boo
     archive = find_archive(key) if path and key else None
     attempts = [compilers]
     if archive is not None and path is not None:
-        attempts.insert(0, (*archive_options(archive, path), *compilers))
+        attempts.insert(0, ("-cp", path, *archive_options(archive), *compilers))
     elif path and key:
         atexit.register(make_in_background)
     for options in attempts:
