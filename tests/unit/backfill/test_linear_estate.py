@@ -381,9 +381,9 @@ def test_cost_of_orphans_grows_with_the_folders_of_runs(
         runs = [f"old-20261121T{place // 60:02d}{place % 60:02d}12Z-3f9a2c" for place in range(number)]
         known = {f"file:{base.parent}/.sparkcrypt/t/{run}-known/p=0" for run in runs}
         outside = [f"{tmp_path}/{number}/elsewhere{place}/p=0" for place in range(number)]
-        for folder in (base, *(base.parent / ".sparkcrypt/t" / run for run in runs), *outside):
-            Path(folder).mkdir(parents=True)
-            (Path(folder) / "part-0.parquet").write_bytes(b"x")
+        for folder in (base, *(base.parent / ".sparkcrypt/t" / run for run in runs), *map(Path, outside)):
+            folder.mkdir(parents=True)
+            (folder / "part-0.parquet").write_bytes(b"x")
         left = {f"file:{folder}": orphans.Leftover(folder, "old", str(base)) for folder in outside}
         monkeypatch.setattr(orphans, "leftovers_of_journals", lambda *_: (known, left))
 
