@@ -232,17 +232,23 @@ class TableLog:
                 first, _, last = self._place(name)
                 refused.add(first)
                 reasons.setdefault(first, why)
+                last = last or self._find_end(first)
                 for place in range(bisect_left(self.gaps, first), bisect_right(self.gaps, max(first, last))):
                     reasons.setdefault(self.gaps[place], why)
-            end = self._next
-            while end in refused:
-                end += 1
-            after, claims = range(self._next, end), dict[str, str]()
+            # An object may have had several records, so the next one's number tells nothing of what is between.
+            after, claims = range(self._next, max(refused, default=0) + 1), dict[str, str]()
             for name, (run_id, _) in self._claims.items():
                 if self._place(name)[0] in after:
                     claims.setdefault(run_id, name)
             damage = self._damage = _Damage(reasons, after, claims)
         return damage
+
+    def _find_end(self, first: int) -> int:
+        """Return the last number that a loose object may have had: that before the next object or record."""
+        numbers = [self._place(name)[0] for name in self.refused]
+        objects = min((number for number in numbers if number > first), default=self._next)
+        place = bisect_left(self.records, first + 1, key=lambda record: record.number)
+        return min(objects, self.records[place].number if place < len(self.records) else objects) - 1
 
     def _refuse(self, name: str, why: str) -> None:
         self.refused[name], self._damage = why, None

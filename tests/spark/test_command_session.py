@@ -230,12 +230,14 @@ def test_a_staged_folder_is_closed_until_it_is_given_its_access(spark: SparkSess
     source.chmod(0o600)
     for folder in (table, table / "p=1"):
         folder.chmod(0o750)
+    staged.parent.parent.mkdir()
+    staged.parent.parent.chmod(0o2755)  # files below it get its group
     unit = Unit("t", table.as_uri(), None, "", {}, (Folder("p=1", ()),))
     make_fresh_folder(files, unit, staged.as_uri())
-    assert mode_of(staged) == 0o700
+    assert mode_of(staged) == 0o2700
     assert mode_of(staged.parent) & 0o055, "those above it are passed through by readers later"
     rows.write.parquet(f"{staged}/p=1", mode="append")
-    assert mode_of(staged) == 0o700
+    assert mode_of(staged) == 0o2700
     copy_access(files, table.as_uri(), staged.as_uri())
-    assert (mode_of(staged), mode_of(staged / "p=1")) == (0o750, 0o750)
+    assert (mode_of(staged), mode_of(staged / "p=1")) == (0o2750, 0o2750)
     assert {mode_of(path) for path in (staged / "p=1").iterdir() if path.name.startswith("part-")} == {0o600}

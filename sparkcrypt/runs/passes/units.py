@@ -117,6 +117,8 @@ class UnitWork:
         )
         try:
             return list(scanner.scan([survey.unit for survey in surveys]))
+        except ENDS_THE_RUN:
+            raise
         except SparkcryptError as error:
             if len(surveys) == 1:
                 return [error]

@@ -75,6 +75,9 @@ class Stager(Protocol):
         Returns:
             What was staged of each, or why it could not be written: one and the same error if they failed together.
             The caller removes the folder then.
+
+        Raises:
+            SparkcryptError: an error that ends the run.
         """
 
 

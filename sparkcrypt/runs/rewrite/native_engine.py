@@ -28,6 +28,7 @@ from sparkcrypt.runs.rewrite.engine import (
 )
 from sparkcrypt.runs.rewrite.file_orders import FileOrders
 from sparkcrypt.runs.rewrite.keks import TableKeks
+from sparkcrypt.runs.rewrite.schedule import ENDS_THE_RUN
 from sparkcrypt.runs.rewrite.spark_engine import SparkStager
 from sparkcrypt.runs.table.difference import Rotation
 from sparkcrypt.runs.table.footers import RetrieveKey
@@ -78,6 +79,8 @@ class NativeStager:
                 make_fresh_folder(self._table.files, staging.scanned.unit, staging.staged)
                 orders = self._orders.list_orders(staging.scanned, staging.staged)
                 jobs.setdefault(_only_rewraps(orders), []).append((staging, orders))
+            except ENDS_THE_RUN:
+                raise
             except FAILURES as error:
                 found[staging.staged] = error
         for work in jobs.values():
@@ -86,6 +89,8 @@ class NativeStager:
             try:
                 keys = self._keys(every)
                 outcomes = rewrite_in_tasks(self._table.spark, every, lengths, keys, partial(_tell_written, work))
+            except ENDS_THE_RUN:
+                raise
             except FAILURES as error:
                 found |= {staging.staged: error for staging, _ in work}
             else:
@@ -102,6 +107,8 @@ class NativeStager:
             own = list(islice(left, len(orders)))
             try:
                 found[staging.staged] = self._finish(staging, orders, own, keys)
+            except ENDS_THE_RUN:
+                raise
             except FAILURES as error:
                 found[staging.staged] = error
         return found

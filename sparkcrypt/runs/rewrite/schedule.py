@@ -160,14 +160,12 @@ def _begin_units(
     slots, running, todo = _Slots(options, budget), _Running(), deque(units)
     while todo:
         slots.acquire()
-        batch = _take_batch(todo, budget)
+        batch = [] if slots.stopped.is_set() else _take_batch(todo, budget)
         if not batch:
             slots.wait_for_all()  # units that fail give their part of the budget back
-            batch = _take_batch(todo, budget)
-        if slots.stopped.is_set():
-            break
+            batch = [] if slots.stopped.is_set() else _take_batch(todo, budget)
         if not batch:
-            progressed.left.extend(todo)
+            progressed.left.extend([] if slots.stopped.is_set() else todo)
             break
         future = pool.submit(process, batch)
         running.append((batch, future))
@@ -199,13 +197,17 @@ class _Slots:
 
     def end(self, batch: Sequence[UnitSurvey], future: Future[Sequence[Result]]) -> None:
         """Give the slot of a batch back, and to the budget what its failed units had of it."""
-        error = future.exception()
-        for unit, result in zip(batch, [error] * len(batch) if error else future.result(), strict=True):
-            if isinstance(result, BaseException) and self._options.keep_going and _is_of_one_unit(result):
-                self._budget.give_back(unit.total_bytes)
-            elif isinstance(result, BaseException):
+        try:
+            if future.exception() is not None:
                 self.stopped.set()
-        self._free.release()
+                return
+            for unit, result in zip(batch, future.result(), strict=True):
+                if isinstance(result, BaseException) and self._options.keep_going and _is_of_one_unit(result):
+                    self._budget.give_back(unit.total_bytes)
+                elif isinstance(result, BaseException):
+                    self.stopped.set()
+        finally:
+            self._free.release()
 
 
 def _take_batch(todo: deque[UnitSurvey], budget: Budget) -> list[UnitSurvey]:

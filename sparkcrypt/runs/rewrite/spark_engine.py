@@ -23,6 +23,7 @@ from sparkcrypt.runs.rewrite.engine import (
     make_fresh_folder,
     verify_footers,
 )
+from sparkcrypt.runs.rewrite.schedule import ENDS_THE_RUN
 from sparkcrypt.runs.table.difference import refuse_dark
 from sparkcrypt.runs.table.footers import RetrieveKey
 from sparkcrypt.runs.table.open_table import OpenTable
@@ -56,6 +57,8 @@ class SparkStager:
         for staging in several:
             try:
                 found.append(self._stage(staging.scanned, staging.staged))
+            except ENDS_THE_RUN:
+                raise
             except FAILURES as error:
                 found.append(error)
         return found

@@ -45,12 +45,14 @@ class Swap(ABC):
         repoints: whether the metastore is pointed to the new files; the old ones stay in place, and an undo points to
             them.
         copies: whether the new files are a copy; the source stays in use, so its files are not old files.
+        at_once: whether several units are swapped by one call; if not, each is looked at right before its own.
     """
 
     name: ClassVar[str]
     same_folder: ClassVar[bool] = False
     repoints: ClassVar[bool] = False
     copies: ClassVar[bool] = False
+    at_once: ClassVar[bool] = False
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -75,7 +77,7 @@ class Swap(ABC):
         for new in several:
             try:
                 self.swap(new)
-            except (SparkcryptError, *JVM_ERRORS) as error:
+            except (SparkcryptError, *JVM_ERRORS, OSError) as error:
                 failed[new.unit.name] = error
         return failed
 
@@ -132,6 +134,7 @@ class LocationSwap(Swap):
 
     name = "set location"
     repoints = True
+    at_once = True
 
     def __init__(self, spark: SparkSession, table: Table) -> None:
         super().__init__(spark)
@@ -170,7 +173,8 @@ class LocationSwap(Swap):
     def swap_all(self, several: Sequence[NewFiles]) -> Mapping[str, Exception]:
         """Point several partitions to their staged folders, in one call of the metastore.
 
-        The call may fail, or time out, after it has changed some or all of them: only where they point then tells.
+        The call may fail, or time out, after it has changed some or all of them: only where they point then tells.  It
+        may fail for one of them, so those that it has not changed are swapped one by one.
         """
         partitions = [(new, new.unit.partition) for new in several if new.unit.partition is not None]
         if len(partitions) < len(several):
@@ -186,8 +190,14 @@ class LocationSwap(Swap):
             now = self.current_locations([new.unit for new in several])
             for new in several:
                 here = now[new.unit.name]
-                if here is None or not is_same_place(here, new.staged):
+                if here is not None and is_same_place(here, new.staged):
+                    continue
+                if here is None or not is_same_place(here, new.unit.location):
+                    failed[new.unit.name] = _describe_moved(new.unit, here)
+                elif len(several) == 1:
                     failed[new.unit.name] = error
+                else:
+                    failed |= self.swap_all([new])
         return failed
 
     def undo(self, new: NewFiles, location: str | None = None) -> None:
@@ -292,6 +302,7 @@ class HomeSwap(LocationSwap):
     """
 
     name = "set location to the former home"
+    at_once = False
     swap_all = Swap.swap_all
 
     @property

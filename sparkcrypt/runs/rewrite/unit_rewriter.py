@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -229,8 +229,8 @@ class UnitRewriter:
         """Stage units; return those whose new files are written and listed."""
         for unit in batch:
             self.run.table.progress.step(unit.unit.name, "staging")
-        batch = self._each(batch, self._prepare)
         try:
+            batch = self._each(batch, self._prepare)
             several = [Staging(unit.scanned, unit.staged, unit.progress.tell_rewritten) for unit in batch]
             works = self.stager.stage_all(several) if several else []
         finally:
@@ -280,7 +280,7 @@ class UnitRewriter:
     def _take_unchanged(self, ready: deque[PendingUnit]) -> list[PendingUnit]:
         """Take the first units, as many as can be listed again within a moment, that are as they were listed."""
         first, found = time.monotonic(), list[PendingUnit]()
-        while ready and (not found or time.monotonic() - first < LISTED_SECONDS):
+        while ready and (not found or (self.swap.at_once and time.monotonic() - first < LISTED_SECONDS)):
             unit = ready.popleft()
             self.run.table.progress.step(unit.unit.name, "swapping")
             found.extend(self._each([unit], self._recheck_listed))
@@ -302,8 +302,10 @@ class UnitRewriter:
         """
         run, table = self.run, self.run.table.target.table
         records = run.journal.write_all([UnitSwapping(unit.unit.name, unit.staged) for unit in chunk])
+        for unit in chunk:
+            unit.swapping = True
         for unit, record in zip(chunk, records, strict=True):
-            unit.new, unit.swapping = run.pin(unit.new, record), True
+            unit.new = run.pin(unit.new, record)
         statistics = self._statistics_of(table) if table else None
         failed = self._swap_under_lock(chunk)
         notes = self._prove_swapped(chunk, failed)
@@ -318,7 +320,7 @@ class UnitRewriter:
         try:
             record_swaps(run, list(outcomes.values()))
         except Exception as error:  # of any class: the units are swapped, and no record says so yet
-            raise _describe_unsettled(next(iter(outcomes)), error) from error
+            raise _describe_unsettled(", ".join(outcomes), error) from error
         for unit in chunk:
             unit.outcome = outcomes.get(unit.unit.name)
         for unit in chunk:
@@ -334,15 +336,31 @@ class UnitRewriter:
         """
         self.run.lock.check()
         self.run.table.target.refuse_other_table()
-        failed: dict[str, BaseException] = dict(self.swap.swap_all([unit.new for unit in chunk]))
+        several = [unit.new for unit in chunk]
+        try:
+            failed: dict[str, BaseException] = dict(self.swap.swap_all(several))
+        except FAILURES:  # so that it is not known which were swapped
+            self._keep_or_give_way(several)
+            raise
+        self._keep_or_give_way([new for new in several if new.unit.name not in failed])
+        return failed
+
+    def _keep_or_give_way(self, several: Sequence[NewFiles]) -> None:
+        """Look whether this driver still has the lock after a swap; if not, undo the swap.
+
+        Raises:
+            RunConflictError: the lock is lost; the message names each unit that could not be left to the other driver.
+        """
         try:
             self.run.lock.check()
-        except RunConflictError:
-            for unit in chunk:
-                if unit.unit.name not in failed:
-                    give_way(self, unit.new)
-            raise
-        return failed
+        except RunConflictError as error:
+            kept = give_way(self, several)
+            if not kept:
+                raise
+            raise RunConflictError(
+                f"{error}; and these could not be pointed back to where the other driver has them, so look at where "
+                f"they point: {'; '.join(kept)}"
+            ) from error
 
     def _prove_swapped(
         self, chunk: Sequence[PendingUnit], failed: dict[str, BaseException]
@@ -359,6 +377,8 @@ class UnitRewriter:
             if name not in failed:
                 try:
                     notes[name] = self._recheck_swapped(unit.new, self.swap.old_location(unit.unit), other)
+                except RunConflictError:
+                    raise
                 except FAILURES as error:
                     failed[name] = error
         left = [unit for unit in chunk if unit.unit.name not in failed]
@@ -452,6 +472,7 @@ class UnitRewriter:
                 raise other
         except (SourceChangedError, VerificationError) as error:
             if is_as_staged(self, new):
+                self.run.lock.check()  # who has it now may have recorded this swap
                 self.swap.undo(new)
                 raise
             return (f"somebody wrote to the old files and to the new ones while they were swapped: {error}",)
@@ -480,15 +501,16 @@ class UnitRewriter:
 
         Raises:
             RunConflictError: as `_give_up`, after all units.
+            Exception: a failure could not be recorded.
         """
-        conflicts: list[RunConflictError] = []
+        raised: list[Exception] = []
         for unit in batch:
             if unit.is_pending:
                 try:
                     self._give_up(unit, error)
-                except RunConflictError as unsettled:
-                    conflicts.append(unsettled)
-        for first in conflicts:
+                except Exception as another:  # noqa: BLE001  # whatever it is, the others are given up too
+                    raised.append(another)
+        for first in sorted(raised, key=lambda found: not isinstance(found, RunConflictError)):
             raise first
 
     def _give_up(self, unit: PendingUnit, error: BaseException) -> None:
@@ -541,26 +563,46 @@ def _describe_unsettled(name: str, error: BaseException) -> RunConflictError:
     )
 
 
-def give_way(rewriter: UnitRewriter, new: NewFiles) -> None:
+def give_way(rewriter: UnitRewriter, several: Sequence[NewFiles]) -> list[str]:
     """Undo the swap of a driver that was paused right before it, and lost its lock meanwhile.
 
-    If the driver that took over has swapped the unit already, rows may have been written since, so the unit is pointed
-    to that driver's folder; otherwise it is pointed to its listed location.  A renamed folder is renamed back, unless
+    If the driver that took over has swapped a unit already, rows may have been written since, so the unit is pointed to
+    that driver's folder; otherwise it is pointed to its listed location.  A renamed folder is renamed back, unless
     another process has written to it meanwhile: then it stays, since it contains all rows.
+
+    Returns:
+        The units that could not be given way to, each with the reason; they do not keep the others.
     """
+    kept: list[str] = []
+    later = list(_list_later(rewriter.run)) if rewriter.swap.repoints else []
+    for new in several:
+        try:
+            _give_way(rewriter, new, later)
+        except FAILURES as error:
+            kept.append(f"{new.unit.name}: {type(error).__name__}: {error}")
+    return kept
+
+
+def _list_later(run: RunContext) -> Iterator[Journal]:
+    """Yield the journals of this run, as the other driver has continued it, and of later ones, oldest first."""
+    for run_id in Journal.runs(run.table.trust.log()):
+        if run_id >= run.run_id:
+            try:
+                yield run.table.trust.journal(run_id)
+            except VerificationError:
+                continue  # a journal that is not trusted must not decide where a unit points
+
+
+def _give_way(rewriter: UnitRewriter, new: NewFiles, later: Sequence[Journal]) -> None:
     run, unit = rewriter.run, new.unit
     if not rewriter.swap.repoints:
         if is_as_staged(rewriter, new):
             rewriter.swap.undo(new)
         return
     location = unit.location
-    for run_id in Journal.runs(run.table.trust.log()):
-        try:
-            journal = run.table.trust.journal(run_id)
-            status = journal.statuses().get(unit.name)
-        except VerificationError:
-            continue  # a journal that is not trusted must not decide where the unit points
-        if run_id >= run.run_id and status is not None and status.swapped:
+    for journal in later:
+        status = journal.statuses().get(unit.name)
+        if status is not None and status.swapped:
             location = status.new_location
             swapping = [record for record in journal.of_unit(unit.name) if record.kind == "unit_swapping"]
             new = run.pin(new, swapping[-1]) if swapping else new

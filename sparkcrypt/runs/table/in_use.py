@@ -11,6 +11,7 @@ took if that is longer: then queries take at most half of a command's time, howe
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -259,7 +260,7 @@ class OtherTables:
 
 @dataclass(slots=True)
 class InUse:
-    """Queries of the folders that are in use.
+    """Queries of the folders that are in use; threads ask one after the other, so none gets an answer to an older one.
 
     Attributes:
         target: the target, whose own folders are not cached; None if there is none, so that all tables are others.
@@ -274,6 +275,7 @@ class InUse:
     _places: Places | None = None
     _all: tuple[PlaceIndex[User], Places] | None = None
     _asked: float | None = None
+    _mutex: threading.RLock = field(default_factory=threading.RLock)
 
     def look(self, *, afresh: bool = False, seconds_old: float = 0.0) -> Places:
         """Return the locations of all tables and partitions.
@@ -285,11 +287,12 @@ class InUse:
         Raises:
             PlanError: the table no longer exists, or a table's partitions cannot be listed.
         """
-        self._ask(seconds_old)
-        others = self.others.index(afresh=afresh)
-        if self._all is None or self._all[0] is not others:
-            self._all = others, Places(self._own, self.others.aliases, others, self._own_table())
-        return self._all[1]
+        with self._mutex:
+            self._ask(seconds_old)
+            others = self.others.index(afresh=afresh)
+            if self._all is None or self._all[0] is not others:
+                self._all = others, Places(self._own, self.others.aliases, others, self._own_table())
+            return self._all[1]
 
     def is_free(self, folder: str) -> bool:
         """Return whether no other table uses a folder, in the sense of `Places.user_of`."""
@@ -297,15 +300,17 @@ class InUse:
 
     def find_own(self, *, seconds_old: float) -> Places:
         """Return the target's own locations; they may be up to ``seconds_old`` seconds old."""
-        self._ask(seconds_old)
-        if self._places is None:
-            self._places = Places(self._own, self.others.aliases)
-        return self._places
+        with self._mutex:
+            self._ask(seconds_old)
+            if self._places is None:
+                self._places = Places(self._own, self.others.aliases)
+            return self._places
 
     def units(self, *, seconds_old: float = 0.0) -> Mapping[str, str]:
         """Return unit -> its folder, from a new query; it may be up to ``seconds_old`` seconds old."""
-        self._ask(seconds_old)
-        return self._units
+        with self._mutex:
+            self._ask(seconds_old)
+            return self._units
 
     def _own_table(self) -> str | None:
         return None if self.target is None or self.target.table is None else self.target.name

@@ -415,7 +415,7 @@ def _make_local_folder(local: str, mode: str | None) -> None:
         if not folder.is_dir():
             folder.mkdir(mode=int(mode or "777", 8))
             if mode:
-                folder.chmod(int(mode, 8))
+                _set_mode(folder, mode)
     except FileExistsError:
         if not folder.is_dir():
             raise StorageError(f"cannot make {local}: it, or a folder above it, is a file") from None
@@ -432,11 +432,17 @@ def _set_local_access(local: str, now: Access, wanted: Access) -> None:
         if wanted.group != now.group:
             shutil.chown(local, group=_user_or_number(wanted.group))
         if (wanted.owner, wanted.group, wanted.mode) != (now.owner, now.group, now.mode):
-            Path(local).chmod(int(wanted.mode, 8))  # a new owner takes bits away
+            _set_mode(Path(local), wanted.mode)  # a new owner takes bits away
     except (OSError, LookupError) as error:
         raise StorageError(
             f"cannot give {local} to {wanted.owner}:{wanted.group} with mode {wanted.mode}: {error}"
         ) from error
+
+
+def _set_mode(path: Path, mode: str) -> None:
+    """Set the permissions; a folder whose files get its group goes on to be one, as by the ``chmod`` of Hadoop."""
+    now = path.stat().st_mode
+    path.chmod(int(mode, 8) | (now & stat.S_ISGID if stat.S_ISDIR(now) else 0))
 
 
 def _user_or_number(name: str) -> str | int:

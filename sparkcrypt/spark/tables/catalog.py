@@ -377,8 +377,10 @@ class Catalog:
         left: dict[str, str | None] = {name: None for name in todo}
         changes: list[dict[str, Any] | None] = []
         for partition in now:
-            move = todo[partition.folder]
-            if is_same_place(partition.location, move.partition.location):
+            move = todo.get(partition.folder)
+            if move is None:  # none that was asked for
+                changes.append(None)
+            elif is_same_place(partition.location, move.partition.location):
                 del left[partition.folder]
                 pin = {PIN: move.pin} if move.pin else {}
                 changes.append({"values": dict(partition.values), "location": move.location, "parameters": pin})

@@ -94,6 +94,32 @@ def test_what_is_no_record_at_the_end_is_superseded(store: LocalStateStore, end:
     assert opened(store).gaps == [3]
 
 
+@pytest.mark.parametrize("records", [1, 3])
+def test_damaged_end_of_several_objects_is_found(store: LocalStateStore, records: int) -> None:
+    """The last two are damaged, the first of them torn and the other edited: the run is not whole."""
+    log = opened(store)
+    for part in range(4):
+        log.append_all(RUN, 1, [("step", {"step": part * records + step}) for step in range(records)])
+    first, last = (f"log/{TABLE}/{1 + part * records:08d}.json" for part in (2, 3))
+    change(store, last, (store.read(last) or b"").replace(b'"fields":{"step"', b'"fields":{"stop"'))
+    change(store, first, (store.read(first) or b"")[:-9])
+    again = opened(store)
+    assert steps(again) == list(range(2 * records))
+    assert "does not" in str(again.find_loss(RUN)) and last in str(again.find_loss(RUN))
+    assert (RUN, "step") in again.claims()
+
+
+def test_records_of_a_damaged_object_are_told_by_its_name(store: LocalStateStore) -> None:
+    """Each of its numbers is a gap, and none is said to be an object that never was."""
+    log = opened(store)
+    for part in range(3):
+        log.append_all(RUN, 1, [("step", {"step": part * 3 + step}) for step in range(3)])
+    change(store, NAMES[4], b"damaged\n")
+    again = opened(store)
+    assert again.gaps == [4, 5, 6]
+    assert {again.describe_gap(number).partition(":")[0] for number in again.gaps} == {NAMES[4]}
+
+
 def test_planted_name_ahead_is_superseded_when_its_number_comes(store: LocalStateStore) -> None:
     """Whoever has no key stops nobody by taking names."""
     store.create(NAMES[4], b"planted")

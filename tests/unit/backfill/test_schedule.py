@@ -124,6 +124,26 @@ def test_an_error_ends_the_run_and_no_further_unit_is_begun() -> None:
         assert began == ["a", "b"]
 
 
+@pytest.mark.usefixtures("alone")
+def test_what_ends_the_run_leaves_the_budget_to_other_tables() -> None:
+    """A batch that fails as a whole gives nothing back, since some of it may be done, and none after it takes any."""
+
+    def process(batch: Sequence[UnitSurvey]) -> list[Result]:
+        raise VerificationError("the state cannot be written")
+
+    for parallelism, left in ((1, 30), (2, 20)):
+        budget, both = Budget(max_bytes=40), threading.Barrier(parallelism, timeout=10)
+        options = RunOptions(keep_going=True, parallelism=parallelism)
+
+        def fail(batch: Sequence[UnitSurvey], both: threading.Barrier = both) -> list[Result]:
+            both.wait()
+            return process(batch)
+
+        with pytest.raises(VerificationError):
+            work_through([*map(survey, "abcd")], fail, same, options, budget=budget)
+        assert budget.allows(left) and not budget.allows(1)
+
+
 def test_a_unit_that_fails_gives_its_bytes_back() -> None:
     """It is told, the next one is begun, and what the budget is not enough for is left."""
     units, began = [survey("a"), survey("b"), survey("c"), survey("d")], list[str]()
