@@ -25,6 +25,7 @@ class BatchOptions:
 
     file: str = use(click.argument("file", metavar="FILE"))
     keep_going: bool = option("Run the commands after one that failed too.")
+    as_json: bool = option("Run each command with --json; their documents follow one another.", "--json")
     launch: Launch = use(spark_options)
 
 
@@ -58,7 +59,7 @@ def batch(context: click.Context, options: BatchOptions) -> None:
     lines, failed, launch = list(_read_lines(options.file, program)), EXIT_OK, options.launch
     with shared_session("sparkcrypt batch", master=launch.master, conf=dict(launch.conf), verbose=launch.verbose):
         for line in lines:
-            code = _run(program, line)
+            code = _run(program, line, as_json=options.as_json)
             failed = failed or code
             if code == EXIT_INTERRUPTED or (code != EXIT_OK and not options.keep_going):
                 break
@@ -90,10 +91,13 @@ def _read_lines(file: str, program: click.Command) -> Iterator[_Line]:
             yield _Line(place, tuple(words))
 
 
-def _run(program: click.Command, line: _Line) -> int:
+def _run(program: click.Command, line: _Line, *, as_json: bool) -> int:
     """Run a command as the program does, and return its exit code."""
+    words = list(line.words)
+    if as_json:
+        words.insert(words.index("--") if "--" in words else len(words), "--json")
     try:
-        program.main(list(line.words), prog_name="sparkcrypt")
+        program.main(words, prog_name="sparkcrypt")
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else EXIT_OK
     if code != EXIT_OK:

@@ -42,6 +42,14 @@ def test_commands_print_what_they_print_alone(folder: Path) -> None:
     assert "ssn" in alone[1].output
 
 
+def test_json_is_that_of_each_command(folder: Path) -> None:
+    """Whether a line asks for it or not, and also where it ends its options, after which --json would be a file."""
+    (folder / "nightly.txt").write_text(f"{WRITTEN}\n{WRITTEN} --json\ninspect -- nowhere.parquet\n")
+    plan, inspect = run(*PLAN, "--json"), run("inspect", "--json", "nowhere.parquet")
+    assert run("batch", "nightly.txt", "--json").output == plan.output * 2 + inspect.output
+    assert "error" in inspect.document
+
+
 @pytest.mark.parametrize("more", [(), ("--keep-going",)], ids=["", "keep going"])
 def test_first_failure_ends_it_with_its_code(folder: Path, more: tuple[str, ...]) -> None:
     """It is named on stderr after its own message; those after it are run where that is asked for."""
