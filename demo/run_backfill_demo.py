@@ -33,6 +33,7 @@ from tests.services.vault_server import start_vault
 WORK = HERE / "work-backfill"
 TABLE = "shop.orders"
 KILLS = 3
+STEPS = ("staging", "verifying", "swapping")
 POLICY = """\
 version: 1
 key_service: {type: vault, mount_point: transit}
@@ -168,7 +169,7 @@ class Backfilled:
         return dict(json.loads(done.stdout)["tables"][0])
 
     def _killed(self, number: int) -> None:
-        """Start the job, and kill its driver some time after one of its first swaps was begun."""
+        """Start the job, and kill its driver some time after it began to stage, to verify or to swap units."""
         log = self._site.work / f"killed-{number}.log"
         with log.open("w") as stream:
             driver = subprocess.Popen(
@@ -179,16 +180,15 @@ class Backfilled:
                 stderr=stream,
                 start_new_session=True,
             )
-            swaps, delay, begun = random.randint(1, 3), random.uniform(0.0, 1.0), 0
-            while driver.poll() is None and begun < swaps:
-                time.sleep(0.1)
-                begun = log.read_text().count(": swapping")
+            step, delay = STEPS[(number - 1) % len(STEPS)], random.uniform(0.0, 0.2)
+            while driver.poll() is None and f": {step}" not in log.read_text():
+                time.sleep(0.02)
             if driver.poll() is not None:
                 raise DemoError(f"driver {number} ended with {driver.returncode} by itself:\n{log.read_text()[-3000:]}")
             time.sleep(delay)
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
-        console.print(f"   driver {number} was killed {delay:.1f} s after it had begun swap {begun}")
+        console.print(f"   driver {number} was killed {delay:.1f} s after it was {step} its first units")
 
     def _finished(self, name: str, *, busy: bool = False) -> dict[str, Any]:
         """Run the job to its end; return its report, which is kept as JSON and as a page under that name.

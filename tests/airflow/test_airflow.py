@@ -128,12 +128,13 @@ class Nightly:
 
 
 def kill_driver(home: Path, running: subprocess.Popen[bytes]) -> None:
-    """Kill the driver of January's backfill, the JVM and its Python, when it has swapped a day and has others left."""
+    """Kill the driver of January's backfill, the JVM and its Python, when its days are staged and not swapped yet."""
     while running.poll() is None:
-        records = [json.loads(file.read_bytes()) for file in home.glob("state/log/*/*.json")]
-        swapped = {record["run_id"] for record in records if record["kind"] == "unit_swapped" and _of_january(record)}
-        if swapped:
-            assert not any(record["kind"] == "run_finished" and record["run_id"] in swapped for record in records)
+        files = home.glob("state/log/*/*.json")
+        records = [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
+        staged = {record["run_id"] for record in records if record["kind"] == "unit_staged" and _of_january(record)}
+        if staged:
+            assert not any(record["kind"] == "run_finished" and record["run_id"] in staged for record in records)
             drivers = [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if _is_driver(entry, home)]
             assert drivers
             for pid in drivers:
