@@ -11,11 +11,10 @@ took if that is longer: then queries take at most half of a command's time, howe
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import PlanError, VerificationError
@@ -258,9 +257,34 @@ class OtherTables:
         return known
 
 
+class _Own:
+    """The target's own locations, as one query told them; threads may ask concurrently."""
+
+    def __init__(self, users: Iterable[tuple[str, User]], aliases: Sequence[tuple[Place, Place]]) -> None:
+        self._users, self._aliases = tuple(users), aliases
+        self._all: tuple[PlaceIndex[User], Places] | None = None
+
+    @cached_property
+    def places(self) -> Places:
+        """They alone."""
+        return Places(self._users, self._aliases)
+
+    @cached_property
+    def units(self) -> Mapping[str, str]:
+        """Unit -> its folder."""
+        return {user.name: place for place, user in self._users if user.reads_below}
+
+    def beside(self, others: PlaceIndex[User], but: str | None) -> Places:
+        """Return them with the locations of all other tables."""
+        known = self._all
+        if known is None or known[0] is not others:
+            known = self._all = others, Places(self._users, self._aliases, others, but)
+        return known[1]
+
+
 @dataclass(slots=True)
 class InUse:
-    """Queries of the folders that are in use; threads ask one after the other, so none gets an answer to an older one.
+    """Queries of the folders that are in use; threads may ask concurrently.
 
     Attributes:
         target: the target, whose own folders are not cached; None if there is none, so that all tables are others.
@@ -270,12 +294,7 @@ class InUse:
     spark: SparkSession
     target: Target | None
     others: OtherTables
-    _own: tuple[tuple[str, User], ...] = ()
-    _units: Mapping[str, str] = field(default_factory=dict)
-    _places: Places | None = None
-    _all: tuple[PlaceIndex[User], Places] | None = None
-    _asked: float | None = None
-    _mutex: threading.RLock = field(default_factory=threading.RLock)
+    _known: tuple[float, _Own] | None = None
 
     def look(self, *, afresh: bool = False, seconds_old: float = 0.0) -> Places:
         """Return the locations of all tables and partitions.
@@ -287,12 +306,8 @@ class InUse:
         Raises:
             PlanError: the table no longer exists, or a table's partitions cannot be listed.
         """
-        with self._mutex:
-            self._ask(seconds_old)
-            others = self.others.index(afresh=afresh)
-            if self._all is None or self._all[0] is not others:
-                self._all = others, Places(self._own, self.others.aliases, others, self._own_table())
-            return self._all[1]
+        own = self._ask(seconds_old)
+        return own.beside(self.others.index(afresh=afresh), self._own_table())
 
     def is_free(self, folder: str) -> bool:
         """Return whether no other table uses a folder, in the sense of `Places.user_of`."""
@@ -300,28 +315,22 @@ class InUse:
 
     def find_own(self, *, seconds_old: float) -> Places:
         """Return the target's own locations; they may be up to ``seconds_old`` seconds old."""
-        with self._mutex:
-            self._ask(seconds_old)
-            if self._places is None:
-                self._places = Places(self._own, self.others.aliases)
-            return self._places
+        return self._ask(seconds_old).places
 
     def units(self, *, seconds_old: float = 0.0) -> Mapping[str, str]:
         """Return unit -> its folder, from a new query; it may be up to ``seconds_old`` seconds old."""
-        with self._mutex:
-            self._ask(seconds_old)
-            return self._units
+        return self._ask(seconds_old).units
 
     def _own_table(self) -> str | None:
         return None if self.target is None or self.target.table is None else self.target.name
 
-    def _ask(self, seconds_old: float) -> None:
-        """Query the target's own locations, unless they are known and not older than that."""
-        if self._asked is None or time.monotonic() - self._asked >= seconds_old:
+    def _ask(self, seconds_old: float) -> _Own:
+        """Return the target's own locations, from a new query unless they are known and not older than that."""
+        known = self._known
+        if known is None or time.monotonic() - known[0] >= seconds_old:
             now = time.monotonic()
-            self._own, self._places, self._all = tuple(_of_target(self.spark, self.target)), None, None
-            self._units = {user.name: place for place, user in self._own if user.reads_below}
-            self._asked = now
+            known = self._known = now, _Own(_of_target(self.spark, self.target), self.others.aliases)
+        return known[1]
 
 
 def refuse_used(places: Places, unit: str, folder: str, what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sparkcrypt.errors import FormatError, PlanError
@@ -93,12 +93,19 @@ class Identities:
         if re.fullmatch(_UUID, uuid) is None:  # somebody's own text
             yield from Catalog(self._spark).find_tables_with_text(uuid)
             return
+        catalog, names = Catalog(self._spark), self._read().get(uuid, ())
+        if not all(map(catalog.exists, names)):  # one was dropped, or renamed, since the entries were read
+            self._names = None
+            names = self._read().get(uuid, ())
+        yield from map(catalog.table, names)
+
+    def _read(self) -> Mapping[str, Sequence[str]]:
         if self._names is None:
             self._names = {}
             for name, text in Catalog(self._spark).list_entries():
                 for found in set(re.findall(f"(?=({_UUID}))", text)):  # wherever one begins
                     self._names.setdefault(found, []).append(name)
-        yield from map(Catalog(self._spark).table, self._names.get(uuid, ()))
+        return self._names
 
 
 def refuse_shared_identity(spark: SparkSession, table: Table, known: Identities | None = None) -> None:

@@ -79,6 +79,10 @@ class Metastore:
     def default_location(self, _name: str) -> None:
         """Return that it is not known."""
 
+    def exists(self, name: str) -> bool:
+        """Return whether there is a table."""
+        return name in self.tables
+
     def table(self, name: str) -> Table:
         """Return a table."""
         return self.tables[name]
@@ -269,6 +273,11 @@ def test_tables_of_one_uuid_are_told_by_the_entries_of_the_catalog(metastore: Me
         with pytest.raises(PlanError, match=r"db\.copy has the UUID of db\.t "):
             refuse_shared_identity(cast("Any", None), copy, known)
     assert metastore.asked["all entries"] == 1 and metastore.asked["entries of one"] == 3
+    known = Identities(cast("Any", None))
+    refuse_shared_identity(cast("Any", None), owner, known)
+    metastore.tables["`db`.`renamed`"] = replace(metastore.tables.pop(owner.quoted), name="renamed")
+    with pytest.raises(PlanError, match=r"db\.copy has the UUID of db\.renamed "):
+        refuse_shared_identity(cast("Any", None), copy, known)
     metastore.tables |= {odd.quoted: odd, odd_copy.quoted: odd_copy}
     with pytest.raises(PlanError, match=r"db\.t has the UUID of db\.copy \(mine\)"):
         refuse_shared_identity(cast("Any", None), odd, Identities(cast("Any", None)))
@@ -381,10 +390,11 @@ def test_cost_of_orphans_grows_with_the_folders_of_runs(
         runs = [f"old-20261121T{place // 60:02d}{place % 60:02d}12Z-3f9a2c" for place in range(number)]
         known = {f"file:{base.parent}/.sparkcrypt/t/{run}-known/p=0" for run in runs}
         outside = [f"{tmp_path}/{number}/elsewhere{place}/p=0" for place in range(number)]
-        for folder in (base, *(base.parent / ".sparkcrypt/t" / run for run in runs), *map(Path, outside)):
+        beside = (base.parent / ".sparkcrypt/t" / run for run in runs)
+        for folder in (base, *beside, *map(Path, outside)):
             folder.mkdir(parents=True)
             (folder / "part-0.parquet").write_bytes(b"x")
-        left = {f"file:{folder}": orphans.Leftover(folder, "old", str(base)) for folder in outside}
+        left = {f"file:{place}": orphans.Leftover(place, "old", str(base)) for place in outside}
         monkeypatch.setattr(orphans, "leftovers_of_journals", lambda *_: (known, left))
 
         def find() -> None:
