@@ -32,11 +32,12 @@ from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Folder, Unit, UnitOutcome
-from sparkcrypt.runs.old_folders.compare_with_audit import compare_unread, places_of_unread
+from sparkcrypt.runs.old_folders.compare_with_audit import ListedFiles, compare_unread, places_of_unread
 from sparkcrypt.runs.old_folders.old_folder import OldFolder
 from sparkcrypt.runs.old_folders.problems import GONE, Problem, Problems
 from sparkcrypt.runs.old_folders.replacements import Standing
 from sparkcrypt.runs.table.in_use import Places
+from sparkcrypt.runs.table.scan import ScannedUnit
 from sparkcrypt.spark.files.listing import SourceFile
 from tests.growth import Metered, Work, assert_linear
 from tests.unit.backfill.believed import BASE, make_service, policy_of
@@ -356,6 +357,30 @@ def _compare_unread(records: Records, number: int) -> Work:
     return compare
 
 
+def _compare_listed(records: Records, number: int) -> Work:
+    """Compare units with the audit's list of their files, half of which have another file beside them."""
+    records.write_runs(number)
+    table = SimpleNamespace(
+        store=records.store, target=SimpleNamespace(table_id=TABLE, name="sales.customers"), trust=records.trust()
+    )
+    runs: Any = SimpleNamespace(table=table, problems=lambda: None)
+    scanned = []
+    for place in range(number):
+        folder = f"/warehouse/db/.sparkcrypt/t/{name_run(place)}-1-1-0123abcd/p={place}"
+        names = ("part-0.parquet", "added.parquet")[: 1 + place % 2]
+        files = (Folder("", tuple(SourceFile(f"{folder}/{name}", 1234, 1) for name in names)),)
+        unit = Unit(f"p={place}", folder, None, partition_path=f"p={place}", values={}, folders=files)
+        scanned.append(ScannedUnit(unit, {}, ()))
+
+    def compare() -> None:
+        listed = ListedFiles(runs, ())
+        for unit in scanned:
+            listed.compare(unit)
+        assert listed.settle(whole=True, adopt=False) == []
+
+    return compare
+
+
 def _list_settled(records: Records, number: int) -> Work:
     """List which old folders of each run may go, and which stay."""
     records.write_runs(number)
@@ -407,6 +432,7 @@ WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = 
     "the audit is read": (_verify, 30, ("names", "reads", "decoded", "MACs")),
     "the list of files is read": (_list_files, 30, ("names", "reads", "decoded", "MACs")),
     "runs that are not trusted are compared": (_compare_unread, 60, ()),
+    "units are compared with the audit's list": (_compare_listed, 40, ("names", "reads", "decoded", "MACs")),
     "problems are opened": (_open_problems, 60, ("names", "reads", "MACs")),
     "folders of runs are settled": (_list_settled, 60, ()),
     "pins of one run are checked": (_check_pins_of_run, 40, ("names", "reads", "decoded", "MACs", "records")),
