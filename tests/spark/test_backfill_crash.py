@@ -73,6 +73,7 @@ def killed(lake: Lake, policy: Policy, clock: Clock, patch: Callable[[pytest.Mon
     kill_during(lambda: backfill(lake.spark, policy, tables=["t"], options=options), clock, patch)
 
 
+@pytest.mark.usefixtures("unit_a_batch")
 @pytest.mark.parametrize("again", AGAIN)
 @pytest.mark.parametrize("step", STEPS)
 def test_driver_that_dies_twice_loses_nothing(
