@@ -43,6 +43,7 @@ def retags(lake: Lake) -> None:
     set_tags(lake.spark, "t", {"pay": ["finance"]}, None)
 
 
+@pytest.mark.usefixtures("unit_a_batch")
 @pytest.mark.parametrize("what", [inserts, retags])
 def test_what_changed_during_a_pass_is_taken_up_by_the_next(
     lake: Lake, policy: Policy, what: Callable[[Lake], None]
