@@ -35,8 +35,7 @@ def bring_jar(spark: SparkSession) -> None:
     """Add the jar to a live classic session: to the driver's class loader and to every executor.
 
     No public interface of Spark serves both reads and writes: ``ADD JAR`` and ``spark.jars`` after launch serve only
-    writes, since reads look classes up in the class loader of the driver's main thread.  Where Spark is local, that
-    loader is above the executor's, which then fetches no jar.
+    writes, since reads look classes up in the class loader of the driver's main thread.
     """
     from py4j.protocol import Py4JError
 
@@ -53,8 +52,7 @@ def bring_jar(spark: SparkSession) -> None:
         raise BridgeError(
             f"this session's class loader cannot take a jar; launch with --jars {path} or spark.jars={path}"
         ) from error
-    if not spark.sparkContext._jsc.isLocal():
-        spark.sparkContext._jsc.addJar(str(path.absolute()))
+    spark.sparkContext._jsc.addJar(str(path.absolute()))
 
 
 def _loads(machine: object, loader: object) -> bool:
