@@ -227,12 +227,12 @@ class TableLog:
         """Return what stands there and is no record; it is looked for once, until that changes."""
         damage = self._damage
         if damage is None:
-            reasons, refused = dict[int, str](), set[int]()
+            reasons = dict[int, str]()
+            refused = sorted({self._place(name)[0] for name in self.refused})
             for name, why in self.refused.items():
                 first, _, last = self._place(name)
-                refused.add(first)
                 reasons.setdefault(first, why)
-                last = last or self._find_end(first)
+                last = last or self._find_end(first, refused)
                 for place in range(bisect_left(self.gaps, first), bisect_right(self.gaps, max(first, last))):
                     reasons.setdefault(self.gaps[place], why)
             # An object may have had several records, so the next one's number tells nothing of what is between.
@@ -243,12 +243,12 @@ class TableLog:
             damage = self._damage = _Damage(reasons, after, claims)
         return damage
 
-    def _find_end(self, first: int) -> int:
+    def _find_end(self, first: int, refused: Sequence[int]) -> int:
         """Return the last number that a loose object may have had: that before the next object or record."""
-        numbers = [self._place(name)[0] for name in self.refused]
-        objects = min((number for number in numbers if number > first), default=self._next)
+        place = bisect_right(refused, first)
+        end = refused[place] if place < len(refused) else self._next
         place = bisect_left(self.records, first + 1, key=lambda record: record.number)
-        return min(objects, self.records[place].number if place < len(self.records) else objects) - 1
+        return min(end, self.records[place].number if place < len(self.records) else end) - 1
 
     def _refuse(self, name: str, why: str) -> None:
         self.refused[name], self._damage = why, None

@@ -209,7 +209,7 @@ WORKS: dict[str, tuple[Callable[[Path, int], Work], int, tuple[str, ...]]] = {
     "folders of a unit": (_folders, 100, ()),
     "columns of a file": (_columns, 200, ()),
     "units of a table": (_units, 40, ("names", "reads", "bytes")),
-    "units that fail": (_failures, 100, ()),
+    "units that fail": (_failures, 400, ()),
     "what lies beside data": (_beside, 50, ()),
 }
 """What there is much of -> what returns the work on so much, how much, and what it counts besides."""
