@@ -285,12 +285,13 @@ class Catalog:
             several = ask_metastore(lambda: call_static(self._spark, PARTITIONS_CLASS, "find", external, question))
             if several is not None:
                 found.addAll(several)
-            for partition in self._read_partitions(table, self._as_scala(found)):
+            read = self._read_partitions(table, self._as_scala(found))
+            for partition in read:
                 missing.pop(partition.folder, None)
             for partition in missing.values():  # dropped, or the metastore cannot be asked for it by name
                 one = ask_metastore(partial(self._list, table, dict(partition.values)))
                 found.addAll(machine.scala.collection.JavaConverters.seqAsJavaList(one))
-        read = self._read_partitions(table, self._as_scala(found))
+                read.extend(self._read_partitions(table, one))
         return found, read
 
     def _as_scala(self, collection: Any) -> Any:
