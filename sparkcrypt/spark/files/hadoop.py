@@ -6,6 +6,7 @@ import contextlib
 import errno
 import grp
 import io
+import os
 import pwd
 import shutil
 import stat
@@ -62,10 +63,17 @@ class Access:
 
 def read_local_access(path: str) -> Access:
     """Return the access rights of a local file or folder, given its local path."""
+    return _access_of(_stat_local(path))
+
+
+def _stat_local(path: str) -> os.stat_result:
     try:
-        status = Path(path).stat()
+        return Path(path).stat()
     except OSError as error:
         raise StorageError(f"cannot look at {path}: {error.strerror}") from error
+
+
+def _access_of(status: os.stat_result) -> Access:
     try:
         owner = pwd.getpwuid(status.st_uid).pw_name
     except KeyError:
@@ -398,11 +406,8 @@ def _find_local(path: str) -> str | None:
 
 
 def _read_local_status(local: str) -> FileStatus:
-    access = read_local_access(local)
-    try:
-        status = Path(local).stat()
-    except OSError as error:
-        raise StorageError(f"cannot look at {local}: {error.strerror}") from error
+    status = _stat_local(local)
+    access = _access_of(status)
     is_folder, modified_ms = stat.S_ISDIR(status.st_mode), status.st_mtime_ns // 1_000_000
     length = 0 if is_folder else status.st_size
     return FileStatus(f"file:{local}", length, modified_ms, is_folder, access.owner, access.group, access.mode)
