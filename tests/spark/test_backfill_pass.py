@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from sparkcrypt import load_policy, verify_table
 from sparkcrypt.cli.frame.known_runs import known_runs
-from sparkcrypt.errors import ConfigError, PlanError, RunConflictError, VerificationError
+from sparkcrypt.errors import ConfigError, KeyServiceUnavailableError, PlanError, RunConflictError, VerificationError
 from sparkcrypt.files import workers
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.log import TableLog
@@ -20,9 +21,10 @@ from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import expire_run
 from sparkcrypt.runs.passes.passes import PassOptions, backfill
 from sparkcrypt.runs.passes.report import PassReport
-from sparkcrypt.runs.passes.run import encrypt_table
+from sparkcrypt.runs.passes.run import TableJob, encrypt_table, run_table
 from sparkcrypt.runs.rewrite.options import RunOptions
 from sparkcrypt.runs.rewrite.run_report import Report
+from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.spark.tasks import run as task_runs
@@ -231,6 +233,102 @@ def test_one_bad_table_does_not_stop_the_others(lake: Lake, policy: Policy) -> N
     assert by_table(report)["b"].outcome == "done"
 
 
+class Together(Progress):
+    """Lets no table be staged before several are."""
+
+    def __init__(self, tables: int) -> None:
+        self._tables, self.staged = threading.Barrier(tables, timeout=120), list[str]()
+
+    def of_run(self, target: str) -> Progress:
+        """Return what waits in a table's run."""
+        together = self
+
+        class OfTable(Progress):
+            """Waits for the others."""
+
+            def step(self, unit: str, step: str) -> None:
+                """Wait at the first unit."""
+                if step == "staging" and target not in together.staged:
+                    together.staged.append(target)
+                    together._tables.wait()
+
+        return OfTable()
+
+
+def test_tables_at_once(lake: Lake, policy: Policy) -> None:
+    """Three tables are staged at the same time, a bad one stops none, and the report has them in their order."""
+    names = ["a", "b", "c", "d", "e", "f"]
+    for name in names:
+        make_table(lake, name, partitions=2)
+    before = {name: rows_of(lake.spark.table(name)) for name in names}
+    set_tags(lake.spark, "b", {"email": ["unknown_tag"]}, None)
+    together = Together(3)
+    first = backfill(
+        lake.spark, policy, tables=[f"{lake.database}.[abcd]"], options=options(tables_at_once=3, progress=together)
+    )
+    assert sorted(together.staged) == [lake.name(name) for name in "acd"]
+    assert [(failure.table, failure.error) for failure in first.failed] == [(lake.name("b"), "PlanError")]
+    assert [table.table for table in first.tables] == [lake.name(name) for name in "acd"]
+    assert {table.outcome for table in first.tables} == {"done"}
+    set_tags(lake.spark, "b", {"email": ["pii"]}, policy)
+    rest = backfill(lake.spark, policy, databases=[lake.database], options=options(tables_at_once=4))
+    outcomes = {name: table.outcome for name, table in by_table(rest).items()}
+    assert outcomes == {name: "done" if name in "bef" else "nothing to do" for name in names}
+    assert list(outcomes) == names
+    assert (rest.throughput[-1].files, rest.totals()["files_rewritten"]) == (6, 6)
+    for name in names:
+        lake.spark.catalog.refreshTable(name)
+        assert rows_of(lake.spark.table(name)) == before[name]
+        assert verify_table(lake.spark, name, policy).ok
+    with pytest.raises(ConfigError, match="tables at once 0"):
+        backfill(lake.spark, policy, databases=[lake.database], options=options(tables_at_once=0))
+
+
+def test_tables_at_once_share_a_budget(lake: Lake, policy: Policy) -> None:
+    """Of six units in three tables, a budget of three begins three, wherever they are; the next pass does the rest."""
+    for name in "abc":
+        make_table(lake, name, partitions=2)
+    length = max(file.stat().st_size for file in lake.path("a").rglob("*.parquet"))
+    some = options(max_bytes=int(length * 3.5), tables_at_once=3)
+    first = backfill(lake.spark, policy, databases=[lake.database], options=some)
+    assert (first.outcome, first.totals()["files_rewritten"], first.totals()["units_left"]) == (
+        "stopped at budget", 3, 3,
+    )  # fmt: skip
+    rest = backfill(lake.spark, policy, databases=[lake.database], options=options(tables_at_once=3))
+    assert (rest.outcome, rest.totals()["units_left"]) == ("done", 0)
+    assert all(verify_table(lake.spark, name, policy).ok for name in "abc")
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_error_of_all_tables_ends_the_pass(
+    lake: Lake, policy: Policy, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Once a key service does not answer, no table is begun; what is under way ends, and the report is partial."""
+    for name in "abcd":
+        make_table(lake, name, partitions=1)
+    reports: list[PassReport] = []
+    b_began, a_ended = threading.Event(), threading.Event()
+
+    def run_or_fail(job: TableJob) -> Report:
+        if job.table.target.name == lake.name("a"):
+            assert at_once == 1 or b_began.wait(60)
+            a_ended.set()
+            raise KeyServiceUnavailableError("the key service does not answer")
+        b_began.set()
+        assert a_ended.wait(60)
+        return run_table(job)
+
+    monkeypatch.setattr("sparkcrypt.runs.passes.passes.run_table", run_or_fail)
+    with pytest.raises(KeyServiceUnavailableError):
+        wanted = replace(options(tables_at_once=at_once), on_failure=reports.append)
+        backfill(lake.spark, policy, databases=[lake.database], options=wanted)
+    (report,) = reports
+    assert [failure.table for failure in report.failed] == [lake.name("a")]
+    assert {table.table for table in report.tables} <= {lake.name("b")}
+    for name in "acd" if at_once == 2 else "abcd":
+        assert_plaintext(lake.path(name))
+
+
 def test_budget_stops_and_the_next_pass_goes_on(lake: Lake, policy: Policy) -> None:
     """A pass ends at its budget with units left, its run unfinished; the same command does the rest in the same run."""
     make_table(lake, "t", partitions=4)
@@ -391,23 +489,14 @@ def test_busy_unit_is_tried_again(lake: Lake, policy: Policy, monkeypatch: pytes
     monkeypatch.setattr("sparkcrypt.runs.passes.units.PAUSES_SECONDS", (0.0, 0.0))
     written: list[str] = []
 
-    class Writer:
+    class Writer(Progress):
         """Inserts a row when the first unit is verified."""
-
-        def start(self, *_: object) -> None:
-            """Hear nothing."""
 
         def step(self, unit: str, step: str) -> None:
             """Write once."""
             if (unit, step) == ("p=0", "verifying") and not written:
                 written.append(unit)
                 lake.spark.newSession().sql(f"INSERT INTO {lake.name('t')} VALUES (7, '{SECRET}-7', 7.5, 0)")
-
-        def advance(self, *_: object) -> None:
-            """Hear nothing."""
-
-        def finish(self) -> None:
-            """Hear nothing."""
 
     report = backfill(lake.spark, policy, tables=["t"], options=options(parallelism=1, progress=Writer()))
     assert (report.outcome, written) == ("done", ["p=0"])

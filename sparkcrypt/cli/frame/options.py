@@ -256,6 +256,12 @@ class PassCommandOptions(TablesOptions):
     """The options of a command that rewrites files of many tables."""
 
     accept_path_readers: bool = use(accept_option)
+    tables_at_once: int = option(
+        "Number of tables that are worked on at the same time, each with --parallelism.",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+    )
     max_bytes: int | None = option(
         "Begin no unit beyond this, such as 500GB; run again to go on.", type=SIZE, metavar="SIZE"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,10 +56,10 @@ class _Count:
         return f"{size_of(self.total_bytes)} of {size_of(self.bytes_total)}"
 
 
-class BarProgress(Progress):
-    """One bar for each run: units, files, bytes, rate, time left, and the unit's current step."""
+class _Bars:
+    """Bars of the runs that are under way, which are on the screen while there is one."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None) -> None:
         self._bars = Bars(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
@@ -68,23 +69,60 @@ class BarProgress(Progress):
             console=console or Console(stderr=True),
             transient=True,
         )
+        self._mutex = threading.Lock()
+        self.update = self._bars.update
+
+    def add(self, description: str, total: int, amounts: str) -> TaskID:
+        """Show a further bar."""
+        with self._mutex:
+            task = self._bars.add_task(replace_controls(description), total=total, amounts=amounts)
+            self._bars.start()
+            return task
+
+    def remove(self, task: TaskID) -> None:
+        """Remove a bar; after the last one, none is left on the screen."""
+        with self._mutex:
+            if len(self._bars.tasks) == 1:
+                self._bars.stop()
+            self._bars.remove_task(task)
+
+    def print(self, line: str) -> None:
+        """Print a line above the bars."""
+        self._bars.console.print(replace_controls(line), markup=False, highlight=False, soft_wrap=True)
+
+
+class BarProgress(Progress):
+    """One bar for each run: units, files, bytes, rate, time left, and the unit's current step.
+
+    Args:
+        console: where it is shown; stderr by default.
+        prefix: what begins each description: the name of the table, where runs over several are under way.
+        bars: the bars of these runs.
+    """
+
+    def __init__(self, console: Console | None = None, prefix: str = "", bars: _Bars | None = None) -> None:
+        self._bars, self._prefix = bars or _Bars(console), prefix
         self._count = _Count()
         self._task: TaskID | None = None
+
+    def of_run(self, target: str) -> Progress:
+        """Return the progress of one of several runs, with a bar of its own."""
+        return BarProgress(prefix=f"{target}: ", bars=self._bars)
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
         """Show the bar of a new run, or no bar if there are no files."""
         self.finish()
         self._count = _Count(units, files, total_bytes)
         if files:
-            self._task = self._bars.add_task(replace_controls(target), total=total_bytes or 1, amounts=self._amounts())
-            self._bars.start()
+            self._task = self._bars.add(target, total_bytes or 1, self._amounts())
 
     def step(self, unit: str, step: str) -> None:
         """Show the unit and its step in the bar, or as a line if there is no bar."""
+        line = _with_prefix(self._prefix, f"{unit}: {step}")
         if self._task is None:
-            self._bars.console.print(replace_controls(f"{unit}: {step}"), markup=False, highlight=False, soft_wrap=True)
+            self._bars.print(line)
         else:
-            self._bars.update(self._task, description=replace_controls(f"{unit}: {step}"))
+            self._bars.update(self._task, description=replace_controls(line))
 
     def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
         """Move the bar."""
@@ -95,8 +133,7 @@ class BarProgress(Progress):
     def finish(self) -> None:
         """Remove the bar."""
         if self._task is not None:
-            self._bars.stop()
-            self._bars.remove_task(self._task)
+            self._bars.remove(self._task)
             self._task = None
 
     def _amounts(self) -> str:
@@ -112,14 +149,24 @@ class LineProgress(Progress):
         say: writes a line; to stderr by default.
         clock: returns the time in seconds.
         work: the verb for what is done to files.
+        prefix: what begins each line: the name of the table, where runs over several are under way.
     """
 
     def __init__(
-        self, say: Callable[[str], None] = say, clock: Callable[[], float] = time.monotonic, *, work: str = "rewrite"
+        self,
+        say: Callable[[str], None] = say,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        work: str = "rewrite",
+        prefix: str = "",
     ) -> None:
-        self._say, self._clock, self._work = say, clock, work
+        self._write, self._clock, self._work, self._prefix = say, clock, work, prefix
         self._count = _Count()
         self._started = self._told = clock()
+
+    def of_run(self, target: str) -> Progress:
+        """Return the progress of one of several runs, whose lines begin with its target."""
+        return LineProgress(self._write, self._clock, work=self._work, prefix=f"{target}: ")
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
         """Print what there is to do, and reset the counts."""
@@ -149,3 +196,11 @@ class LineProgress(Progress):
 
     def finish(self) -> None:
         """Do nothing."""
+
+    def _say(self, line: str) -> None:
+        self._write(_with_prefix(self._prefix, line))
+
+
+def _with_prefix(prefix: str, line: str) -> str:
+    """Return a line that begins with a prefix, which the names of some units have already."""
+    return line if line.startswith(prefix) else prefix + line

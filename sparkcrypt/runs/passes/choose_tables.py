@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -88,7 +89,7 @@ def _find_matching_tables(catalog: Catalog, pattern: str, current: str) -> Itera
 
 @dataclass(slots=True)
 class Gate:
-    """A filter of the tables on which a pass may work; it records the others.
+    """A filter of the tables on which a pass may work; it records the others.  Threads may ask concurrently.
 
     Attributes:
         accepts_path_readers: whether a table that shares a folder with another may be done.
@@ -102,6 +103,7 @@ class Gate:
     passed_over: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     _folders: dict[str, PlaceIndex[str]] = field(default_factory=dict)
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def of_kind(self, spark: SparkSession, policy: Policy, chosen: Chosen) -> bool:
         """Tell whether a table is of a kind that can be rewritten; if not and it was named, record it as refused."""
@@ -135,8 +137,9 @@ class Gate:
         table, aliases = opened.target.table, opened.policy.aliases
         if table is None or self.accepts_path_readers:
             return None
-        if table.database not in self._folders:
-            self._folders[table.database] = folders_of_tables(opened.spark, table.database, aliases)
+        with self._mutex:
+            if table.database not in self._folders:
+                self._folders[table.database] = folders_of_tables(opened.spark, table.database, aliases)
         partitions = Catalog(opened.spark).partitions(table) if table.partition_columns else ()
         places = [partition.location for partition in partitions]
         shared = describe_sharing(table, places, self._folders[table.database], aliases)

@@ -9,7 +9,9 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -67,6 +69,8 @@ class PassOptions:
         run: the options of each table's run.
         changed: skip tables whose tags, policy and files have not changed since a pass last found no drift.
         accept_path_readers: also rewrite tables that share a folder with another table.
+        tables_at_once: how many tables are worked on concurrently, each with its `RunOptions.parallelism` of batches;
+            they share the budget and the executors.
         max_bytes: see `Budget`.
         max_seconds: see `Budget`.
         on_failure: called with the partial report before an error that ends the pass is re-raised.
@@ -75,9 +79,20 @@ class PassOptions:
     run: RunOptions = field(default_factory=lambda: RunOptions(keep_going=True))
     changed: bool = False
     accept_path_readers: bool = False
+    tables_at_once: int = 1
     max_bytes: int | None = None
     max_seconds: float | None = None
     on_failure: Callable[[PassReport], None] = lambda _: None
+
+    def check(self) -> None:
+        """Check that the options are valid and can be combined.
+
+        Raises:
+            ConfigError: they are not; the message names the option and what is allowed.
+        """
+        self.run.check()
+        if self.tables_at_once < 1:
+            raise ConfigError(f"tables at once {self.tables_at_once} is not possible; allowed: 1 and more")
 
 
 def backfill(
@@ -108,7 +123,7 @@ def backfill(
         KeyServiceUnavailableError, BridgeError: an error that every other table would meet too.
     """
     options = options or PassOptions()
-    options.run.check()
+    options.check()
     choice = Choice(tuple(tables), tuple(databases))
     if (path is None) == (choice == Choice()):
         raise ConfigError("give tables or databases, or else a path")
@@ -142,42 +157,83 @@ def _forget_gone_tables(spark: SparkSession, store: StateStore) -> None:
             record_lost_tags(store, name, None)
 
 
+@dataclass(slots=True)
+class _Passed:
+    """What a pass found at one table, and did there.
+
+    Attributes:
+        reports: the reports of its runs; a run that ended with an error has a partial one.
+        failures: its error, if it failed.
+        unchanged: its name, if it was skipped, since it has not changed since a pass last found no drift.
+        looked_at: its state directory and its id there.
+    """
+
+    reports: list[Report] = field(default_factory=list)
+    failures: TableFailures = field(default_factory=TableFailures)
+    unchanged: str | None = None
+    looked_at: tuple[StateStore, str] | None = None
+
+
 class _Pass:
     """One pass, which collects the results of its tables."""
 
     def __init__(self, spark: SparkSession, policy: Policy, options: PassOptions) -> None:
         self._catalog, self._policy, self._options = Catalog(spark), policy, options
         self._began, self._started = time.monotonic(), datetime.now(timezone.utc)
-        self._progress, self._files = PassProgress(options.run.progress or Progress()), HadoopFiles(spark)
-        self._budget = Budget(options.max_bytes, options.max_seconds)
+        self._shown, self._throughput = options.run.progress or Progress(), Throughput()
+        self._files, self._budget = HadoopFiles(spark), Budget(options.max_bytes, options.max_seconds)
         self._gate, others = Gate(options.accept_path_readers), OtherTables(spark, policy.aliases)
         self._is_of_kind = partial(self._gate.of_kind, spark, policy)
         self._target: Callable[[Table], CatalogTarget] = partial(catalog_target, spark, policy=policy, avro=None)
-        self._open: Callable[[Target], OpenTable] = partial(
-            open_target, spark, policy=policy, progress=self._progress, others=others
-        )
-        self._reports: list[Report] = []
-        self._failures, self._keys = TableFailures(), KeySearch(policy) if options.run.dry_run else None
-        self._unchanged: list[str] = []
-        self._looked_at: list[tuple[StateStore, str]] = []
+        self._open_target: Callable[..., OpenTable] = partial(open_target, spark, policy=policy, others=others)
+        self._keys = KeySearch(policy) if options.run.dry_run else None
+        self._identifying = threading.Lock()
+        self._passed: list[_Passed] = []
 
     def run_on_folder(self, target: Target) -> PassReport:
         """Run over a bare folder; return the report of the pass."""
-        table = self._open(target)
-        report = self._run(table, self._options.run)
-        self._reports.append(report if self._keys is None else self._keys.add_missing(report, table.store))
+        table, passed = self._open(target), _Passed()
+        self._passed.append(passed)
+        report = self._run(table, self._options.run, passed)
+        passed.reports.append(report if self._keys is None else self._keys.add_missing(report, table.store))
         return self.report()
 
     def run_on_tables(self, chosen: Iterable[Chosen]) -> PassReport:
-        """Run over tables, one after the other; return the report of the pass."""
-        for candidate in self._in_order(chosen):
-            with self._failures.of(candidate.table.full_name):
-                if not candidate.named and not self._catalog.exists(candidate.table.quoted):
-                    continue  # dropped since the pass began
-                table = self._catalog.table(candidate.table.quoted)  # its tags may have changed since
-                if self._is_of_kind(replace(candidate, table=table)):
-                    self._table(table)
+        """Run over tables, as many at once as the options say; return the report of the pass."""
+        tables = [(candidate, _Passed()) for candidate in self._in_order(chosen)]
+        self._passed += (passed for _, passed in tables)
+        if self._options.tables_at_once == 1:
+            for candidate, passed in tables:
+                self._pass_over(candidate, passed)
+        else:
+            self._pass_over_many(tables)
         return self.report()
+
+    def _pass_over_many(self, tables: Sequence[tuple[Chosen, _Passed]]) -> None:
+        """Run over several tables at once; after an error that others would meet too, no table and no unit is begun."""
+
+        def pass_over(table: tuple[Chosen, _Passed]) -> None:
+            try:
+                if not self._budget.closed:
+                    self._pass_over(*table)
+            except BaseException:
+                self._budget.close()
+                raise
+
+        with ThreadPoolExecutor(self._options.tables_at_once, thread_name_prefix="table") as pool:
+            try:
+                deque(pool.map(pass_over, tables), maxlen=0)
+            except BaseException:  # of a table, or an interrupt of this thread
+                self._budget.close()
+                raise
+
+    def _pass_over(self, candidate: Chosen, passed: _Passed) -> None:
+        with passed.failures.of(candidate.table.full_name):
+            if not candidate.named and not self._catalog.exists(candidate.table.quoted):
+                return  # dropped since the pass began
+            table = self._catalog.table(candidate.table.quoted)  # its tags may have changed since
+            if self._is_of_kind(replace(candidate, table=table)):
+                self._table(table, passed)
 
     def _in_order(self, chosen: Iterable[Chosen]) -> Iterable[Chosen]:
         """Return tables in the policy's order of their tags if a budget may leave some of them for a later pass."""
@@ -193,24 +249,33 @@ class _Pass:
         except Exception:  # noqa: BLE001  # whatever it is, it is reported when the table is processed
             return 0
 
-    def _table(self, table: Table) -> None:
+    def _open(self, target: Target) -> OpenTable:
+        return self._open_target(target, progress=PassProgress(self._shown.of_run(target.name), self._throughput))
+
+    def _table(self, table: Table, passed: _Passed) -> None:
         run, target = self._options.run, self._target(table)
         opened = self._open(target)
         if not self._gate.may_run(opened, dry_run=run.dry_run):
             return
-        self._looked_at.append((opened.store, target.table_id))
+        passed.looked_at = opened.store, target.table_id
         if self._unchanged_since(target, opened.store) and not self._needs_care(opened):
-            self._unchanged.append(target.name)
+            passed.unchanged = target.name
             return
-        if not target.plan.encrypted and target.uuid is None and not self._drifts(opened):
+        if not target.plan.encrypted and target.uuid is None and not self._drifts(opened, passed):
             return  # no column is tagged or encrypted, so the table is not changed: it gets no identity either
-        self._reports.append(self._run(opened if run.dry_run else self._open(target.with_identity(self._policy)), run))
+        report = self._run(opened if run.dry_run else self._open(self._identify(target)), run, passed)
         if self._keys is not None:
-            self._reports[-1] = self._keys.add_missing(self._with_rule(self._reports[-1], target), opened.store)
-        elif run.rotate_key is not None:
-            self._count_calls(target.name)
-        elif run.where is None and self._is_settled(self._reports[-1]):
+            report = self._keys.add_missing(self._with_rule(report, target), opened.store)
+        passed.reports.append(report)
+        if self._keys is None and run.rotate_key is not None:
+            passed.reports[-1] = self._count_calls(target.name, report)
+        elif self._keys is None and run.where is None and self._is_settled(report):
             self._keep(target.name)
+
+    def _identify(self, target: CatalogTarget) -> CatalogTarget:
+        """Give a table its identity and its rule; one table after the other, since others may have the same UUID."""
+        with self._identifying:
+            return target.with_identity(self._policy)
 
     @staticmethod
     def _is_settled(report: Report) -> bool:
@@ -228,13 +293,13 @@ class _Pass:
             return bool(list_stray_files(table) or read_open_problems(table))
         return needs_care(table)
 
-    def _drifts(self, table: OpenTable) -> bool:
+    def _drifts(self, table: OpenTable, passed: _Passed) -> bool:
         """Tell whether files of an untagged table differ from the plan; if none does, add the table's report."""
-        found = self._run(table, replace(self._options.run, dry_run=True))
+        found = self._run(table, replace(self._options.run, dry_run=True), passed)
         if set(found.drift["before"]) <= set(OF_FOLDERS):
             outcome: Outcome = "untagged" if found.untagged else "nothing to do"
             outcome = "incomplete" if found.quarantined else outcome
-            self._reports.append(found if self._options.run.dry_run else replace(found, outcome=outcome, planned=()))
+            passed.reports.append(found if self._options.run.dry_run else replace(found, outcome=outcome, planned=()))
             return False
         return True
 
@@ -260,52 +325,70 @@ class _Pass:
         ):
             PassFingerprint(table.store, target.table_id).keep(digest)
 
-    def _count_calls(self, name: str) -> None:
-        """Survey a table after a rotation, and add to its report how many calls a reader makes now."""
+    def _count_calls(self, name: str, report: Report) -> Report:
+        """Survey a table after a rotation; return its report with how many calls a reader makes now."""
         target = self._target(self._catalog.table(name))
         job = open_job(self._open(target), self._options.run, self._budget)
         calls = count_calls(survey_units(job.table, job.reader, job.options).units)
-        report = self._reports[-1]
-        self._reports[-1] = replace(report, key_calls={**report.key_calls, "after": calls})
+        return replace(report, key_calls={**report.key_calls, "after": calls})
 
-    def _run(self, table: OpenTable, options: RunOptions) -> Report:
+    def _run(self, table: OpenTable, options: RunOptions, passed: _Passed) -> Report:
         """Run over one target; if an error ends the run, its partial report is kept."""
-        return run_table(open_job(table, replace(options, on_failure=self._reports.append), self._budget))
+        return run_table(open_job(table, replace(options, on_failure=passed.reports.append), self._budget))
 
     def report(self) -> PassReport:
         """Return the report of what has been done so far."""
+        looked_at = [passed.looked_at for passed in self._passed if passed.looked_at is not None]
         return PassReport(
             pass_id=new_run_id(),
             policy_digest=self._policy.digest(),
             started=self._started.isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - self._began, 3),
             dry_run=self._options.run.dry_run,
-            tables=self._reports,
-            failed=self._failures.found,
-            refused=self._gate.refused,
-            passed_over=self._gate.passed_over,
-            unchanged=self._unchanged,
-            throughput=self._progress.points,
+            tables=[report for passed in self._passed for report in passed.reports],
+            failed=[error for passed in self._passed for error in passed.failures.found],
+            refused=dict(sorted(self._gate.refused.items())),
+            passed_over=dict(sorted(self._gate.passed_over.items())),
+            unchanged=[passed.unchanged for passed in self._passed if passed.unchanged is not None],
+            throughput=self._throughput.points,
             warnings=[
                 *self._gate.warnings,
-                *(f"rotation overdue: {line}" for line in tell_overdue(self._policy, self._looked_at)),
+                *(f"rotation overdue: {line}" for line in tell_overdue(self._policy, looked_at)),
             ],
         )
 
 
-class PassProgress(Progress):
-    """A progress that records points in time; units may end in several threads.
+class Throughput:
+    """The progress of a pass over time; tables and units may end in several threads.
 
     Args:
-        shown: the progress to which everything is forwarded.
         clock: returns the time in seconds.
     """
 
-    def __init__(self, shown: Progress, clock: Callable[[], float] = time.monotonic) -> None:
-        self._shown, self._clock, self._began = shown, clock, clock()
-        self._mutex = threading.Lock()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._began, self._mutex = clock, clock(), threading.Lock()
         self._files = self._bytes = 0
         self.points: list[Point] = [Point(0.0, 0, 0)]
+
+    def add(self, files: int, total_bytes: int) -> None:
+        """Record further files and bytes; negative numbers take them back."""
+        with self._mutex:
+            self._files, self._bytes = self._files + files, self._bytes + total_bytes
+            self.points.append(Point(round(self._clock() - self._began, 3), self._files, self._bytes))
+            if len(self.points) > MOST_POINTS:  # keep every second point, and the last
+                self.points = [*self.points[:-1:2], self.points[-1]]
+
+
+class PassProgress(Progress):
+    """The progress of one run of a pass, which also counts for the pass.
+
+    Args:
+        shown: the progress to which everything is forwarded, from one thread at a time.
+        throughput: that of the pass.
+    """
+
+    def __init__(self, shown: Progress, throughput: Throughput) -> None:
+        self._shown, self._throughput, self._mutex = shown, throughput, threading.Lock()
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
         """Forward the start of a run."""
@@ -318,10 +401,7 @@ class PassProgress(Progress):
     def advance(self, files: int, total_bytes: int, units: int = 0) -> None:
         """Record and forward further files, bytes and units."""
         with self._mutex:
-            self._files, self._bytes = self._files + files, self._bytes + total_bytes
-            self.points.append(Point(round(self._clock() - self._began, 3), self._files, self._bytes))
-            if len(self.points) > MOST_POINTS:  # keep every second point, and the last
-                self.points = [*self.points[:-1:2], self.points[-1]]
+            self._throughput.add(files, total_bytes)
             self._shown.advance(files, total_bytes, units)
 
     def finish(self) -> None:

@@ -43,6 +43,9 @@ class Budget:
         max_bytes: the total length of the files to rewrite, in bytes; None means no limit.
         max_seconds: the time after which no unit is begun; None means no limit.
         clock: returns the time in seconds.
+
+    Attributes:
+        closed: whether no unit is begun any more, whatever the limits.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Budget:
         self._end = None if max_seconds is None else clock() + max_seconds
         self._begun = 0
         self._bytes = 0
+        self.closed = False
         self._mutex = threading.Lock()
 
     def allows(self, total_bytes: int) -> bool:
@@ -62,11 +66,15 @@ class Budget:
         with self._mutex:
             over = self._max_bytes is not None and self._bytes + total_bytes > self._max_bytes
             late = self._end is not None and self._clock() >= self._end
-            if self._begun and (over or late):
+            if self.closed or (self._begun and (over or late)):
                 return False
             self._begun += 1
             self._bytes += total_bytes
             return True
+
+    def close(self) -> None:
+        """Allow no further unit, since the command ends; runs that are under way finish theirs, and pause."""
+        self.closed = True
 
     def give_back(self, total_bytes: int) -> None:
         """Return the bytes of a unit that failed to the budget, so that other units can be begun."""

@@ -11,6 +11,7 @@ took if that is longer: then queries take at most half of a command's time, howe
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -238,23 +239,25 @@ class OtherTables:
         self._spark, self.aliases, self.identities = spark, aliases, Identities(spark)
         self._known: PlaceIndex[User] | None = None
         self._fresh_until: float | None = None
+        self._mutex = threading.Lock()
 
     def index(self, *, afresh: bool = False) -> PlaceIndex[User]:
-        """Return the location of each table and partition, with its user.
+        """Return the location of each table and partition, with its user; threads may ask concurrently.
 
         Args:
             afresh: query the metastore again instead of using the cache, unless it was queried again a moment ago, for
                 another table (`FRESH_SECONDS`).
         """
-        known, now = self._known, time.monotonic()
-        if known is None or (afresh and (self._fresh_until is None or now > self._fresh_until)):
-            found = locations_of_tables(self._spark)
-            users = ((place, User(name, reads_below=below)) for name, place, below in found)
-            known = self._known = _index(users, self.aliases)
-            if afresh:
-                end = time.monotonic()
-                self._fresh_until = end + max(FRESH_SECONDS, end - now)
-        return known
+        with self._mutex:
+            known, now = self._known, time.monotonic()
+            if known is None or (afresh and (self._fresh_until is None or now > self._fresh_until)):
+                found = locations_of_tables(self._spark)
+                users = ((place, User(name, reads_below=below)) for name, place, below in found)
+                known = self._known = _index(users, self.aliases)
+                if afresh:
+                    end = time.monotonic()
+                    self._fresh_until = end + max(FRESH_SECONDS, end - now)
+            return known
 
 
 class _Own:

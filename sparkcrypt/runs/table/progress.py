@@ -9,7 +9,11 @@ STAGING = 0.9
 
 
 class Progress:
-    """A receiver of a run's progress, in a pass of one run after the other; this one ignores all of it."""
+    """A receiver of the progress of runs, one after the other; this one ignores all of it."""
+
+    def of_run(self, target: str) -> Progress:
+        """Return a receiver for the run over a target, which may be under way together with others."""
+        return self
 
     def start(self, target: str, units: int, files: int, total_bytes: int) -> None:
         """Receive the amount of work of a run; progress is counted from here."""

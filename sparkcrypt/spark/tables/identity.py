@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -80,12 +81,14 @@ def find_sharing_tables(spark: SparkSession, table: Table) -> tuple[Table, ...]:
 class Identities:
     """The tables of the catalog by the UUIDs in their entries, which are read once, for a command over many tables.
 
+    Threads may ask concurrently.
+
     Args:
         spark: a classic session.
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self._spark, self._mutex = spark, threading.Lock()
         self._names: dict[str, list[str]] | None = None
 
     def find(self, uuid: str) -> Iterator[Table]:
@@ -100,12 +103,14 @@ class Identities:
         yield from map(catalog.table, names)
 
     def _read(self) -> Mapping[str, Sequence[str]]:
-        if self._names is None:
-            self._names = {}
-            for name, text in Catalog(self._spark).list_entries():
-                for found in set(re.findall(f"(?=({_UUID}))", text)):  # wherever one begins
-                    self._names.setdefault(found, []).append(name)
-        return self._names
+        with self._mutex:
+            if self._names is None:
+                names: dict[str, list[str]] = {}
+                for name, text in Catalog(self._spark).list_entries():
+                    for found in set(re.findall(f"(?=({_UUID}))", text)):  # wherever one begins
+                        names.setdefault(found, []).append(name)
+                self._names = names
+            return self._names
 
 
 def refuse_shared_identity(spark: SparkSession, table: Table, known: Identities | None = None) -> None:

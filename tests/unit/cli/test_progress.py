@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -99,6 +100,39 @@ def test_each_table_is_counted_from_its_own_start() -> None:
     clock.now += 8
     progress.advance(3, 1_000, 1)
     assert lines[-1] == "1 of 2 units, 4 of 5 files, 2.0 kB of 5.0 kB, 200 B/s, 15 s left"
+
+
+def test_runs_at_once_are_counted_apart() -> None:
+    """Each line of one of several runs begins with its target, and counts it alone; each has a bar of its own."""
+    lines: list[str] = []
+    clock = Clock()
+    progress = LineProgress(lines.append, clock)
+    a, b = progress.of_run("db.a"), progress.of_run("db.b")
+    a.start("db.a", 2, 2, 2_000)
+    b.start("db.b", 0, 0, 0)
+    a.step("p=1", "staging")
+    b.step("db.b", "staging")
+    clock.now += 10
+    a.advance(1, 1_000, 1)
+    assert lines == [
+        "db.a: 2 files, 2.0 kB in 2 units to rewrite",
+        "db.b: nothing to do",
+        "db.a: p=1: staging",
+        "db.b: staging",
+        "db.a: 1 of 2 units, 1 of 2 files, 1.0 kB of 2.0 kB, 100 B/s, 10 s left",
+    ]
+    text = io.StringIO()
+    bars = BarProgress(Console(file=text, force_terminal=True, width=160))
+    first, second = bars.of_run("db.a"), bars.of_run("db.b")
+    first.start("db.a", 1, 7, 7_000)
+    second.start("db.b", 1, 5, 5_000)
+    first.advance(7, 7_000, 1)
+    first.finish()
+    second.step("p=1", "swapping")
+    second.advance(4, 4_000)
+    second.finish()
+    assert "db.a" in shown(text)
+    assert re.search(r"db.b: p=1: swapping.* 4/5 files", shown(text))
 
 
 def test_unit_that_grew_leaves_no_negative_time() -> None:
