@@ -18,8 +18,8 @@ from tests.services.installed import java_home, spark_environment, spark_home
 
 _Steps = list[list[float]]
 """CPU and seconds of each step of a session."""
-_SPARK_SQL = "spark-sql -e 'SELECT 1'"
-CPU_BAR, CLOCK_BAR, CONFIGURE_BAR = 0.5, 0.6, 0.3
+_SPARK_SQL, _ENCRYPT = "spark-sql -e 'SELECT 1'", "encrypt a table of one small file"
+CPU_BAR, CLOCK_BAR, CONFIGURE_BAR, ENCRYPT_BAR = 0.5, 0.6, 0.3, 14
 _SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of Linux: JVMs whose Python has ended stay below this process, which waits for them."""
 _DRIFT = 2
@@ -41,10 +41,15 @@ _HIVE_SITE = """<configuration>
 </configuration>
 """
 _TABLE = """
+import sys
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.enableHiveSupport().getOrCreate()
 spark.sql("CREATE TABLE customers (id BIGINT, ssn STRING) USING parquet")
 spark.sql("INSERT INTO customers VALUES (1, 'x')")
+for number in range(int(sys.argv[1])):
+    tags = "OPTIONS ('parquet.sparkcrypt.tags.ssn' = 'pii')"
+    spark.sql(f"CREATE TABLE customers{number} (id BIGINT, ssn STRING) USING parquet {tags}")
+    spark.sql(f"INSERT INTO customers{number} VALUES (1, 'x')")
 """
 _MAKE = "from sparkcrypt.spark.setup.class_archive import make_archive; make_archive()"
 _SESSION = """
@@ -124,17 +129,18 @@ def _set_ups(work: Path) -> dict[str, tuple[Path, dict[str, str]]]:
 def _prepare(folder: Path, env: Mapping[str, str]) -> None:
     folder.mkdir()
     (folder / "policy.yaml").write_text(_POLICY.format(folder=folder))
-    _whole([sys.executable, "-c", _TABLE], folder, env)
+    _whole([sys.executable, "-c", _TABLE, str(RUNS)], folder, env)
     _whole(["sparkcrypt", "keys", "create", "footer", "audit", "pii", "--policy", "policy.yaml"], folder, env)
 
 
 def run() -> Report:
     """Measure, in rounds of all contenders one after the other."""
     report = Report("start", "The start of commands, and of configure, beside Spark's own")
+    policy = ["--policy", "policy.yaml"]
     commands = {
         _SPARK_SQL: [str(spark_home() / "bin" / "spark-sql"), "-e", "SELECT 1"],
         "tags set": ["sparkcrypt", "tags", "set", "default.customers", "ssn", "pii"],
-        "plan": ["sparkcrypt", "plan", "--table", "default.customers", "--policy", "policy.yaml", "--json"],
+        "plan": ["sparkcrypt", "plan", "--table", "default.customers", *policy, "--json"],
     }
     costs: dict[str, list[Cost]] = {}
     sessions: list[tuple[_Steps, _Steps]] = []
@@ -143,7 +149,8 @@ def run() -> Report:
         _whole([sys.executable, "-c", _MAKE], Path(text), set_ups[""][1])
         for folder, env in set_ups.values():
             _prepare(folder, env)
-        for _ in range(RUNS):
+        for number in range(RUNS):
+            commands[_ENCRYPT] = ["sparkcrypt", "encrypt", "--table", f"default.customers{number}", *policy, "--json"]
             for name, (folder, env) in set_ups.items():
                 for command, words in commands.items():
                     costs.setdefault(command + name, []).append(_whole(words, folder, env)[0])
@@ -169,6 +176,8 @@ def _add_commands(report: Report, name: str, costs: Mapping[str, Sequence[Cost]]
         pairs = list(zip(costs[command + name], spark, strict=True))
         report.at_most(f"{command} by spark-sql{name}, CPU", "x", [own.cpu / its.cpu for own, its in pairs], CPU_BAR)
         report.at_most(f"{command} by spark-sql{name}", "x", [own.wall / its.wall for own, its in pairs], CLOCK_BAR)
+    report.at_most(f"{_ENCRYPT}{name}, CPU", "s", [cost.cpu for cost in costs[_ENCRYPT + name]], ENCRYPT_BAR)
+    report.add(f"{_ENCRYPT}{name}", "s", [cost.wall for cost in costs[_ENCRYPT + name]])
 
 
 def _add_configure(report: Report, rounds: Sequence[tuple[_Steps, _Steps]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -71,36 +72,32 @@ class Showcase:
         """
         started = time.monotonic()
         say("1", "a real Hive table: every flight that left New York City in 2013, a partition a month")
-        self.step("make", json.dumps(TAGS))
-        plain = json.loads(self.step("plain_digest"))
-        before = self.footers()
+        plain = json.loads(self.step("make", json.dumps(TAGS)))
+        before = self.footers(plain["files"])
         say("2", f"{len(TAGS)} columns get tags in the metastore; the policy says which master key each tag means")
-        for key in KEYS:
-            self.cli("keys", "create", key, "--policy", str(self.policy))
-        for column, tag in TAGS.items():
-            self.cli("tags", "set", TABLE, column, tag, "--policy", str(self.policy))
+        self.commands(
+            *(("keys", "create", key) for key in KEYS),
+            *(("tags", "set", TABLE, column, tag) for column, tag in TAGS.items()),
+        )
         say("3", "spark-submit jobs/encrypt_table.py")
         report = self.encrypt(TABLE)
-        after = self.footers()
+        encrypted = json.loads(self.step("look", str(self.policy)))
+        after = self.footers(encrypted["files"], "--policy", str(self.policy))
         show_columns(before, after)
         say("4", "the same on a copy of the table with --engine spark, which reads and writes rows anew")
         show_seconds(report, self.encrypt(COPY, "--engine", "spark", quiet=True))
         say("5", "readers")
-        self.show_readers(plain, reader_without_key, report, after)
+        self.show_readers(plain["digest"] == encrypted["digest"], reader_without_key, report, after)
         console.print(
             f"The demo passed: {report['files_rewritten']} files with {report['rows']} rows were encrypted in "
             f"{report['seconds']:.0f} s and read back identical; all of it took {time.monotonic() - started:.0f} s."
         )
 
-    def show_readers(
-        self, plain: Any, reader_without_key: Showcase, report: dict[str, Any], after: list[dict[str, Any]]
-    ) -> None:
-        """Read with every key and without one."""
-        equal = json.loads(self.step("digest", str(self.policy))) == plain
-        reader = reader_without_key
-        refused = json.loads(reader.step("read", str(reader.policy), "tailnum"))
-        allowed = json.loads(reader.step("read", str(reader.policy), "carrier"))
-        console.print(f"   with every key:            {plain['rows']} rows, {'identical' if equal else 'DIFFERENT'}")
+    def show_readers(self, equal: bool, reader: Showcase, report: dict[str, Any], after: list[dict[str, Any]]) -> None:
+        """Tell what a reader with every key got, and read without one."""
+        read = json.loads(reader.step("read", str(reader.policy), "tailnum", "carrier"))
+        refused, allowed = read["tailnum"], read["carrier"]
+        console.print(f"   with every key:            {report['rows']} rows, {'identical' if equal else 'DIFFERENT'}")
         console.print(
             f"   without the key aircraft:  tailnum is refused: {refused.get('refused', 'NOT REFUSED')}", markup=False
         )
@@ -154,8 +151,14 @@ class Showcase:
         return lines[-1] if lines else ""
 
     def cli(self, *arguments: str) -> str:
-        """Run the command line."""
+        """Run a command of the command line."""
         return self.run([tool("sparkcrypt"), *arguments])
+
+    def commands(self, *commands: tuple[str, ...]) -> None:
+        """Run commands of the command line in one session."""
+        lines = self.work / "commands.txt"
+        lines.write_text("".join(f"{shlex.join((*command, '--policy', str(self.policy)))}\n" for command in commands))
+        self.cli("batch", str(lines))
 
     def encrypt(self, table: str, *options: str, quiet: bool = False) -> dict[str, Any]:
         """Run the job as a user would, and return its report."""
@@ -168,16 +171,10 @@ class Showcase:
         found: dict[str, Any] = json.loads(report.read_text())
         return found
 
-    def footers(self) -> list[dict[str, Any]]:
-        """Return what the footer of every file of the table says, with the demo's keys."""
-        files = json.loads(self.step("files"))
-        keys = ["--policy", str(self.policy)] if self.has_keys() else []
-        found: list[dict[str, Any]] = json.loads(self.cli("inspect", "--json", *keys, *files))
+    def footers(self, files: list[str], *options: str) -> list[dict[str, Any]]:
+        """Return what the footer of each file says."""
+        found: list[dict[str, Any]] = json.loads(self.cli("inspect", "--json", *options, *files))
         return found
-
-    def has_keys(self) -> bool:
-        """Tell whether the keys were made already."""
-        return (self.work / "report.json").exists()
 
 
 def open_readers(work: Path, policy: str, denied: str) -> tuple[SparkSession, SparkSession]:

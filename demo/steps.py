@@ -1,4 +1,4 @@
-"""The Spark side of the demo, one step a process: make the table, digest it, read one column."""
+"""The Spark side of the demo, one step a process: make the table, look at all of it, read some columns."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pandas
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import sparkcrypt
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.jvm.gateway import JVM_ERRORS
+from sparkcrypt.spark.setup.command_session import spark_session
 from sparkcrypt.spark.tables.catalog import Catalog
 from sparkcrypt.spark.tables.tagging import set_tags
 from sparkcrypt.spark.tasks.digest import digest_rows
@@ -31,23 +32,17 @@ def flights() -> pandas.DataFrame:
     return pandas.read_csv(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip")
 
 
-def session() -> SparkSession:
-    """Return a session as the demo's spark-defaults.conf describes it."""
-    spark = SparkSession.builder.appName("sparkcrypt demo").enableHiveSupport().getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
-
-
-def make(tags: str) -> None:
+def make(spark: SparkSession, tags: str) -> None:
     """Make a real Hive table of every flight that left New York City in 2013, a partition a month, and a copy of it.
 
-    The copy gets its tags at once: it is there for the other engine to show how long it takes.
+    The copy gets its tags at once: it is there for the other engine to show how long it takes.  The table is printed as
+    this session, which knows nothing of encryption, finds it.
     """
-    spark = session()
     spark.sql("CREATE DATABASE IF NOT EXISTS demo")
     data = flights()
     types = {name: KINDS.get(str(kind), "STRING") for name, kind in data.dtypes.items()}
     schema = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    spark.conf.set("spark.sql.execution.arrow.pyspark.enabled", "true")
     frame = spark.createDataFrame(data.astype(object).where(data.notna(), None), schema)
     spark.conf.set("hive.exec.dynamic.partition.mode", "nonstrict")
     columns = ", ".join(f"{name} {kind}" for name, kind in types.items() if name != "month")
@@ -56,36 +51,32 @@ def make(tags: str) -> None:
         spark.sql(f"CREATE TABLE {table} ({columns}) PARTITIONED BY (month INT) STORED AS PARQUET")
         ordered.repartition(2, "month").write.insertInto(table)
     set_tags(spark, COPY, {column: [tag] for column, tag in json.loads(tags).items()})
+    _print_content(spark, spark.table(TABLE))
 
 
-def digest(policy: str) -> None:
-    """Print the digest of all rows, read under a policy."""
-    spark = session()
-    print(json.dumps(digest_rows(sparkcrypt.read_table(spark, TABLE, sparkcrypt.load_policy(policy))).to_dict()))
+def look(spark: SparkSession, policy: str) -> None:
+    """Print the table as a session under a policy finds it."""
+    _print_content(spark, sparkcrypt.read_table(spark, TABLE, sparkcrypt.load_policy(policy)))
 
 
-def files() -> None:
-    """Print the paths of the table's data files."""
-    spark = session()
-    table = Catalog(spark).table(TABLE)
-    found = [
-        file.path for part in Catalog(spark).partitions(table) for file in HadoopFiles(spark).data_files(part.location)
-    ]
-    print(json.dumps([path.removeprefix("file://").removeprefix("file:") for path in found]))
+def _print_content(spark: SparkSession, frame: DataFrame) -> None:
+    """Print the digest of all rows, and the paths of the table's data files."""
+    partitions, files = Catalog(spark).partitions(Catalog(spark).table(TABLE)), HadoopFiles(spark)
+    paths = [file.path for partition in partitions for file in files.data_files(partition.location)]
+    local = [path.removeprefix("file://").removeprefix("file:") for path in paths]
+    print(json.dumps({"digest": digest_rows(frame).to_dict(), "files": local}))
 
 
-def plain_digest() -> None:
-    """Print the digest of all rows, read by a session that knows nothing of encryption."""
-    print(json.dumps(digest_rows(session().table(TABLE)).to_dict()))
-
-
-def read(policy: str, column: str) -> None:
-    """Read one column under a policy, and print a value or the reason why not."""
-    frame = sparkcrypt.read_table(session(), TABLE, sparkcrypt.load_policy(policy))
-    try:
-        print(json.dumps({"value": frame.select(column).where(f"{column} IS NOT NULL").head(1)[0][0]}))
-    except JVM_ERRORS as error:
-        print(json.dumps({"refused": _reason(error)}))
+def read(spark: SparkSession, policy: str, *columns: str) -> None:
+    """Read columns under a policy, and print for each a value or the reason why not."""
+    frame = sparkcrypt.read_table(spark, TABLE, sparkcrypt.load_policy(policy))
+    found = {}
+    for column in columns:
+        try:
+            found[column] = {"value": frame.select(column).where(f"{column} IS NOT NULL").head(1)[0][0]}
+        except JVM_ERRORS as error:
+            found[column] = {"refused": _reason(error)}
+    print(json.dumps(found))
 
 
 def _reason(error: BaseException) -> str:
@@ -101,11 +92,6 @@ def _reason(error: BaseException) -> str:
 
 if __name__ == "__main__":
     step, *arguments = sys.argv[1:]
-    steps: dict[str, Callable[..., None]] = {
-        "make": make,
-        "digest": digest,
-        "files": files,
-        "plain_digest": plain_digest,
-        "read": read,
-    }
-    steps[step](*arguments)
+    steps: dict[str, Callable[..., None]] = {"make": make, "look": look, "read": read}
+    with spark_session("sparkcrypt demo") as started:
+        steps[step](started, *arguments)
