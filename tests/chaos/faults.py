@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from sparkcrypt.keys.access_decisions import REFUSAL_SECONDS
 from tests.chaos.draw import FAULTS, QUIET
 from tests.chaos.drivers import Drivers
 from tests.chaos.site import Site
@@ -47,7 +48,7 @@ class Fault:
             "state read-only": (lambda: self._remount("ro"), lambda: self._remount("rw")),
             "metastore killed": (site.world.kill_metastore, site.world.start_metastore_again),
             "Vault sealed": (site.world.seal, site.world.unseal),
-            "key denied": (lambda: site.world.deny(("pii", "fin", "footer")[site.plan.amount % 3]), site.world.allow),
+            "key denied": (lambda: site.world.deny(("pii", "fin", "footer")[site.plan.amount % 3]), self._allow),
         }
 
     def during(self, drivers: Drivers) -> threading.Thread:
@@ -103,6 +104,11 @@ class Fault:
         elif plan.fault == "state restored":
             with suppress(shutil.Error, FileNotFoundError):  # as of any copy made while files come and go
                 shutil.copytree(site.state, self._copy)
+
+    def _allow(self) -> None:
+        """Allow the key again, and wait until no process repeats a refusal."""
+        self._site.world.allow()
+        time.sleep(REFUSAL_SECONDS)
 
     def _pause(self, drivers: Drivers) -> None:
         for worker in drivers.at_work[:1]:
