@@ -40,7 +40,7 @@ from sparkcrypt.runs.table.untouchable import refuse_unknown_columns, refuse_unr
 from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.tags.field_metadata import ColumnLineage
 from tests.unit.backfill.plans import planned
-from tests.unit.backfill.scanned_files import scanned_file
+from tests.unit.backfill.scanned_files import plain_file, scanned_file
 from tests.unit.schema.message_types import fields_of, leaf
 
 
@@ -79,23 +79,6 @@ def test_columns_that_inherited_their_tags_are_no_drift_and_are_listed_once() ->
     assert (column.column, column.files, column.tags, column.origins) == ("id", 2, ("pii",), ("a.b.ssn",))
     assert not list(find_inherited(file, matched, [replace(noted, inherited=())]))
     assert not list(find_inherited(file, matched, [replace(noted, column="email")]))
-
-
-def plain_file(*columns: tuple[str, ...]) -> FileSummary:
-    """Return the summary of a plaintext file with these columns."""
-    return FileSummary(
-        path="/t/f.parquet",
-        footer="plaintext",
-        algorithm=None,
-        footer_key=None,
-        aad_prefix=None,
-        supply_aad_prefix=False,
-        aad_file_unique=None,
-        rows=1,
-        row_groups=1,
-        columns={column: ColumnSummary(False, None) for column in columns},
-        fields=json.dumps(fields_of(columns)),
-    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ import pytest
 
 from sparkcrypt.errors import PlanError
 from sparkcrypt.files.footers import FooterFacts
-from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.keys.material import Wrapping
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.names import TABLE_MARK, TABLE_UUID
@@ -31,6 +30,7 @@ from sparkcrypt.spark.tables import identity
 from sparkcrypt.spark.tables.identity import Identities, refuse_shared_identity
 from sparkcrypt.spark.tables.table import Partition, Table
 from tests.growth import Work, assert_linear
+from tests.unit.backfill.scanned_files import plain_file
 
 
 @dataclass
@@ -332,21 +332,8 @@ def test_cost_of_key_uses_grows_with_the_keys_of_a_file(tmp_path: Path) -> None:
 
 def facts_of_keys(*key_ids: str) -> FooterFacts:
     """Return what the footer of a file says whose columns are under master keys."""
-    summary = FileSummary(
-        path="/t/f",
-        footer="encrypted",
-        algorithm=None,
-        footer_key=None,
-        aad_prefix=None,
-        supply_aad_prefix=False,
-        aad_file_unique=None,
-        rows=1,
-        row_groups=1,
-        columns={},
-        wrappings=tuple(Wrapping(key_id, 1, key_id, "local") for key_id in key_ids),
-        fields="[]",
-    )
-    return FooterFacts(summary, {})
+    wrappings = tuple(Wrapping(key_id, 1, key_id, "local") for key_id in key_ids)
+    return FooterFacts(replace(plain_file(path="/t/f"), footer="encrypted", wrappings=wrappings), {})
 
 
 class LocalFiles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from sparkcrypt.errors import VerificationError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.listing import Entry, find_beside
-from sparkcrypt.files.parquet import ColumnSummary, FileSummary
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Folder, Unit, by_place, refuse_overlaps
 from sparkcrypt.plan import EncryptionPlan, build_plan
@@ -34,7 +32,7 @@ from sparkcrypt.schema import schema_from_spark
 from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.tags.model import tags_of_schema
 from tests.growth import Metered, Work, assert_linear
-from tests.unit.schema.message_types import fields_of
+from tests.unit.backfill.scanned_files import plain_file
 
 METERED = (
     Metered(LocalStateStore, "list", "names", lambda _, names: len(names)),
@@ -78,20 +76,7 @@ def target_of(columns: int) -> Target:
 
 def facts_of(path: str, columns: int) -> FooterFacts:
     """Return what the footer of a plaintext file says."""
-    summary = FileSummary(
-        path=path,
-        footer="plaintext",
-        algorithm=None,
-        footer_key=None,
-        aad_prefix=None,
-        supply_aad_prefix=False,
-        aad_file_unique=None,
-        rows=1,
-        row_groups=1,
-        columns={(name,): ColumnSummary(False, None) for name in names(columns)},
-        fields=json.dumps(fields_of(tuple((name,) for name in names(columns)))),
-    )
-    return FooterFacts(summary, {})
+    return FooterFacts(plain_file(*((name,) for name in names(columns)), path=path), {})
 
 
 def unit_of(place: int, files: int, folders: int = 1) -> Unit:
