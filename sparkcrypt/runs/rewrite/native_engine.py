@@ -23,7 +23,6 @@ from sparkcrypt.runs.rewrite.engine import (
     StagedWork,
     Staging,
     make_fresh_folder,
-    stage_unit,
     verify_footers,
 )
 from sparkcrypt.runs.rewrite.file_orders import FileOrders
@@ -102,26 +101,31 @@ class NativeStager:
     ) -> dict[str, StagedWork | Exception]:
         """Return what was staged of each unit of a job, or why it could not be."""
         found: dict[str, StagedWork | Exception] = {}
+        by_spark: list[tuple[Staging, list[FileOutcome]]] = []
         left = iter(outcomes)
         for staging, orders in work:
             own = list(islice(left, len(orders)))
             try:
-                found[staging.staged] = self._finish(staging, orders, own, keys)
+                refused = self._find_refused(staging, orders, own)
+                if refused:
+                    by_spark.append((staging, refused))
+                else:
+                    found[staging.staged] = self._describe(staging, orders, own, keys)
             except ENDS_THE_RUN:
                 raise
             except FAILURES as error:
                 found[staging.staged] = error
-        return found
+        return found | (self._stage_by_spark(by_spark) if by_spark else {})
 
-    def _finish(
-        self, staging: Staging, orders: Sequence[FileOrder], outcomes: Sequence[FileOutcome], keys: KeySettings
-    ) -> StagedWork:
-        """Return what was staged of a unit.
+    def _find_refused(
+        self, staging: Staging, orders: Sequence[FileOrder], outcomes: Sequence[FileOutcome]
+    ) -> list[FileOutcome]:
+        """Return the files for which Spark's engine has to stage a unit; none if the native one has staged it.
 
         Raises:
-            SparkcryptError: a file of it could not be rewritten.
+            SparkcryptError: a file of it could not be rewritten, by Spark's engine neither.
         """
-        scanned = staging.scanned
+        scanned, table = staging.scanned, self._table.target.table
         refused = [outcome for outcome in outcomes if outcome.refused]
         _raise_first([outcome for outcome in outcomes if outcome.error])
         if refused and not FORMATS[self._table.target.format].rewritten_by_rows:
@@ -137,8 +141,18 @@ class NativeStager:
         for outcome in refused:
             if outcome.target in dark:  # Spark's engine could not do it either
                 raise UnsupportedFileError(str(outcome.refused))
-        if refused:
-            return self._by_spark(staging, refused)
+        if refused and table is not None and table.bucket_columns:
+            raise UnsupportedFileError(
+                f"{refused[0].refused}; and {self._table.target.name} is bucketed, so Spark's engine cannot rewrite it "
+                "either"
+            )
+        return refused
+
+    def _describe(
+        self, staging: Staging, orders: Sequence[FileOrder], outcomes: Sequence[FileOutcome], keys: KeySettings
+    ) -> StagedWork:
+        """Return what was staged of a unit, page by page."""
+        scanned = staging.scanned
         notes = dict.fromkeys(note for outcome in outcomes for note in outcome.notes)
         codecs = {codec for file in scanned.files.values() for codec in file.facts.codecs}
         rotation = None if scanned.rotation is None else scanned.rotation.with_keks(keys.keks)
@@ -159,16 +173,21 @@ class NativeStager:
             return KeySettings(config.canonical(), bits, keks)
         return KeySettings(config.canonical(), bits, keks, known.list_wrappings(keks))
 
-    def _by_spark(self, staging: Staging, refused: Sequence[FileOutcome]) -> StagedWork:
-        if self._table.target.table is not None and self._table.target.table.bucket_columns:
-            raise UnsupportedFileError(
-                f"{refused[0].refused}; and {self._table.target.name} is bucketed, so Spark's engine cannot rewrite it "
-                "either"
-            )
-        self._discard([staging.staged])  # the files that were rewritten before one was refused
-        work = stage_unit(SparkStager(self._table), staging.scanned, staging.staged)
-        note = f"staged by Spark's engine, since {len(refused)} of its files cannot be rewritten page by page: "
-        return replace(work, notes=(*work.notes, note + str(refused[0].refused)))
+    def _stage_by_spark(
+        self, several: Sequence[tuple[Staging, Sequence[FileOutcome]]]
+    ) -> dict[str, StagedWork | Exception]:
+        """Stage units by Spark's engine, in the place of the files that were rewritten before one was refused."""
+        try:
+            self._discard([staging.staged for staging, _ in several])
+        except ENDS_THE_RUN:
+            raise
+        except FAILURES as error:
+            return {staging.staged: error for staging, _ in several}
+        works = SparkStager(self._table).stage_all([staging for staging, _ in several])
+        return {
+            staging.staged: work if isinstance(work, Exception) else _note_refused(work, refused)
+            for (staging, refused), work in zip(several, works, strict=True)
+        }
 
     def _prove(
         self,
@@ -211,6 +230,11 @@ def _tell_written(work: _Job, written: int) -> None:
     for staging, orders in work:
         staging.tell(min(written, len(orders)))
         written = max(0, written - len(orders))
+
+
+def _note_refused(work: StagedWork, refused: Sequence[FileOutcome]) -> StagedWork:
+    why = f"{len(refused)} of its files cannot be rewritten page by page: {refused[0].refused}"
+    return replace(work, notes=(*work.notes, f"staged by Spark's engine, since {why}"))
 
 
 def _only_rewraps(orders: Iterable[FileOrder]) -> bool:

@@ -193,9 +193,11 @@ class UnitRewriter:
                     if chunk := self._take_unchanged(ready):
                         self._swap_in(chunk, started, batch)
         except BaseException as error:
-            self._give_up_all(batch, error)
+            self._give_up_rest(batch, error)
             if not isinstance(error, FAILURES) or isinstance(error, ENDS_THE_RUN):
                 raise
+        else:
+            self._give_up_rest(batch)
         for unit in batch:
             if unit.outcome is not None:
                 unit.outcome = self._move_old(unit, unit.outcome)
@@ -215,14 +217,14 @@ class UnitRewriter:
         return result
 
     def _each(self, batch: Sequence[PendingUnit], step: Callable[[PendingUnit], None]) -> list[PendingUnit]:
-        """Take units through a step; return those that did not fail in it."""
+        """Take units through a step; return those that did not fail in it.  Others are given up with their batch."""
         for unit in batch:
             try:
                 step(unit)
             except FAILURES as error:
                 if isinstance(error, ENDS_THE_RUN):
                     raise
-                self._give_up(unit, error)
+                unit.error = error
         return [unit for unit in batch if unit.is_pending]
 
     def _stage(self, batch: Sequence[PendingUnit]) -> list[PendingUnit]:
@@ -322,10 +324,8 @@ class UnitRewriter:
         except Exception as error:  # of any class: the units are swapped, and no record says so yet
             raise _describe_unsettled(", ".join(outcomes), error) from error
         for unit in chunk:
-            unit.outcome = outcomes.get(unit.unit.name)
-        for unit in chunk:
-            if unit.unit.name in failed:
-                self._give_up(unit, failed[unit.unit.name])
+            unit.outcome, unit.error = outcomes.get(unit.unit.name), failed.get(unit.unit.name)
+        self._give_up([unit for unit in chunk if unit.error is not None])
 
     def _swap_under_lock(self, chunk: Sequence[PendingUnit]) -> dict[str, BaseException]:
         """Swap units; return the errors of those that could not be swapped.
@@ -496,57 +496,56 @@ class UnitRewriter:
             return (f"the table's statistics could not be put back ({reason}); run ANALYZE TABLE",)
         return ()
 
-    def _give_up_all(self, batch: Sequence[PendingUnit], error: BaseException) -> None:
-        """Give up all units of a batch that are neither swapped nor given up.
+    def _give_up_rest(self, batch: Sequence[PendingUnit], error: BaseException | None = None) -> None:
+        """Give up the units of a batch that failed before their swaps, and those that are pending because of an error.
 
         Raises:
-            RunConflictError: as `_give_up`, after all units.
+            RunConflictError: as `_give_up`.
             Exception: a failure could not be recorded.
         """
-        raised: list[Exception] = []
-        for unit in batch:
-            if unit.is_pending:
-                try:
-                    self._give_up(unit, error)
-                except Exception as another:  # noqa: BLE001  # whatever it is, the others are given up too
-                    raised.append(another)
-        for first in sorted(raised, key=lambda found: not isinstance(found, RunConflictError)):
-            raise first
+        rest = [unit for unit in batch if unit.is_pending or (unit.error is not None and not unit.swapping)]
+        for unit in rest:
+            unit.error = unit.error or error
+        self._give_up(rest)
 
-    def _give_up(self, unit: PendingUnit, error: BaseException) -> None:
-        """Delete the staged files of a failed unit, and record the failure.
+    def _give_up(self, failed: Sequence[PendingUnit]) -> None:
+        """Delete the staged files of failed units, all at once, and record the failures.
 
         The staged files stay until ``expire`` if the swap was begun and undone, since readers may have begun to read
         them.  If the lock is lost, nothing is done, since another driver continues the run.
 
         Raises:
-            RunConflictError: the swap is in effect although it failed, or its state is not known.
+            RunConflictError: the swap of one is in effect although it failed, or its state is not known; the others are
+                given up.
         """
-        unit.error = error
+        ours = [unit for unit in failed if not isinstance(unit.error, RunConflictError)]
+        known, unsettled = list[PendingUnit](), list[PendingUnit]()
         try:
-            self._record_failure(unit, error)
+            left = self._discard([unit.staged for unit in ours if not unit.swapping])
+            for unit in ours:
+                if not unit.swapping or isinstance(unit.error, Exception):
+                    (known if not unit.swapping or self._is_undone(unit.new) else unsettled).append(unit)
+                # else the driver was interrupted: the next execution of the run finds out what has happened
+            self.run.journal.write_all([_describe_failure(unit, left.get(unit.staged, "")) for unit in known])
+        except Exception:
+            if not unsettled:
+                raise
         finally:  # after the clean-up, since the progress display may raise an error too
-            unit.progress.tell_unchanged()
+            for unit in failed:
+                unit.progress.tell_unchanged()
+        for unit in unsettled:
+            raise _describe_unsettled(unit.unit.name, unit.error) from unit.error
 
-    def _record_failure(self, unit: PendingUnit, error: BaseException) -> None:
-        if isinstance(error, RunConflictError):
-            return
-        name, leftovers = unit.unit.name, ""
-        if not unit.swapping:
-            leftovers = self._discard(unit.staged)
-        elif not isinstance(error, Exception):
-            return  # the driver was interrupted: the next execution of the run finds out what has happened
-        elif not self._is_undone(unit.new):
-            raise _describe_unsettled(name, error) from error
-        self.run.journal.write(UnitFailed(name, f"{type(error).__name__}: {error}{leftovers}"))
-
-    def _discard(self, staged: str) -> str:
-        """Delete staged files; return a note on files that remain, so that it cannot hide why the unit failed."""
+    def _discard(self, staged: Sequence[str]) -> dict[str, str]:
+        """Delete staged files; return a note on those that remain, so that it cannot hide why their units failed."""
         try:
-            kept = self.run.disposal.delete([staged])
+            kept = self.run.disposal.delete(staged)
         except (SparkcryptError, *JVM_ERRORS) as error:
-            return f"; what was staged is left at {staged} until `sparkcrypt backfill expire`: {error}"
-        return "".join(f"; {folder} is in use ({user}) and was left as it is" for folder, user in kept.items())
+            return {
+                folder: f"; what was staged is left at {folder} until `sparkcrypt backfill expire`: {error}"
+                for folder in staged
+            }
+        return {folder: f"; {folder} is in use ({user}) and was left as it is" for folder, user in kept.items()}
 
     def _is_undone(self, new: NewFiles) -> bool:
         try:
@@ -555,7 +554,11 @@ class UnitRewriter:
             return False
 
 
-def _describe_unsettled(name: str, error: BaseException) -> RunConflictError:
+def _describe_failure(unit: PendingUnit, leftovers: str) -> UnitFailed:
+    return UnitFailed(unit.unit.name, f"{type(unit.error).__name__}: {unit.error}{leftovers}")
+
+
+def _describe_unsettled(name: str, error: BaseException | None) -> RunConflictError:
     return RunConflictError(
         f"{name}: it is swapped, or may be, and that could not be written down: {type(error).__name__}: {error}; "
         "the run is unfinished and its old files are kept: mend the cause and run the job again, which settles this "
