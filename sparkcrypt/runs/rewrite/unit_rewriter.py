@@ -395,12 +395,11 @@ class UnitRewriter:
         return notes
 
     def _refuse_not_in_use(self, new: NewFiles, here: str | None) -> None:
-        final = self.swap.final_location(new.unit, new.staged)
-        where = prove_in_use(self._files, new, final, here)
+        where = self._locate(new, here)
         if where is not Whereabouts.IN_USE:
             raise VerificationError(
-                f"{new.unit.name}: its new files are not in use in {final} after the swap, but {where.value}; someone "
-                "moved, replaced or deleted them; old and new files stay"
+                f"{new.unit.name}: it points to {here or 'nothing'} after the swap, and its new files are not in use, "
+                f"but {where.value}; someone moved, replaced or deleted them; old and new files stay"
             )
 
     def _outcome_of(self, unit: PendingUnit, notes: tuple[str, ...], seconds: float) -> UnitOutcome:
@@ -429,8 +428,10 @@ class UnitRewriter:
 
     def locate(self, new: NewFiles) -> Whereabouts:
         """Tell where the proven files of a unit are: see `prove_in_use`."""
-        final = self.swap.final_location(new.unit, new.staged)
-        return prove_in_use(self._files, new, final, self.swap.current_location(new.unit))
+        return self._locate(new, self.swap.current_location(new.unit))
+
+    def _locate(self, new: NewFiles, here: str | None) -> Whereabouts:
+        return prove_in_use(self._files, new, self.swap.final_location(new.unit, new.staged), here)
 
     def _recheck(self, unit: Unit, location: str, *, moves: bool = False) -> None:
         """Check a unit right before or after its swap: its files are as listed, and nothing lies beside them.
