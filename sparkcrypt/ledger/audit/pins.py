@@ -25,7 +25,7 @@ from functools import cache
 from sparkcrypt.ledger.log import LogRecord, TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import encode_record
-from sparkcrypt.ledger.unit import is_staged
+from sparkcrypt.ledger.unit import Unit, is_staged
 from sparkcrypt.names import PIN
 
 _VERSION = 1
@@ -48,6 +48,17 @@ class PinPlace:
     unit: str
     location: str
     text: str
+
+    @classmethod
+    def of(cls, unit: Unit, of_table: str) -> PinPlace:
+        """Return the place of a unit, which the metastore has at its partition, or at the table.
+
+        Args:
+            unit: the unit as the metastore has it.
+            of_table: the table's own pin, for one without partitions.
+        """
+        text = of_table if unit.partition is None else unit.partition.pin
+        return cls(unit.name, unit.partition_path, unit.location, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,5 +216,5 @@ def _digest(table_id: str, unit: str) -> str:
     return hashlib.sha256(f"{table_id}\n{unit}".encode()).hexdigest()[:16]
 
 
-ListPlaces = Callable[[], Iterable[PinPlace]]
-"""Lists the places of a table in the metastore that may have a pin; empty for a bare folder."""
+ListPlaces = Callable[[Unit | None], Iterable[PinPlace]]
+"""Lists the places in the metastore that may have a pin: that of a unit, or all of a table; none of a bare folder."""

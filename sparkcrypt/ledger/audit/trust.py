@@ -51,7 +51,7 @@ from sparkcrypt.ledger.state.mac import (
     seal_record,
 )
 from sparkcrypt.ledger.state.store import StateStore
-from sparkcrypt.ledger.unit import base_location, is_staged, staging_folder
+from sparkcrypt.ledger.unit import Unit, base_location, is_staged, staging_folder
 from sparkcrypt.paths import Place, comparable_path, walk_up
 from sparkcrypt.policy.model import Policy
 
@@ -312,7 +312,7 @@ class TableTrust:
     base: str
     locations: Callable[[str | None], Iterable[str]]
     is_free: Callable[[str], bool] = field(default=lambda _: False)
-    list_pins: ListPlaces = tuple
+    list_pins: ListPlaces = field(default=lambda _: ())
     _mac: TableMac | None = None
     _renewed: bool = False
     _log: TableLog | None = None
@@ -438,7 +438,7 @@ class TableTrust:
         Raises:
             VerificationError: the audit is not authentic.
         """
-        places = list_own(self.list_pins() if listed is None else listed, self.table_id)
+        places = list_own(self.list_pins(None) if listed is None else listed, self.table_id)
         if not places:
             return []
         if not has_mac_key(self.store, self.table_id):  # else opening it would make one
@@ -459,17 +459,17 @@ class TableTrust:
         if lost:
             raise VerificationError(describe_lost(lost))
 
-    def refuse_older_than(self, partition_path: str) -> None:
+    def refuse_older_than(self, unit: Unit, log: TableLog) -> None:
         """Refuse to add rows to a unit by records that its pin shows to be older than it, also if they are given up.
 
         Args:
-            partition_path: the unit's; empty for a table without partitions.
+            unit: the unit.
+            log: the table's log, to which only this driver appends.
 
         Raises:
             VerificationError: the pin is not confirmed.
         """
-        places = [place for place in list_own(self.list_pins(), self.table_id) if place.unit == partition_path]
-        lost = find_lost(self.log(), self.mac(), places, given_up=())
+        lost = find_lost(log, self.mac(), list_own(self.list_pins(unit), self.table_id), given_up=())
         if lost:
             raise VerificationError(
                 f"{lost[0].name}: {lost[0].why}; so the rows that came late may be in the table already, or have been "
@@ -483,7 +483,7 @@ class TableTrust:
         Raises:
             VerificationError: as `refuse_lost_pins`; or of a swap that a pin tells of it is not known what became.
         """
-        places = tuple(self.list_pins())
+        places = tuple(self.list_pins(None))
         self.refuse_lost_pins(places)
         unsettled = find_unsettled(self.log(), places, self.audit().given_up) if any(own.text for own in places) else []
         if unsettled:

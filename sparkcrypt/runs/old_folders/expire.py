@@ -343,7 +343,7 @@ def expire_run(
             raise VerificationError(next(iter(refused.values())))
         carried = sum(count for _, count, _ in looked)
         folders = tuple(dict.fromkeys(folder for _, waste in wastes for folder in waste.folders))
-        pins = tuple(runs.table.trust.list_pins())
+        pins = tuple(runs.table.trust.list_pins(None))
         if folders:
             runs.table.trust.refuse_lost_pins(pins)
         going = {folder: _look_into(runs.table.files, folder) for folder in folders}

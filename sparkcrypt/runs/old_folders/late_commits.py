@@ -120,7 +120,7 @@ def _reconcile_files(rewriter: UnitRewriter, status: UnitStatus, changes: Change
     """
     run, unit = rewriter.run, replace(status.unit, location=changes.location, folders=changes.came)
     outcome = refuse_replaced(rewriter, status).outcome
-    run.table.trust.refuse_older_than(unit.partition_path)
+    run.table.trust.refuse_older_than(unit, run.journal.log)
     run.table.progress.step(unit.name, "carrying over")
     footers = DriverFooters(run.table.files, own_keys(run.table.policy.key_service)).read(unit.files)
     scanned = scan_footers(unit, footers, run.table.target, tell_shredded=run.table.trust.shredded.select)

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import ConfigError, KeyNotFoundError, PlanError, RunConflictError, VerificationError
 from sparkcrypt.files.format import FORMATS
-from sparkcrypt.ledger.audit.pins import PinPlace, describe_unpinned, find_unpinned
+from sparkcrypt.ledger.audit.pins import describe_unpinned, find_unpinned
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, is_paused, new_run_id
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
 from sparkcrypt.ledger.state.mac import MasterKeys
-from sparkcrypt.names import PIN
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.old_folders.former_homes import describe_move
-from sparkcrypt.runs.old_folders.late_commits import compare_run
+from sparkcrypt.runs.old_folders.late_commits import compare_run, problems_of
 from sparkcrypt.runs.old_folders.past_run_checks import OldFiles
 from sparkcrypt.runs.old_folders.replacements import open_cut_off
 from sparkcrypt.runs.passes import units
@@ -41,7 +40,7 @@ from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter, rewriter_of
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.runs.table.open_table import OpenTable, open_target
 from sparkcrypt.runs.table.table_index import carry_index, explain_stale
-from sparkcrypt.runs.table.target import Target, catalog_target, path_target
+from sparkcrypt.runs.table.target import Target, catalog_target, path_target, places_of_units
 from sparkcrypt.runs.table.unit_survey import UnitSurvey
 from sparkcrypt.runs.table.untouchable import error_of_folder
 from sparkcrypt.schema import Schema
@@ -377,14 +376,10 @@ def _start_journal(job: TableJob, run_id: str, options: RunOptions, lock: RunLoc
 
 def _list_unpinned(job: TableJob, surveys: Sequence[UnitSurvey]) -> list[str]:
     """Return the swapped units without a pin, except those that this run swaps again, which sets it."""
-    settled = [survey.unit for survey in surveys if not survey.drift]
     table = job.table.target.table
     if table is None:
         return []
-    texts = (table.properties.get(PIN, "") if unit.partition is None else unit.partition.pin for unit in settled)
-    places = (
-        PinPlace(unit.name, unit.partition_path, unit.location, text) for unit, text in zip(settled, texts, strict=True)
-    )
+    places = places_of_units(table, (survey.unit for survey in surveys if not survey.drift))
     return find_unpinned(places, job.table.target.table_id)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sparkcrypt import names
@@ -21,7 +22,7 @@ from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.tables.catalog import Catalog, choose_partitions, data_schema
 from sparkcrypt.spark.tables.identity import ensure_identity
 from sparkcrypt.spark.tables.planning import plan_of, plan_path
-from sparkcrypt.spark.tables.table import Table
+from sparkcrypt.spark.tables.table import Partition, Table
 from sparkcrypt.spark.tables.tagging import put_rule, rule_change
 from sparkcrypt.tags.model import TaggedColumn, tag_property, tags_of_avro
 
@@ -224,10 +225,11 @@ def units_of(spark: SparkSession, table: Table, where: str | None = None) -> tup
     """
     if not table.partition_columns:
         return (Unit(table.full_name, table.location, None, "", {}),)
-    return tuple(
-        Unit(partition.folder, partition.location, partition, partition.folder, dict(partition.values))
-        for partition in choose_partitions(spark, table, where)
-    )
+    return tuple(map(_unit_of, choose_partitions(spark, table, where)))
+
+
+def _unit_of(partition: Partition) -> Unit:
+    return Unit(partition.folder, partition.location, partition, partition.folder, dict(partition.values))
 
 
 def locations_of(spark: SparkSession, target: Target, output: str | None) -> tuple[str, ...]:
@@ -242,16 +244,26 @@ def locations_of(spark: SparkSession, target: Target, output: str | None) -> tup
     return (*target.locations(), *copies)
 
 
-def pin_places_of(spark: SparkSession, target: Target) -> tuple[PinPlace, ...]:
-    """Return the places of a table in the metastore that may have a pin; a bare folder has none."""
+def pin_places_of(spark: SparkSession, target: Target, unit: Unit | None = None) -> tuple[PinPlace, ...]:
+    """Return the places of a table in the metastore that may have a pin; a bare folder has none.
+
+    Args:
+        spark: a classic session.
+        target: a table or a folder.
+        unit: the unit of which the place is asked for; none is returned if it was dropped.  All by default.
+    """
     if target.table is None:
         return ()
     catalog = Catalog(spark)
-    table = catalog.table(target.table.quoted)
-    if not table.partition_columns:
-        return (PinPlace(table.full_name, "", table.location, table.properties.get(names.PIN, "")),)
-    partitions = catalog.partitions(table)
-    return tuple(PinPlace(found.folder, found.folder, found.location, found.pin) for found in partitions)
+    table, one = catalog.table(target.table.quoted), None if unit is None else unit.partition
+    if one is None:
+        return places_of_units(table, units_of(spark, table))
+    return places_of_units(table, map(_unit_of, catalog.find_partitions(table, [one]).values()))
+
+
+def places_of_units(table: Table, units: Iterable[Unit]) -> tuple[PinPlace, ...]:
+    """Return the places of units that may have a pin, as the metastore had them when it was asked for the units."""
+    return tuple(PinPlace.of(unit, table.properties.get(names.PIN, "")) for unit in units)
 
 
 def target_folder_id(path: str) -> str:

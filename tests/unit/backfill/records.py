@@ -70,7 +70,9 @@ class Records:
     def trust(self, pins: tuple[PinPlace, ...] = ()) -> TableTrust:
         """Return what opens the journals, as a new command has it."""
         locations = (self.base, *self.locations)
-        return TableTrust(self.store, TABLE, self._policy, self.base, lambda _: locations, lambda _: True, lambda: pins)
+        return TableTrust(
+            self.store, TABLE, self._policy, self.base, lambda _: locations, lambda _: True, lambda _: pins
+        )
 
     def open(self) -> TableLog:
         """Open the log."""

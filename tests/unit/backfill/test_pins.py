@@ -17,6 +17,7 @@ from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
+from sparkcrypt.ledger.unit import Unit
 from tests.journals import start_run
 from tests.unit.backfill.believed import BASE, STAGED, make_service, policy_of
 from tests.unit.backfill.conftest import RUN, TABLE, run_record
@@ -36,7 +37,7 @@ def pinned(store: LocalStateStore, tmp_path: Path) -> tuple[Journal, PinPlace, T
 
 def trust_of(store: LocalStateStore, tmp_path: Path, places: Iterable[PinPlace] = ()) -> TableTrust:
     """Return what the table's records are believed by, with pins in the metastore."""
-    return TableTrust(store, TABLE, policy_of(tmp_path), BASE, lambda _: (BASE,), list_pins=lambda: tuple(places))
+    return TableTrust(store, TABLE, policy_of(tmp_path), BASE, lambda _: (BASE,), list_pins=lambda _: tuple(places))
 
 
 def refused(store: LocalStateStore, tmp_path: Path, *places: PinPlace) -> str:
@@ -177,3 +178,21 @@ def test_given_up_records_stop_nothing_any_more(store: LocalStateStore, tmp_path
     AuditWriter(TableLog.open(store, TABLE, mac), 1).append(entry)
     assert not refused(store, tmp_path, place)
     assert "p=1: its pin names record 2" in refused(store, tmp_path, place, later)
+
+
+def test_rows_are_added_to_a_unit_by_its_own_pin(store: LocalStateStore, tmp_path: Path, pinned: Pinned) -> None:
+    """The metastore is asked for that unit alone; the pin of another stops nothing, and giving it up does not help."""
+    journal, place, _ = pinned
+    asked, unit = list[Unit | None](), Unit("p=0", f"{BASE}/p=0", None, "p=0", {})
+    forged = replace(place, text=place.text + "0")
+
+    def list_pins(of: Unit | None) -> Iterable[PinPlace]:
+        asked.append(of)
+        return [forged if of == unit else place]
+
+    trust = TableTrust(store, TABLE, policy_of(tmp_path), BASE, lambda _: (BASE,), list_pins=list_pins)
+    other = replace(unit, name="p=1")
+    trust.refuse_older_than(other, journal.log)
+    with pytest.raises(VerificationError, match="p=0: its pin .* so the rows that came late may be in the table"):
+        trust.refuse_older_than(unit, journal.log)
+    assert asked == [other, unit]
