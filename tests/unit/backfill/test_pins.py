@@ -193,6 +193,6 @@ def test_rows_are_added_to_a_unit_by_its_own_pin(store: LocalStateStore, tmp_pat
     trust = TableTrust(store, TABLE, policy_of(tmp_path), BASE, lambda _: (BASE,), list_pins=list_pins)
     other = replace(unit, name="p=1")
     trust.refuse_older_than(other, journal.log)
-    with pytest.raises(VerificationError, match="p=0: its pin .* so the rows that came late may be in the table"):
+    with pytest.raises(VerificationError, match=r"p=0: its pin .* so the rows that came late may be in the table"):
         trust.refuse_older_than(unit, journal.log)
     assert asked == [other, unit]
