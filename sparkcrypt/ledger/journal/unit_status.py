@@ -265,9 +265,10 @@ def attempts_of(records: Iterable[LogRecord]) -> dict[str, list[Attempt]]:
     for record in records:
         unit = record.unit
         if unit is not None and record.kind == "unit_listed" and record.staged is not None:
-            for earlier in found.setdefault(unit, []):
-                earlier.newest = False
-            found[unit].append(Attempt(unit, UnitListed.from_dict(record.fields)))
+            attempts = found.setdefault(unit, [])
+            for before in attempts[-1:]:
+                before.newest = False
+            attempts.append(Attempt(unit, UnitListed.from_dict(record.fields)))
         if unit in found:
             attempt = found[unit][-1]
             attempt.records.append(record)

@@ -61,6 +61,7 @@ class RunResult:
         """Return the report on a target; ``seconds`` is how long the execution took."""
         done = {outcome.name for outcome in self.outcomes}
         undone = [survey for survey in self.surveys if survey.drift and survey.name not in done]
+        earlier = {outcome.name: None for outcome in self.earlier}
         inherited = any(survey.inherited for survey in self.surveys)
         untagged = not (target.plan.encrypted or undone or inherited)  # else something may still be encrypted
         return Report(
@@ -95,8 +96,8 @@ class RunResult:
             coverage=coverage_of(self.surveys, done),
             planned=tuple(survey.to_dict() for survey in undone) if self.outcome == "dry run" else (),
             estimated_seconds=self._estimate_seconds(undone),
-            this_pass=_sum_up([outcome for outcome in self.outcomes if outcome not in self.earlier]),
-            earlier=tuple(outcome.name for outcome in self.earlier),
+            this_pass=_sum_up([outcome for outcome in self.outcomes if outcome.name not in earlier]),
+            earlier=tuple(earlier),
             index=self.index,
             key_calls={"before": count_calls(self.surveys)},
             untagged=untagged,
