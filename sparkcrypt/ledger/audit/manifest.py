@@ -16,9 +16,9 @@ ones: they were added, and have replaced nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from sparkcrypt.errors import FormatError, VerificationError
 from sparkcrypt.json_objects import JsonObject
@@ -113,6 +113,18 @@ class Manifest:
             self.listed.setdefault(partition, {}).update(new)
 
 
+_Alike: TypeAlias = "tuple[Mapping[str, str], Collection[str]]"
+"""The record of a secret, and digests under it."""
+
+
+def sort_digests(files: Iterable[ManifestFile]) -> Sequence[_Alike]:
+    """Return the digests of files, each secret once."""
+    found: dict[str, tuple[Mapping[str, str], set[str]]] = {}
+    for file in files:
+        found.setdefault(file.secret["wrapped"], (file.secret, set()))[1].add(file.digest)
+    return tuple(found.values())
+
+
 class Digests:
     """The digests of files under the secrets of entries; each secret is opened when it is first needed."""
 
@@ -128,6 +140,14 @@ class Digests:
             KeyServiceError: the secret cannot be opened.
         """
         return file.length == known.length and self._make(file.path, known.secret) == known.digest
+
+    def is_among(self, file: SourceFile, alike: Iterable[_Alike]) -> bool:
+        """Tell whether a file is one of several of its length, by `sort_digests` of these.
+
+        Raises:
+            KeyServiceError: a secret cannot be opened.
+        """
+        return any(self._make(file.path, secret) in digests for secret, digests in alike)
 
     def open_secret(self, record: Mapping[str, str]) -> DigestSecret:
         """Return the secret of which an entry has the record.

@@ -39,6 +39,7 @@ from sparkcrypt.ledger.audit.pins import (
     list_own,
 )
 from sparkcrypt.ledger.journal.journal import Journal, Record, has_ended
+from sparkcrypt.ledger.journal.unit_status import UnitStatus
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.mac import (
     CheckMac,
@@ -320,6 +321,7 @@ class TableTrust:
     _named: dict[str | None, frozenset[str]] = field(default_factory=dict)
     _bases: dict[str | None, frozenset[str]] = field(default_factory=dict)
     _shredded: ShreddedKeys | None = None
+    _units: tuple[Mapping[str, list[tuple[str, UnitStatus]]], Mapping[str, VerificationError]] | None = None
     unread: dict[str, str] = field(default_factory=dict)
 
     def mac(self, *, renew: bool = False) -> TableMac:
@@ -369,8 +371,8 @@ class TableTrust:
         return self._audit
 
     def forget_audit(self) -> None:
-        """Discard the index of the audit, since an entry was added; it is made again when next needed."""
-        self._audit = None
+        """Discard what was made of records, since one was added; it is made again when next needed."""
+        self._audit = self._units = None
         self._named.clear()
         self._bases.clear()
 
@@ -394,6 +396,30 @@ class TableTrust:
         journal = Journal.open(self.log() if log is None else log, run_id)
         refuse_outside(journal.records, self.places(journal))
         return journal
+
+    def later_of(self, run_id: str, unit: str) -> Iterator[UnitStatus]:
+        """Yield the status of a unit in each later run of the table that concerned it, oldest run first.
+
+        The journals of all runs are read once.
+
+        Raises:
+            VerificationError: the journal of a later run is damaged.
+        """
+        if self._units is None:
+            log = self.log()
+            by_unit, damaged = dict[str, list[tuple[str, UnitStatus]]](), dict[str, VerificationError]()
+            for known in Journal.runs(log):
+                try:
+                    for name, status in self.journal(known, log).statuses().items():
+                        by_unit.setdefault(name, []).append((known, status))
+                except VerificationError as error:
+                    damaged[known] = error
+            self._units = by_unit, damaged
+        of_units, unread = self._units
+        for later, why in unread.items():
+            if later > run_id:
+                raise why
+        yield from (status for later, status in of_units.get(unit, ()) if later > run_id)
 
     def places(self, journal: Journal) -> RunFolders:
         """Return the folders in which a run works, including those from before the table was renamed."""

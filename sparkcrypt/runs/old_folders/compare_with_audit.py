@@ -38,6 +38,7 @@ from sparkcrypt.ledger.audit.manifest import (
     keep_listed,
     read_every_entry,
     read_listed,
+    sort_digests,
 )
 from sparkcrypt.ledger.audit.trust import AuditIndex
 from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key
@@ -52,7 +53,7 @@ from sparkcrypt.ledger.unit import (
     path_below,
 )
 from sparkcrypt.paths import comparable_path
-from sparkcrypt.runs.old_folders.old_folder import writers_folder
+from sparkcrypt.runs.old_folders.old_folder import Writers
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import BACK, OF_LIST, Decision, Problem, Problems
 from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS
@@ -73,7 +74,9 @@ class _SwappedByAudit:
         unit: the unit's name.
         places: the folders that may contain old files: the old folder, the unit's original one, and the paths of both
             after a RENAME of the table.
-        homes: the folders to which this run and later runs have swapped the unit, in comparable form.
+        new: the folder to which the run has swapped it.
+        number: the number of the entry of that.
+        homes: folder to which runs have swapped the unit, in comparable form -> the number of the last entry of that.
         sources: path below the old folder -> length, of the files that were listed.
         carried: the same of late commits' files that were reconciled.
         decided: the same of the files that were there at the last resolution; None if there is none.
@@ -82,10 +85,17 @@ class _SwappedByAudit:
     run_id: str
     unit: str
     places: tuple[str, ...]
-    homes: frozenset[str]
+    new: str
+    number: int
+    homes: Mapping[str, int]
     sources: Mapping[str, int]
     carried: Mapping[str, int]
     decided: Mapping[str, int] | None
+
+    def has_home(self, folder: str) -> bool:
+        """Return whether this run or a later one has swapped the unit to a folder."""
+        place = comparable_path(folder)
+        return place == comparable_path(self.new) or self.homes.get(place, 0) >= self.number
 
 
 def compare_unread(runs: PastRuns, readable: Collection[str]) -> list[FailedUnit]:
@@ -174,17 +184,19 @@ def _list_swapped(runs: PastRuns, readable: Collection[str]) -> Iterator[_Swappe
             }
             later = audit.later.get((run_id, unit), ())
             carried, decided = _list_carried(later, old), _find_decision(later)
-            later_homes = (place for number, place in homes.get(unit, ()) if number >= entry.number)
-            here = frozenset(comparable_path(place) for place in (new, *later_homes))
-            yield _SwappedByAudit(run_id, unit, tuple(places.values()), here, sources, carried, decided)
+            yield _SwappedByAudit(
+                run_id, unit, tuple(places.values()), new, entry.number, homes.get(unit, {}), sources, carried, decided
+            )
 
 
-def _homes_by_unit(audit: AuditIndex) -> dict[str, list[tuple[int, str]]]:
-    """Return unit -> for each run that swapped it, the number of the last audit entry and the new location."""
-    homes: dict[str, list[tuple[int, str]]] = {}
+def _homes_by_unit(audit: AuditIndex) -> dict[str, dict[str, int]]:
+    """Return unit -> folder to which runs have swapped it, in comparable form -> number of the last entry of that."""
+    homes: dict[str, dict[str, int]] = {}
     for (_, unit), entry in audit.swaps.items():
         if "new_location" in entry.entry["unit"]:
-            homes.setdefault(unit, []).append((entry.number, str(entry.entry["unit"]["new_location"])))
+            place = comparable_path(str(entry.entry["unit"]["new_location"]))
+            known = homes.setdefault(unit, {})
+            known[place] = max(entry.number, known.get(place, 0))
     return homes
 
 
@@ -219,7 +231,7 @@ def _problems(
     for place in unit.places:
         found = _compare_place(runs, unit, place, is_used=comparable_path(place) in used)
         # Files that are missing are no problem where the unit's rows were replaced since.
-        if found is None or (not found.came and comparable_path(now.get(unit.unit, "")) not in unit.homes):
+        if found is None or (not found.came and not unit.has_home(now.get(unit.unit, ""))):
             continue
         why = runs.table.trust.unread.get(unit.run_id, "its journal is missing")
         yield replace(
@@ -322,7 +334,7 @@ class ListedFiles:
         """
         if self._manifest.listed.get(unit.partition_path) and self._has_another(unit):
             with self._one_at_a_time:
-                problem = self._runs.problems().add(self._describe(unit, REPLAYED))
+                problem = self._of_table.add(self._describe(unit, REPLAYED))
             raise VerificationError(problem.message)
 
     def _has_another(self, unit: Unit) -> bool | None:
@@ -364,20 +376,19 @@ class ListedFiles:
                 runs.table.store, runs.table.target.table_id, runs.table.trust.mac(), self._manifest, self._head
             )
         undecided = {problem.unit for problem in problems if problem.kind not in OF_LIST}
-        of_table = self._runs.problems()
         for unit, drift in self._differing:
             kind = None if unit.name in undecided else self._judge(unit, drift, adopt=adopt)
             if kind == REPLACED:
                 self._settled.add(unit.name)
             elif kind is not None:
-                opened.append(of_table.add(self._describe(unit, kind)))
+                opened.append(self._of_table.add(self._describe(unit, kind)))
         if whole:
             self._record_dropped()
         for problem in problems:
             if problem.kind in OF_LIST and problem.unit in self._settled:
                 decision = Decision("both", "its files are those of the list again, or a writer has replaced them")
                 self._append("resolve", problem.resolution(decision), {})
-                self._runs.problems().close(problem.problem, decision)
+                self._of_table.close(problem.problem, decision)
         return opened
 
     def _record_dropped(self) -> None:
@@ -400,7 +411,7 @@ class ListedFiles:
         now = {(place, file.length) for place, file in by_place(unit.location, unit.folders).items()}
         is_left = len(self._find_lost(unit)) < len(self._manifest.listed[unit.partition_path])
         if is_left or not unit.files or not now.isdisjoint(added):
-            return None if writers_folder(runs.table.files, unit.location, runs.table.target.base) else LISTED_GONE
+            return None if self._writers.find(unit.location) else LISTED_GONE
         try:
             footers = _read_footers(runs, unit, every_key=True)
             is_authentic = _are_authentic(runs, unit, footers)
@@ -425,13 +436,14 @@ class ListedFiles:
         """
         earlier = self._history.earlier.get(unit.partition_path, {})
         names = {_name_of(known.path) for files in earlier.values() for known in files}
+        alike = {length: sort_digests(files) for length, files in earlier.items()}
         bound = (
             path
             for path, summary in summaries_of(footers).items()
             if not FORMATS[summary.format].authenticates and summary.encrypted
         )
         return any(_name_of(path) in names for path in bound) or any(
-            self._digests.are_equal(file, known) for file in unit.files for known in earlier.get(file.length, ())
+            self._digests.is_among(file, alike.get(file.length, ())) for file in unit.files
         )
 
     def _describe(self, unit: Unit, kind: str) -> Problem:
@@ -467,6 +479,14 @@ class ListedFiles:
         )
         self._audit.append(entry)
         runs.table.trust.forget_audit()
+
+    @cached_property
+    def _of_table(self) -> Problems:
+        return self._runs.problems()
+
+    @cached_property
+    def _writers(self) -> Writers:
+        return Writers(self._runs.table.files, self._runs.table.target.base)
 
     @cached_property
     def _audit(self) -> AuditWriter:

@@ -24,18 +24,17 @@ from sparkcrypt.runs.old_folders.late_commits import (
     Compared,
     compare_run,
     find_suspects,
-    problems_of,
     refuse_late_commit,
 )
 from sparkcrypt.runs.old_folders.old_folder import (
     OldFolder,
+    Writers,
     age_seconds,
-    earlier_writers_folder,
     new_files,
     writers_folder_in,
 )
 from sparkcrypt.runs.old_folders.past_run import PastRuns, past_runs
-from sparkcrypt.runs.old_folders.problems import UNDONE
+from sparkcrypt.runs.old_folders.problems import UNDONE, Problems
 from sparkcrypt.runs.old_folders.replacements import Standing, report_lost, standing_of
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.table.disposal import find_foreign_in
@@ -91,23 +90,24 @@ def refuse_earlier_writers(runs: PastRuns, standing: Standing, journals: Iterabl
     Raises:
         VerificationError: it names the writer's folder.
     """
+    writers = Writers(runs.table.files, runs.table.target.base)
     for old in standing.settled:
         location = old.status.unit.location
         if not is_same_place(location, old.status.new_location):  # else the writer commits to the new files
-            refuse_earlier_writer(runs, old.name, location, old.swap_time)
+            _refuse_earlier_writer(runs, writers, old.name, location, old.swap_time)
     for old in (old for journal in journals for old in OldFolder.list_undone(journal)):
         if old.undone is not None:
-            refuse_earlier_writer(runs, old.name, old.location, old.undone.records[-1].time)
+            _refuse_earlier_writer(runs, writers, old.name, old.location, old.undone.records[-1].time)
 
 
-def refuse_earlier_writer(runs: PastRuns, name: str, folder: str, since: str) -> None:
+def _refuse_earlier_writer(runs: PastRuns, writers: Writers, name: str, folder: str, since: str) -> None:
     """Raise an error if a writer that may have been planned before a moment may commit to a folder.
 
     Raises:
         VerificationError: it names the writer's folder.
     """
     began = int(datetime.fromisoformat(since).timestamp() * 1000)
-    writing = earlier_writers_folder(runs.table.files, folder, runs.table.target.base, began)
+    writing = writers.find_earlier(folder, began)
     if writing is not None:
         raise VerificationError(f"{runs.table.target.name}: {name}: {may_commit(writing, folder)}; nothing was deleted")
 
@@ -168,11 +168,12 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
     files, run_id = runs.table.files, journal.run.run_id
     bases = {runs.table.target.base, *(old.status.base for old in OldFolder.list_of(journal))}
     undone = {old.location: old for old in OldFolder.list_undone(journal)}
+    writers = Writers(files, runs.table.target.base)
 
     def inspect(folder: str, place: str) -> None:
         old = waste.old[folder]
         _refuse_unknown(files, old.name, _list_known_places(old), folder, place)
-        _refuse_writer(runs, old, folder, place)
+        _refuse_writer(runs, writers, old, folder, place)
 
     def inspect_undone(folder: str, place: str) -> None:
         if folder in undone:
@@ -200,7 +201,7 @@ def dispose(runs: PastRuns, journal: Journal, waste: Waste) -> dict[str, str]:
     }
 
 
-def _refuse_writer(runs: PastRuns, old: OldFolder, folder: str, place: str) -> None:
+def _refuse_writer(runs: PastRuns, writers: Writers, old: OldFolder, folder: str, place: str) -> None:
     """Raise an error if a writer is at work in a folder that was set aside, or at its former path.
 
     Raises:
@@ -214,7 +215,7 @@ def _refuse_writer(runs: PastRuns, old: OldFolder, folder: str, place: str) -> N
         )
     location = old.status.unit.location
     if old.status.swapped and not is_same_place(location, old.status.new_location):
-        refuse_earlier_writer(runs, old.name, location, old.swap_time)
+        _refuse_earlier_writer(runs, writers, old.name, location, old.swap_time)
 
 
 def _list_known_places(old: OldFolder) -> Collection[str]:
@@ -330,7 +331,10 @@ def expire_run(
         standing = standing_of(runs, journals)
         refuse_old_in_use(runs, standing)
         refuse_earlier_writers(runs, standing, journals)
-        looked = [(journal, *_reconcile_run(runs, journal, standing, dry_run=dry_run)) for journal in journals]
+        problems = runs.problems()
+        looked = [
+            (journal, *_reconcile_run(runs, problems, journal, standing, dry_run=dry_run)) for journal in journals
+        ]
         refused = {unit: why for _, _, units in looked for unit, why in units.items()}
         kept = {comparable_path(location) for location in _new_locations(runs)}
         wastes = [
@@ -382,7 +386,7 @@ def _journals(runs: PastRuns, run_id: str | None) -> list[Journal]:
 
 
 def _reconcile_run(
-    runs: PastRuns, journal: Journal, standing: Standing, *, dry_run: bool
+    runs: PastRuns, problems: Problems, journal: Journal, standing: Standing, *, dry_run: bool
 ) -> tuple[int, dict[str, str]]:
     """Reconcile late commits in a run's old folders; a dry run only counts them.
 
@@ -394,12 +398,12 @@ def _reconcile_run(
     """
     units = {unit.name for unit in standing.of(journal)}
     with runs.rewriter(journal) as rewriter:
-        lost = () if dry_run else report_lost(rewriter)
+        lost = () if dry_run else report_lost(rewriter, problems)
         unlisted: list[FailedUnit] = []
         suspects = find_suspects(rewriter, units, unlisted, finish=False) if dry_run else []
         late = sum(len(suspect.changes.places) for suspect in suspects)
-        compared = Compared(late) if dry_run else compare_run(rewriter, units)
-        open_problems = problems_of(rewriter).open()
+        compared = Compared(late) if dry_run else compare_run(rewriter, problems, units)
+        open_problems = problems.open()
     for problem in open_problems:
         if not problem.run_id:
             raise VerificationError(problem.message)

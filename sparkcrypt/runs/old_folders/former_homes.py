@@ -121,10 +121,10 @@ def find_unknown_old(table: OpenTable) -> list[StrayFiles]:
                 found.append((child.path, run_id))
     known = list_run_ids(table.store) if found else frozenset()
     unknown = [folder for folder, run_id in found if run_id not in known]
-    strays = []
+    strays, places = [], in_use.look() if unknown else None
     for folder in unknown:
         held = {path_below(folder, file.path): file.length for file in data_files(files, folder.rstrip("/"))}
-        if held and in_use.look().user_of(folder) is None:
+        if held and places is not None and places.user_of(folder) is None:
             strays.append(StrayFiles(target.name, folder, folder, held))
     return strays
 

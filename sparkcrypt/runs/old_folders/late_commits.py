@@ -48,7 +48,7 @@ from sparkcrypt.runs.old_folders.problems import (
     Problems,
     problems_of_target,
 )
-from sparkcrypt.runs.rewrite.context import append_audit
+from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS, append_audit
 from sparkcrypt.runs.rewrite.engine import stage_unit
 from sparkcrypt.runs.rewrite.recover import belongs_to_another
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
@@ -75,9 +75,8 @@ def follow_unit(rewriter: UnitRewriter, status: UnitStatus) -> Iterator[UnitStat
         VerificationError: the journal of a later run is damaged.
     """
     yield status
-    for units in rewriter.run.later_units():
-        later = units.get(str(status.fields["unit"]))
-        if later is not None and later.swapped and is_same_place(later.location, status.outcome.new_location):
+    for later in rewriter.run.table.trust.later_of(rewriter.run.run_id, str(status.fields["unit"])):
+        if later.swapped and is_same_place(later.location, status.outcome.new_location):
             status = later
             yield status
 
@@ -179,7 +178,7 @@ def _finish_reconciling(rewriter: UnitRewriter, status: UnitStatus) -> None:
     unit, evidence = {"unit": carrying.name, "files": count, "rows": carrying.rows}, carrying.evidence
     append_audit(run, "carry over", carrying.engine, unit, evidence["digests"], evidence["changes"])
     run.journal.write(UnitCarried(carrying.name, carrying.source, carrying.files))
-    run.disposal.delete([carrying.staged])
+    run.disposal.remove_emptied(carrying.staged, seconds_old=ANSWER_SECONDS)
 
 
 def refuse_replaced(rewriter: UnitRewriter, status: UnitStatus) -> UnitStatus:
@@ -355,11 +354,12 @@ class Compared:
     problems: tuple[Problem, ...] = ()
 
 
-def compare_run(rewriter: UnitRewriter, units: Collection[str] | None = None) -> Compared:
+def compare_run(rewriter: UnitRewriter, problems: Problems, units: Collection[str] | None = None) -> Compared:
     """Compare the old folders of a run's units with what it had listed; reconcile late commits or open problems.
 
     Args:
         rewriter: the run's rewriter of units.
+        problems: the problems of its table.
         units: the names of the units; all of them by default.  Folders of undone swaps are compared in any case.
 
     Returns:
@@ -370,11 +370,11 @@ def compare_run(rewriter: UnitRewriter, units: Collection[str] | None = None) ->
     """
     failed: list[FailedUnit] = []
     suspects = find_suspects(rewriter, units, failed)
-    quiet = _wait_for_writers(rewriter, [suspect for suspect in suspects if suspect.changes.came])
+    quiet = _wait_for_writers(rewriter, problems, [suspect for suspect in suspects if suspect.changes.came])
     carried = 0
     for suspect in suspects:
         try:
-            carried += _decide(rewriter, suspect, quiet.get(suspect.changes.location), failed)
+            carried += _decide(rewriter, problems, suspect, quiet.get(suspect.changes.location), failed)
         except RunConflictError:
             raise
         except SparkcryptError as error:
@@ -388,23 +388,26 @@ def problems_of(rewriter: UnitRewriter) -> Problems:
     return problems_of_target(run.table.target, run.table.store, lambda: run.mac, run.table.files)
 
 
-def _wait_for_writers(rewriter: UnitRewriter, suspects: list[Suspect]) -> dict[str, Listing]:
+def _wait_for_writers(rewriter: UnitRewriter, problems: Problems, suspects: list[Suspect]) -> dict[str, Listing]:
     """Wait for the writers of added files; folders of units with an open problem are only listed once more."""
     if not suspects:
         return {}
     run = rewriter.run
-    known = {problem.unit for problem in problems_of(rewriter).open() if problem.run_id == run.run_id}
+    known = {problem.unit for problem in problems.open() if problem.run_id == run.run_id}
     waits = {suspect.changes.location: suspect.old.name not in known for suspect in suspects}
     run.table.progress.step(suspects[0].old.name, "waiting until writers have ended")
     listed = {suspect.changes.location: suspect.listed for suspect in suspects}
     return wait_until_quiet(run.table.files, waits, run.table.target.base, listed)
 
 
-def _decide(rewriter: UnitRewriter, suspect: Suspect, quiet: Listing | None, failed: list[FailedUnit]) -> int:
+def _decide(
+    rewriter: UnitRewriter, problems: Problems, suspect: Suspect, quiet: Listing | None, failed: list[FailedUnit]
+) -> int:
     """Reconcile the files added to an old folder, or open a problem; return the number of reconciled files."""
     old, changes = suspect.old, suspect.changes
     if suspect.back:
-        failed.append(open_problem(rewriter, old.name, changes, BACK, _back_message(suspect), suspect.back))
+        what = BACK, _back_message(suspect)
+        failed.append(open_problem(rewriter, problems, old.name, changes, what, suspect.back))
         return 0
     if quiet is not None:
         changes = old.compare(changes.location, quiet.folders)
@@ -413,14 +416,14 @@ def _decide(rewriter: UnitRewriter, suspect: Suspect, quiet: Listing | None, fai
         try:
             rewriter.run.continue_journal()
             _reconcile_files(rewriter, old.status, changes)
-            _settle(rewriter, old.name)
+            _settle(rewriter, problems, old.name)
             return len(changes.places)
         except SourceChangedError:
             raise
         except VerificationError as error:
             problem = "cannot be carried over", str(error)
     if problem is not None:
-        failed.append(open_problem(rewriter, old.name, changes, *problem))
+        failed.append(open_problem(rewriter, problems, old.name, changes, problem))
     return 0
 
 
@@ -486,10 +489,24 @@ def _back_message(suspect: Suspect) -> str:
 
 
 def open_problem(
-    rewriter: UnitRewriter, name: str, changes: Changes, kind: str, message: str, back: tuple[str, ...] = ()
+    rewriter: UnitRewriter,
+    problems: Problems,
+    name: str,
+    changes: Changes,
+    what: tuple[str, str],
+    back: tuple[str, ...] = (),
 ) -> FailedUnit:
-    """Open a problem of a table; for a bare folder, which has none, the finding is only reported."""
-    run = rewriter.run
+    """Open a problem of a table; for a bare folder, which has none, the finding is only reported.
+
+    Args:
+        rewriter: the run's rewriter of units.
+        problems: the problems of its table.
+        name: the unit's name.
+        changes: the changes in its old folder.
+        what: the kind of the problem, and its message.
+        back: old files that are in use again.
+    """
+    run, (kind, message) = rewriter.run, what
     if run.table.target.table is None:
         return FailedUnit(name, "VerificationError", message)
     found = Problem(
@@ -505,12 +522,12 @@ def open_problem(
         message=message,
         base=run.table.target.base,
     )
-    return problems_of(rewriter).add(found).as_failed()
+    return problems.add(found).as_failed()
 
 
-def _settle(rewriter: UnitRewriter, name: str) -> None:
+def _settle(rewriter: UnitRewriter, problems: Problems, name: str) -> None:
     """Close the problem of a writer at work once its files are reconciled."""
-    run, problems = rewriter.run, problems_of(rewriter)
+    run = rewriter.run
     open_one = problems.of(run.run_id, name) if run.table.target.table is not None else None
     if open_one is not None and open_one.kind == WRITER_AT_WORK:
         decision = Decision("both", "its writer has ended, and its files were carried over")

@@ -13,7 +13,7 @@ the new one.  Killed writers leave their temporary folders for ever, so the wait
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
@@ -40,6 +40,8 @@ APART_SECONDS = 20.0
 """The time between two listings."""
 MOST_SECONDS = 600.0
 """The longest time to wait for a commit."""
+LISTED_SECONDS = 5.0
+"""How old what was listed of the folders above may be, where many folders are looked at."""
 _CLOCKS_APART_MS = 60_000
 """The largest difference allowed for between the clocks of the driver and of the file system."""
 
@@ -72,10 +74,11 @@ def wait_until_quiet(
     end = time.monotonic() + MOST_SECONDS
     while len(found) < len(folders):
         pause(APART_SECONDS)
+        writers = Writers(files, base, seconds_old=APART_SECONDS)
         for folder, waits in folders.items():
             if folder in found:
                 continue
-            at_work = writers_folder(files, folder, base)
+            at_work = writers.find(folder)
             now = list_folders(files, folder)
             if now != before[folder]:
                 at_work = at_work or f"{folder}, whose files keep changing"
@@ -85,40 +88,56 @@ def wait_until_quiet(
     return found
 
 
-def writers_folder(files: HadoopFiles, folder: str, base: str) -> str | None:
-    """Return a writer's temporary folder in a folder or above it, up to the table's; None if there is none."""
-    return next(_writers_folders(files, folder, base), None)
-
-
-def earlier_writers_folder(files: HadoopFiles, folder: str, base: str, since_ms: int) -> str | None:
-    """Return the temporary folder of a writer that may have been planned before a moment; None if there is none.
-
-    Every job re-creates ``_temporary``, so its modification time is the start of the job.  A staging folder belongs to
-    one job and changes when the job ends, so its time does not show when the job was planned.  Nor does any time below
-    the folder itself: a job that writes directly to it was planned while it was still in use, whenever the job starts.
+class Writers:
+    """Finds the temporary folders of writers in a folder, and in those above it up to the table's.
 
     Args:
         files: the file system.
-        folder: the folder to which it may commit; jobs planned now do not write to it.
-        base: the table's folder.
-        since_ms: the moment, in milliseconds since the epoch.
+        base: the table's folder, below which writers have their temporary folders.
+        seconds_old: how old what was listed of the folders above may be: units of one table have these in common.
     """
-    for writing in _writers_folders(files, folder, base):
-        if not writing.endswith("/_temporary") or writing.rpartition("/")[0] == folder.rstrip("/"):
-            return writing
-        if files.exists(writing) and files.status(writing).modified_ms <= since_ms + _CLOCKS_APART_MS:
-            return writing
-    return None
+
+    def __init__(self, files: HadoopFiles, base: str, seconds_old: float = LISTED_SECONDS) -> None:
+        self._files, self._base, self._seconds_old = files, base, seconds_old
+        self._above: dict[str, tuple[float, Sequence[str]]] = {}
+
+    def find(self, folder: str) -> str | None:
+        """Return a writer's temporary folder; None if there is none."""
+        return next(self._list(folder), None)
+
+    def find_earlier(self, folder: str, since_ms: int) -> str | None:
+        """Return the temporary folder of a writer that may have been planned before a moment; None if there is none.
+
+        Every job re-creates ``_temporary``, so its modification time is the start of the job.  A staging folder belongs
+        to one job and changes when the job ends, so its time does not show when the job was planned.  Nor does any time
+        below the folder itself: a job that writes directly to it was planned while it was still in use, whenever the
+        job starts.
+
+        Args:
+            folder: the folder to which it may commit; jobs planned now do not write to it.
+            since_ms: the moment, in milliseconds since the epoch.
+        """
+        for writing in self._list(folder):
+            if not writing.endswith("/_temporary") or writing.rpartition("/")[0] == folder.rstrip("/"):
+                return writing
+            is_there = self._files.exists(writing)
+            if is_there and self._files.status(writing).modified_ms <= since_ms + _CLOCKS_APART_MS:
+                return writing
+        return None
+
+    def _list(self, folder: str) -> Iterator[str]:
+        place, *above = _list_folders_up_to(folder, self._base)
+        yield from _list_in(self._files, place)
+        for outer in above:
+            listed, now = self._above.get(outer), time.monotonic()
+            if listed is None or now - listed[0] > self._seconds_old:
+                listed = self._above[outer] = now, tuple(_list_in(self._files, outer))
+            yield from listed[1]
 
 
 def writers_folder_in(files: HadoopFiles, folder: str) -> str | None:
     """Return a writer's temporary folder directly in a folder; None if there is none."""
     return next(_list_in(files, folder), None)
-
-
-def _writers_folders(files: HadoopFiles, folder: str, base: str) -> Iterator[str]:
-    for place in _list_folders_up_to(folder, base):
-        yield from _list_in(files, place)
 
 
 def _list_in(files: HadoopFiles, place: str) -> Iterator[str]:

@@ -47,7 +47,7 @@ from sparkcrypt.ledger.unit import (
 from sparkcrypt.paths import comparable_path, is_within, split_path, walk_up
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.old_folders.expire import ExpiryOptions
-from sparkcrypt.runs.old_folders.old_folder import OldFolder, expired_folders, writers_folder
+from sparkcrypt.runs.old_folders.old_folder import OldFolder, Writers, expired_folders
 from sparkcrypt.runs.table.disposal import Disposal, describe_foreign
 from sparkcrypt.runs.table.in_use import InUse, OtherTables
 from sparkcrypt.skipping.trusted.sidecar import SIDECAR
@@ -566,14 +566,15 @@ def _delete_unchanged(
     search: OrphanSearch, found: list[Orphan], lock: RunLock, note_deletion: Callable[[Orphan], None]
 ) -> list[Orphan]:
     going = {orphan.folder: orphan for orphan in found if orphan.why_kept is None}
-    kept = {folder: _find_writer(search.files, folder, orphan.base) for folder, orphan in going.items()}
     bases = {folder: orphan.base for folder, orphan in going.items()}
+    writers = {base: Writers(search.files, base) for base in bases.values()}
+    kept = {folder: _find_writer(writers[base], folder) for folder, base in bases.items()}
     disposal = Disposal(search.files, search.in_use, "", ASIDE, lock.check, bases, asks_all=True)
 
     def inspect(folder: str, place: str) -> str | None:
         if search.list_contents(place) != going[folder].contents:
             return f"{folder}: files came or went since it was looked at; it stays, run again"
-        return _find_writer(search.files, folder, going[folder].base)
+        return _find_writer(writers[bases[folder]], folder)
 
     wanted = [folder for folder, why in kept.items() if why is None]
     kept |= disposal.delete(wanted, inspect=inspect, deleted=lambda folder: note_deletion(going[folder]))
@@ -585,9 +586,9 @@ def _delete_unchanged(
     ]
 
 
-def _find_writer(files: HadoopFiles, folder: str, base: str) -> str | None:
+def _find_writer(writers: Writers, folder: str) -> str | None:
     """Return the message that a writer may commit to a folder; to an orphan below ``.sparkcrypt`` none does."""
-    writing = None if is_staged(folder) else writers_folder(files, folder, base)
+    writing = None if is_staged(folder) else writers.find(folder)
     if writing is None:
         return None
     return f"{writing} is there, so a writer may still commit to {folder}; delete that if its writer was killed"

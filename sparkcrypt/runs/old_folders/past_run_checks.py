@@ -21,7 +21,7 @@ from sparkcrypt.runs.old_folders.former_homes import (
     list_stray_files,
     look_into_homes,
 )
-from sparkcrypt.runs.old_folders.late_commits import Compared, compare_run, problems_of
+from sparkcrypt.runs.old_folders.late_commits import Compared, compare_run
 from sparkcrypt.runs.old_folders.old_folder import Awaiting, count_awaiting_expiry, move_out_of_reach
 from sparkcrypt.runs.old_folders.past_run import PastRuns
 from sparkcrypt.runs.old_folders.problems import BACK, OF_LIST, Problem, problems_of_target
@@ -57,7 +57,7 @@ def look_after(table: OpenTable, lock: RunLock, *, but: str | None = None) -> Co
     table.trust.mac(renew=True)
     runs = PastRuns(table, lock)
     carried, failed, notes = 0, list[FailedUnit](), list[str]()
-    journals = runs.list_readable()
+    journals, problems = runs.list_readable(), runs.problems()
     for journal in journals:
         if journal.run.run_id == but or journal.archived:
             continue
@@ -65,10 +65,10 @@ def look_after(table: OpenTable, lock: RunLock, *, but: str | None = None) -> Co
             continue
         with runs.rewriter(journal) as rewriter:
             settle_places(rewriter)
-            lost = report_lost(rewriter)
-            compared = compare_run(rewriter)
+            lost = report_lost(rewriter, problems)
+            compared = compare_run(rewriter, problems)
             left = {unit.name for unit in (*lost, *compared.failed)}
-            kept = {problem.unit for problem in problems_of(rewriter).open()} | left
+            kept = {problem.unit for problem in problems.open()} | left
             notes += move_out_of_reach(rewriter, kept, grace_seconds=table.policy.grace_seconds)
         carried += compared.carried
         failed.extend((*lost, *compared.failed))
@@ -76,8 +76,7 @@ def look_after(table: OpenTable, lock: RunLock, *, but: str | None = None) -> Co
     astray, hints = look_into_homes(runs, journals)
     failed.extend(astray)
     notes += hints
-    problems = runs.problems().open()
-    return Compared(carried, tuple(failed), tuple(notes), tuple(problems))
+    return Compared(carried, tuple(failed), tuple(notes), tuple(runs.problems().open()))
 
 
 class OldFiles:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal
@@ -115,7 +115,7 @@ class Problem(JsonObject):
 
 
 class Problems:
-    """The problems of one table, for who holds its lock: problems that another process opens are not seen by `add`.
+    """The problems of one table, read once: for who holds its lock, or asks once.
 
     Args:
         store: the state directory.
@@ -132,13 +132,29 @@ class Problems:
         follow: Callable[[Problem], Problem] = lambda known: known,
     ) -> None:
         self._store, self._table_id, self._mac, self._follow = store, table_id, mac, follow
-        self._open: dict[tuple[str, str], dict[str, Problem]] | None = None
+        self._open: dict[str, Problem] | None = None
+        self._by_unit: dict[tuple[str, str], dict[str, Problem]] = {}
         self._count = 0
 
     def open(self) -> list[Problem]:
         """Return the open problems, oldest first; one whose record is not authentic has its ``damage`` set."""
-        found = []
-        for problem, names in self._names().items():
+        return sorted(self._read_all().values(), key=lambda listed: (listed.opened, listed.problem))
+
+    def _read_all(self) -> dict[str, Problem]:
+        """Return name -> open problem."""
+        if self._open is None:
+            self._open, names = {}, self._names()
+            self._count = len(names)
+            for problem in self._find_open(names):
+                self._note(problem)
+        return self._open
+
+    def _note(self, problem: Problem) -> None:
+        self._read_all()[problem.problem] = problem
+        self._by_unit.setdefault((problem.run_id, problem.unit), {})[problem.problem] = problem
+
+    def _find_open(self, several: Mapping[str, set[str]]) -> Iterator[Problem]:
+        for problem, names in several.items():
             resolved = self._name(problem, resolved=True)
             damage = self._damage_of_resolution(problem) if resolved in names else None
             if resolved in names and damage is None:
@@ -146,21 +162,13 @@ class Problems:
             opened = self._read_open(problem, names)
             if damage is not None:
                 opened = replace(opened, damage=damage, message=f"{opened.message}; {damage}")
-            found.append(opened)
-        return sorted(found, key=lambda listed: (listed.opened, listed.problem))
+            yield opened
 
     def of(self, run_id: str, unit: str, like: str = "") -> Problem | None:
         """Return the open problem of a run's unit: of its old folder, or of what those of kind ``like`` are about."""
-        named = self._index().get((run_id, unit), {}).values()
+        self._read_all()
+        named = self._by_unit.get((run_id, unit), {}).values()
         return next((problem for problem in named if _subject_of(problem.kind) == _subject_of(like)), None)
-
-    def _index(self) -> dict[tuple[str, str], dict[str, Problem]]:
-        """Return run and unit -> the open problems by their names; they are read once."""
-        if self._open is None:
-            self._open, self._count = {}, len(self._names())
-            for problem in self.open():
-                self._open.setdefault((problem.run_id, problem.unit), {})[problem.problem] = problem
-        return self._open
 
     def add(self, found: Problem) -> Problem:
         """Open a problem; if one is open for the unit, return that one with the present findings instead.
@@ -178,7 +186,7 @@ class Problems:
         self._write(self._name(problem.problem), "problem", problem.to_dict())
         self._count += 1
         opened_one = replace(problem, message=_with_step(problem))
-        self._index().setdefault((found.run_id, found.unit), {})[problem.problem] = opened_one
+        self._note(opened_one)
         return opened_one
 
     def close(self, problem: str, decision: Decision) -> None:
@@ -191,7 +199,9 @@ class Problems:
         time = datetime.now(timezone.utc).isoformat(timespec="seconds")
         decided = {"problem": problem, "keep": decision.keep, "reason": decision.reason, "who": who, "time": time}
         self._write(self._name(problem, resolved=True), "resolution", decided)
-        self._open = None
+        closed = None if self._open is None else self._open.pop(problem, None)
+        if closed is not None:
+            self._by_unit[closed.run_id, closed.unit].pop(problem)
 
     def _names(self) -> dict[str, set[str]]:
         names: dict[str, set[str]] = {}

@@ -34,7 +34,7 @@ from sparkcrypt.runs.old_folders.old_folder import (
     proven_files,
 )
 from sparkcrypt.runs.old_folders.past_run import PastRuns
-from sparkcrypt.runs.old_folders.problems import Decision, Problem
+from sparkcrypt.runs.old_folders.problems import Decision, Problem, Problems
 from sparkcrypt.runs.rewrite.recover import Recovered
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
@@ -117,7 +117,7 @@ def standing_of(runs: PastRuns, journals: Iterable[Journal]) -> Standing:
     return Standing(tuple(settled), superseded, tuple(lost), in_use, places)
 
 
-def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
+def report_lost(rewriter: UnitRewriter, problems: Problems) -> tuple[FailedUnit, ...]:
     """Open a problem for each unit of a run whose new files are gone with nothing in their place, or were never in use.
 
     A rollback that was killed between its two renames is undone first, if nothing came to the unit's folder since.
@@ -143,14 +143,14 @@ def report_lost(rewriter: UnitRewriter) -> tuple[FailedUnit, ...]:
             continue
         if lost is not None and lost.kind is not None:
             changes = Changes(old.location, (), lost.gone, ())
-            failed.append(open_problem(rewriter, old.name, changes, lost.kind, lost.message))
-    _close_settled(rewriter)
+            failed.append(open_problem(rewriter, problems, old.name, changes, (lost.kind, lost.message)))
+    _close_settled(rewriter, problems)
     return tuple(failed)
 
 
-def _close_settled(rewriter: UnitRewriter) -> None:
+def _close_settled(rewriter: UnitRewriter, problems: Problems) -> None:
     """Close the problems of new files that were gone and are there again, or that a rollback has taken out of use."""
-    run, problems = rewriter.run, problems_of(rewriter)
+    run = rewriter.run
     statuses = run.journal.statuses()
     for problem in problems.open():
         status = statuses.get(problem.unit) if (problem.kind, problem.run_id) == (GONE, run.run_id) else None
@@ -244,10 +244,12 @@ def _find_lost_of(runs: PastRuns, old: OldFolder, here: str | None, made_by: Map
 
 def open_cut_off(rewriter: UnitRewriter, recovered: Recovered) -> Recovered:
     """Open a problem for each swap that was cut off, and add it to the problems of the recovered units."""
+    problems = problems_of(rewriter)
     for attempt in recovered.cut_off:
         old, here = _name_folders(rewriter, attempt)
         message = describe_cut_off(attempt.name, here, old, attempt.staged)
-        recovered.problems.append(open_problem(rewriter, attempt.name, Changes(old, (), (), ()), CUT_OFF, message))
+        changes = Changes(old, (), (), ())
+        recovered.problems.append(open_problem(rewriter, problems, attempt.name, changes, (CUT_OFF, message)))
     return recovered
 
 

@@ -360,7 +360,7 @@ def execute_run(job: TableJob, run: CurrentRun, lock: RunLock) -> Report:
                 budget=job.budget,
             )
         progressed.outcomes[:0] = run.recovered.outcomes
-        progressed.failed.extend([*undecided, *compare_run(rewriter).failed])
+        progressed.failed.extend([*undecided, *compare_run(rewriter, problems_of(rewriter)).failed])
         progressed.unsettled.extend(run.recovered.problems)
         if progressed.outcome in ("done", "nothing to do") and not run.drifted_again:
             _settle_history(job, options, surveyed.units)

@@ -15,7 +15,6 @@ from sparkcrypt.ledger.audit.evidence import DigestSecret, describe_dark_columns
 from sparkcrypt.ledger.audit.pins import make_pin
 from sparkcrypt.ledger.journal.entries import Proven, UnitSwapped
 from sparkcrypt.ledger.journal.journal import Journal, Record
-from sparkcrypt.ledger.journal.unit_status import UnitStatus
 from sparkcrypt.ledger.new_files import NewFiles
 from sparkcrypt.ledger.state.lock import RunLock
 from sparkcrypt.ledger.state.mac import MasterKeys, TableMac
@@ -48,7 +47,6 @@ class RunContext:
     _secret: DigestSecret | None = None
     _audit: AuditWriter | None = None
     _keys: RetrieveKey | None = None
-    _later: tuple[Mapping[str, UnitStatus], ...] | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> RunContext:
@@ -86,19 +84,6 @@ class RunContext:
         if self.journal.last.fencing_token != self.lock.token:
             self.journal.resume(self.lock.token)
         return self.journal
-
-    def later_units(self) -> tuple[Mapping[str, UnitStatus], ...]:
-        """Return the statuses of the units of each later run of the table, oldest run first; journals are read once.
-
-        Raises:
-            VerificationError: the journal of a later run is damaged.
-        """
-        with self.one_at_a_time:
-            if self._later is None:
-                log = self.table.trust.log()
-                later = (run_id for run_id in Journal.runs(log) if run_id > self.run_id)
-                self._later = tuple(self.table.trust.journal(run_id, log).statuses() for run_id in later)
-            return self._later
 
     @property
     def secret(self) -> DigestSecret:

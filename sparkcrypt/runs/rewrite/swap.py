@@ -21,6 +21,7 @@ from sparkcrypt.ledger.unit import Unit, base_location, by_place, former_home, l
 from sparkcrypt.names import PIN
 from sparkcrypt.paths import is_same_place
 from sparkcrypt.runs.rewrite.options import RunOptions
+from sparkcrypt.runs.table.disposal import remove_marks
 from sparkcrypt.runs.table.open_table import OpenTable
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -322,7 +323,7 @@ class HomeSwap(LocationSwap):
         """
         files, home = self._files, self.final_location(new.unit, new.staged)
         refuse_taken_home(files, new.unit.name, home)
-        _remove_marks(files, home)
+        remove_marks(files, home)
         files.make_folder(home.rpartition("/")[0])
         _rename_whole(files, new.staged, home)
         try:
@@ -586,23 +587,6 @@ def refuse_taken_home(files: HadoopFiles, unit: str, home: str) -> None:
             f"{unit}: cannot come back to {home}, since {found[0]}{more} is there; old files go with `sparkcrypt "
             "backfill expire`, which also names files that are in no table; nothing was changed"
         )
-
-
-def _remove_marks(files: HadoopFiles, folder: str) -> None:
-    """Remove a folder that has no more than empty folders and marks of writers; anything else stays, and so does it."""
-    if files.exists(folder):
-        root = files.status(folder).path
-        for entry in list_contents(files, root).beside:
-            if entry.kind == "written":
-                files.delete_file(f"{root}/{entry.path}")
-        _remove_empty(files, root)
-
-
-def _remove_empty(files: HadoopFiles, folder: str) -> None:
-    for child in files.children(folder):
-        if child.is_folder:
-            _remove_empty(files, child.path)
-    files.delete_empty(folder)
 
 
 def _refuse_slow_rename(table: OpenTable, instead: str) -> None:

@@ -120,6 +120,23 @@ def find_summaries_above(files: HadoopFiles, target: Target) -> tuple[str, ...]:
     return tuple(path for name in SUMMARIES if files.exists(path := f"{target.base}/{name}"))
 
 
+def remove_marks(files: HadoopFiles, folder: str) -> None:
+    """Remove a folder that has no more than empty folders and marks of writers; anything else stays, and so does it."""
+    if files.exists(folder):
+        root = files.status(folder).path
+        for entry in list_contents(files, root).beside:
+            if entry.kind == "written":
+                files.delete_file(f"{root}/{entry.path}")
+        _remove_empty(files, root)
+
+
+def _remove_empty(files: HadoopFiles, folder: str) -> None:
+    for child in files.children(folder):
+        if child.is_folder:
+            _remove_empty(files, child.path)
+    files.delete_empty(folder)
+
+
 @dataclass(frozen=True, slots=True)
 class _Going:
     """A folder that is about to be deleted.
@@ -205,6 +222,18 @@ class Disposal:
         for above in sorted({path for folder in there for path in self._list_above(folder)}, key=len, reverse=True):
             self.files.delete_empty(above)
         return kept
+
+    def remove_emptied(self, folder: str, *, seconds_old: float) -> None:
+        """Remove a folder from which all data were moved, with those above it that it was made in, unless it is in use.
+
+        Args:
+            folder: the folder; if there is more than empty folders and marks of writers in it, it stays.
+            seconds_old: how old the target's own locations may be, since no data are deleted.
+        """
+        if self.in_use.look(seconds_old=seconds_old).user_of(folder) is None:
+            remove_marks(self.files, folder)
+            for above in self._list_above(folder):
+                self.files.delete_empty(above)
 
     def _list_above(self, folder: str) -> Iterator[str]:
         """Yield the folders above a folder, and above where it was set aside, in which runs put nothing else."""

@@ -57,13 +57,16 @@ class Records:
         folder: an empty folder.
 
     Attributes:
+        store: the state directory.
+        policy: names the master keys of the audit.
+        mac: the MAC of the table's audit.
         base: the table's folder.
         locations: the folders of its partitions that the metastore has.
     """
 
     def __init__(self, folder: Path) -> None:
         make_service(folder)
-        self.store, self._policy = LocalStateStore(folder / "state"), policy_of(folder)
+        self.store, self.policy = LocalStateStore(folder / "state"), policy_of(folder)
         self.base, self.locations = BASE, tuple[str, ...]()
         self.mac = self.trust().mac(renew=True)
 
@@ -71,7 +74,7 @@ class Records:
         """Return what opens the journals, as a new command has it."""
         locations = (self.base, *self.locations)
         return TableTrust(
-            self.store, TABLE, self._policy, self.base, lambda _: locations, lambda _: True, lambda _: pins
+            self.store, TABLE, self.policy, self.base, lambda _: locations, lambda _: True, lambda _: pins
         )
 
     def open(self) -> TableLog:
@@ -85,12 +88,14 @@ class Records:
             write_unit(journal, f"p={unit}", location.format(unit), ends=ends)
         return journal
 
-    def write_runs(self, number: int, *, over: bool = False, but: int = -1, location: str = BASE) -> None:
-        """Write so many runs of one unit each, that have ended but one."""
+    def write_runs(
+        self, number: int, *, over: bool = False, but: int = -1, location: str = BASE, unit: str = "p={}"
+    ) -> None:
+        """Write so many runs of one unit each, that have ended but one; by default each of another unit."""
         log = self.open()
         for run in range(number):
             journal = Journal.start(log, run_record(name_run(run), run + 1))
-            write_unit(journal, f"p={run}", location.format(run))
+            write_unit(journal, unit.format(run), location.format(run))
             if run != but:
                 journal.write(RunFinished("done"))
             if over and run != but:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from sparkcrypt.ledger import log as log_module
-from sparkcrypt.ledger.audit.audit import list_entries, verify_audit
-from sparkcrypt.ledger.audit.manifest import read_every_entry, read_listed
+from sparkcrypt.ledger.audit.audit import AuditWriter, list_entries, verify_audit
+from sparkcrypt.ledger.audit.manifest import (
+    LISTED_GONE,
+    Digests,
+    Manifest,
+    ManifestFile,
+    read_every_entry,
+    read_listed,
+)
 from sparkcrypt.ledger.audit.pins import PinPlace, make_pin
 from sparkcrypt.ledger.audit.trust import AuditIndex
 from sparkcrypt.ledger.journal.entries import (
@@ -26,7 +34,7 @@ from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.runs.old_folders.compare_with_audit import ListedFiles, compare_unread, places_of_unread
 from sparkcrypt.runs.old_folders.old_folder import OldFolder
-from sparkcrypt.runs.old_folders.problems import GONE, Problem, Problems
+from sparkcrypt.runs.old_folders.problems import GONE, Decision, Problem, Problems
 from sparkcrypt.runs.old_folders.replacements import Standing
 from sparkcrypt.runs.table.in_use import Places
 from sparkcrypt.runs.table.scan import ScannedUnit
@@ -34,7 +42,7 @@ from sparkcrypt.spark.files.listing import SourceFile
 from tests.growth import Metered, Work, assert_linear
 from tests.unit.backfill.believed import BASE
 from tests.unit.backfill.conftest import TABLE, run_record
-from tests.unit.backfill.records import Records, name_run
+from tests.unit.backfill.records import Records, name_run, write_unit
 
 METERED = (
     Metered(LocalStateStore, "list", "names", lambda _, names: len(names)),
@@ -259,9 +267,14 @@ class NoFiles:
         return False
 
 
-def _compare_unread(records: Records, number: int) -> Work:
+def _compare_unread_of_one(records: Records, number: int) -> Work:
+    """Compare those of one unit, which each run has swapped."""
+    return _compare_unread(records, number, "p=0")
+
+
+def _compare_unread(records: Records, number: int, unit: str = "p={}") -> Work:
     """Compare the old folders of runs whose journals are not trusted with the audit."""
-    records.write_runs(number)
+    records.write_runs(number, unit=unit)
     units = {f"p={place}": f"{BASE}/p={place}" for place in range(number)}
     trust = records.trust()
     trust.audit()
@@ -275,7 +288,7 @@ def _compare_unread(records: Records, number: int) -> Work:
 
     def compare() -> None:
         assert compare_unread(runs, ()) == []
-        assert len(places_of_unread(runs, ())) == number
+        assert len(places_of_unread(runs, ())) == (number if unit == "p={}" else 1)
 
     return compare
 
@@ -303,6 +316,91 @@ def _compare_listed(records: Records, number: int) -> Work:
         assert listed.settle(whole=True, adopt=False) == []
 
     return compare
+
+
+def _close_listed(records: Records, number: int) -> Work:
+    """Close the problem of each unit whose files are those of the list again."""
+    records.write_runs(number)
+    trust, problems = records.trust(), Problems(records.store, TABLE, lambda: records.mac)
+    target = SimpleNamespace(table_id=TABLE, name="sales.customers")
+    table = SimpleNamespace(store=records.store, target=target, trust=trust, policy=records.policy)
+    scanned = []
+    for place in range(number):
+        unit, folder = f"p={place}", f"/warehouse/db/.sparkcrypt/t/{name_run(place)}-1-1-0123abcd/p={place}"
+        problems.add(Problem("", "sales.customers", name_run(place), unit, LISTED_GONE, folder))
+        files = (Folder("", (SourceFile(f"{folder}/part-0.parquet", 1234, 1),)),)
+        scanned.append(ScannedUnit(Unit(unit, folder, None, unit, {}, files), {}, ()))
+    runs: Any = SimpleNamespace(
+        table=table,
+        problems=lambda: Problems(records.store, TABLE, lambda: records.mac),
+        audit_writer=lambda: AuditWriter(trust.log(), number),
+    )
+
+    def close() -> None:
+        listed = ListedFiles(runs, problems.open())
+        for unit in scanned:
+            listed.compare(unit)
+        assert listed.settle(whole=True, adopt=False) == [] == runs.problems().open()
+
+    return close
+
+
+class ShortFiles:
+    """Files that are no Parquet files, and how often they are opened."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+    def open(self, _: str) -> io.BytesIO:
+        """Open one."""
+        self.opened += 1
+        return io.BytesIO(b"no")
+
+
+def _find_replayed(_: Records, number: int) -> Work:
+    """Look for earlier files of a unit among as many of the same length."""
+    secret = {"key_id": "audit", "wrapped": "w"}
+    known = [ManifestFile(f"/t/p=0/old-{place}", 9, f"{place}", secret) for place in range(number)]
+    files = (Folder("", tuple(SourceFile(f"/t/p=0/new-{place}", 9, 1) for place in range(number))),)
+
+    def find() -> None:
+        there = ShortFiles()
+        service: Any = SimpleNamespace(unwrap=lambda *_: b"s" * 32)
+        listed = ListedFiles.__new__(ListedFiles)
+        listed.__dict__ |= {
+            "_history": Manifest(earlier={"p=0": {9: known}}),
+            "_digests": Digests(cast("Any", there), service),
+        }
+        assert not listed._is_replayed(Unit("p=0", "/t/p=0", None, "p=0", {}, files), {})
+        assert there.opened == number
+
+    return find
+
+
+def _follow_units(records: Records, number: int) -> Work:
+    """Look for the later runs of each unit, from a run before all of them, and from its own."""
+    records.write_runs(number)
+
+    def follow() -> None:
+        trust = records.trust()
+        for place in range(number):
+            assert len(list(trust.later_of("", f"p={place}"))) == 1
+            assert list(trust.later_of(name_run(place), f"p={place}")) == []
+
+    return follow
+
+
+def _find_attempts(records: Records, number: int) -> Work:
+    """Take the attempts at one unit from a run's journal."""
+    journal = Journal.start(records.open(), run_record(name_run(0)))
+    for _ in range(number):
+        write_unit(journal, "p=0", ends=False)
+
+    def find() -> None:
+        (attempts,) = attempts_of(journal.records).values()
+        assert [attempt.newest for attempt in attempts] == [False] * (number - 1) + [True]
+
+    return find
 
 
 def _list_settled(records: Records, number: int) -> Work:
@@ -336,6 +434,24 @@ def _open_problems(records: Records, number: int) -> Work:
     return open_all
 
 
+def _close_problems(records: Records, number: int) -> Work:
+    """Close the problem of each unit, and ask which are open before and after that."""
+    problems = Problems(records.store, TABLE, lambda: records.mac)
+    for place in range(number):
+        problems.add(Problem("", "sales.customers", name_run(0), f"p={place}", GONE, f"{BASE}/p={place}"))
+
+    def close_all() -> None:
+        problems = Problems(records.store, TABLE, lambda: records.mac)
+        for place in range(number):
+            known = problems.of(name_run(0), f"p={place}")
+            assert known is not None
+            problems.close(known.problem, Decision("both", "it is well again"))
+            assert problems.of(name_run(0), f"p={place}") is None
+        assert problems.open() == Problems(records.store, TABLE, lambda: records.mac).open() == []
+
+    return close_all
+
+
 WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = {
     "a run of many units is opened": (_open_run, 40, ("names", "reads", "decoded", "MACs", "records")),
     "a run of partitions elsewhere is opened": (_open_run_elsewhere, 40, ("records",)),
@@ -356,8 +472,14 @@ WORKS: dict[str, tuple[Callable[[Records, int], Work], int, tuple[str, ...]]] = 
     "the audit is read": (_verify, 30, ("names", "reads", "decoded", "MACs")),
     "the list of files is read": (_list_files, 30, ("names", "reads", "decoded", "MACs")),
     "runs that are not trusted are compared": (_compare_unread, 60, ()),
+    "runs of one unit that are not trusted are compared": (_compare_unread_of_one, 60, ()),
     "units are compared with the audit's list": (_compare_listed, 100, ()),
+    "units are those of the audit's list again": (_close_listed, 40, ("reads", "decoded", "MACs")),
+    "files are looked for among earlier ones": (_find_replayed, 100, ()),
+    "units are followed through later runs": (_follow_units, 40, ("names", "reads", "decoded", "MACs", "records")),
+    "many attempts are made at a unit": (_find_attempts, 40, ()),
     "problems are opened": (_open_problems, 60, ("names", "reads", "MACs")),
+    "problems are closed": (_close_problems, 60, ("names", "reads", "MACs")),
     "folders of runs are settled": (_list_settled, 60, ()),
     "pins of one run are checked": (_check_pins_of_run, 40, ("names", "reads", "decoded", "MACs", "records")),
     "pins are checked": (_check_pins, 30, ("names", "reads", "decoded", "MACs", "records")),
