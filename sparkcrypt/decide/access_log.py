@@ -328,37 +328,75 @@ def read_accesses(folder: Path, column: str, day: date) -> AccessReport:
     return report
 
 
-def read_declassified(folder: Path, columns: Iterable[str], tags: Collection[str]) -> dict[tuple[str, str, str], int]:
-    """Return how often the tags of some columns were removed from their values, on all days of a log.
+class DeclassifiedUses:
+    """The uses of ``declassify`` in an access log, found by the columns and the tags of the values."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, int] = {}
+        self._records: list[Record] = []
+        self._by_table: dict[str, list[int]] = {}
+        self._without_table: dict[str, list[int]] = {}
+
+    def add(self, record: Record) -> None:
+        """Add a record of them; those that say the same are one."""
+        use: Record = {name: record.get(name) for name in ("table", "columns", "footer", "principal", "why")}
+        tags = record.get("tags")
+        use["tags"] = [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+        number = self._uses.setdefault(json.dumps(use), len(self._records))
+        if number < len(self._records):
+            self._records[number]["count"] += record["count"]
+            return
+        self._records.append({**use, "count": record["count"]})
+        self._by_table.setdefault(normalized_table(str(use["table"])), []).append(number)
+        for tag in set(use["tags"]) if use["table"] is None else ():
+            self._without_table.setdefault(tag, []).append(number)
+
+    def of(self, columns: Iterable[str], tags: Collection[str]) -> dict[tuple[str, str, str], int]:
+        """Return how often the tags of some columns were removed from their values.
+
+        Args:
+            columns: table and column, such as ``sales.customers.email``.
+            tags: values without a recorded table are counted by these tags.
+
+        Returns:
+            (column, or the tags of values without a table; principal; reason) -> uses.
+        """
+        found: dict[tuple[str, str, str], int] = {}
+
+        def count(source: str, record: Record) -> None:
+            same = (source, str(record["principal"]), str(record["why"]))
+            found[same] = found.get(same, 0) + record["count"]
+
+        by_tags = {number for tag in tags for number in self._without_table.get(tag, ())}
+        for number in by_tags:
+            record = self._records[number]
+            count(",".join(tag for tag in record["tags"] if tag in tags), record)
+        for wanted in columns:
+            names = normalized_table(wanted).split(".")
+            for table in (".".join(names[:end]) for end in range(1, len(names))):
+                for number in self._by_table.get(table, ()):
+                    if number not in by_tags and _match_columns(self._records[number], wanted, or_above=True):
+                        count(wanted, self._records[number])
+        return found
+
+
+def read_declassified(folder: Path) -> DeclassifiedUses:
+    """Return the uses of ``declassify`` on all days of a log.
 
     Args:
         folder: a log's folder, or a folder with the logs of several machines.
-        columns: table and column, such as ``sales.customers.email``.
-        tags: values without a recorded table are counted by these tags.
-
-    Returns:
-        (column, or the tags of values without a table; principal; reason) -> uses.
 
     Raises:
         ConfigError: there is no such folder.
         StorageError: it cannot be read.
     """
-    wanted = sorted(columns)
-    found: dict[tuple[str, str, str], int] = {}
-    event_ids: set[tuple[object, object]] = set()
+    uses, event_ids = DeclassifiedUses(), set[tuple[object, object]]()
     for record in _records(_files_below(_require_folder(folder)), lambda _: None):
         once = (record.get("process"), record.get("number"))
-        if record["kind"] != ACCESS or record["outcome"] != "declassified" or once in event_ids:
-            continue
-        event_ids.add(once)
-        carried = [tag for tag in record.get("tags") or () if tag in tags]
-        sources = [column for column in wanted if _match_columns(record, column, or_above=True)]
-        if record.get("table") is None and carried:
-            sources = [",".join(carried)]
-        for source in sources:
-            same = (source, str(record.get("principal")), str(record.get("why")))
-            found[same] = found.get(same, 0) + record["count"]
-    return found
+        if record["kind"] == ACCESS and record["outcome"] == "declassified" and once not in event_ids:
+            event_ids.add(once)
+            uses.add(record)
+    return uses
 
 
 def read_tables_read(folder: Path) -> dict[tuple[str, str], str]:

@@ -53,7 +53,7 @@ def retention_of_key(policy: Policy, key_id: str) -> KeyRetention:
 
     The longest retention of all tags whose key it is counts; a key in the history of a tag has no known end.
     """
-    rules = [rule for rule in policy.tags if rule.template_of(key_id) or key_id in rule.history]
+    rules = policy.rules_of_key(key_id)
     tags = tuple(rule.name for rule in rules)
     fixed = _find_fixed_use(policy, key_id, rules)
     if fixed is not None:

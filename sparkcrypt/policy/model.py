@@ -276,7 +276,7 @@ class Policy:
     _places: Mapping[str, int] = field(init=False, repr=False, compare=False)
     _by_table: Mapping[str, TableRule] = field(init=False, repr=False, compare=False)
     _by_key: TemplateIndex[TagRule] = field(init=False, repr=False, compare=False)
-    _history: frozenset[str] = field(init=False, repr=False, compare=False)
+    _history: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
 
     @property
     def readable_algorithms(self) -> tuple[Algorithm, ...]:
@@ -306,7 +306,11 @@ class Policy:
         for table in self.tables:
             tables.setdefault(normalized_table(table.name), table)
         keys = ((key, rule) for rule in self.tags for key in (rule.key, rule.late_data) if key is not None)
-        object.__setattr__(self, "_history", frozenset(key_id for rule in self.tags for key_id in rule.history))
+        history: dict[str, list[str]] = {}
+        for rule in self.tags:
+            for key_id in rule.history:
+                history.setdefault(key_id, []).append(rule.name)
+        object.__setattr__(self, "_history", history)
         object.__setattr__(self, "_places", names)
         object.__setattr__(self, "_by_table", tables)
         object.__setattr__(self, "_by_key", TemplateIndex(keys))
@@ -323,6 +327,10 @@ class Policy:
     def rules_giving(self, key_id: str) -> tuple[TagRule, ...]:
         """Return the rules whose key, or key of late data, could be a key, in order of precedence."""
         return tuple({rule.name: rule for rule in self._by_key.find(key_id)}.values())
+
+    def rules_of_key(self, key_id: str) -> tuple[TagRule, ...]:
+        """Return these rules and those whose history has the key, in order of precedence."""
+        return self.rules_of([*(rule.name for rule in self.rules_giving(key_id)), *self._history.get(key_id, ())])
 
     def sink_mode(self, rule: TagRule, *, requires_encryption: bool) -> SinkMode:
         """Return how a write of a tagged column to a sink that encrypts nothing is treated.

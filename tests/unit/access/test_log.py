@@ -308,7 +308,7 @@ def test_declassified_leaves_are_told_apart(tmp_path: Path) -> None:
     columns = ["s.phones.list.element.number", "s.mail", "s"]
     log.append([record(n, outcome="declassified", columns=[name], why=name) for n, name in enumerate(columns)])
     wanted = [f"sales.customers.{column}" for column in (*columns[:2], "t")]
-    assert read_declassified(tmp_path, wanted, []) == {
+    assert read_declassified(tmp_path).of(wanted, []) == {
         (wanted[0], "ann", columns[0]): 1,
         (wanted[0], "ann", "s"): 1,
         (wanted[1], "ann", columns[1]): 1,
