@@ -236,17 +236,18 @@ def read_key_facts(
         )
     heads = [head for head in (kept, expected) if head is not None and head.number]
     log = open_audit(store, KEYS, mac)  # a torn or planted end is superseded; the heads find a cut one
-    head, entries = verify_heads(log, heads), list(list_entries_of(log))
-    facts = _sum_up(entries)
-    goes_on = bool(facts[1]) and all(entry.entry["what"] in (SHRED, TOMBSTONE) for entry in entries)
+    head, told = verify_heads(log, heads), _Told()
+    for entry in list_entries_of(log):
+        told.take(entry)
+    goes_on = bool(told.begun) and told.kinds <= {SHRED, TOMBSTONE}
     if head is not None and expected is not None and not expected.number and not goes_on:
         raise VerificationError(
             f"audit of {KEYS}: has {head.number} entries, where none is expected; look at them with `sparkcrypt audit "
             f"show --table {KEYS}`, and give --head {head.to_text()} if they are right"
         )
-    if store.list("keys/tombstones/") and not facts[2]:
+    if store.list("keys/tombstones/") and not told.tombstones:
         raise _lost_error(f"{store.list('keys/tombstones/')[0]} is there")
-    return KeyFacts(*facts, head, masters.weakness(mac.key_ids[-1]), _find_retired(entries))
+    return told.facts(head, masters.weakness(mac.key_ids[-1]))
 
 
 def _lost_error(why: str) -> VerificationError:
@@ -272,46 +273,54 @@ def _read_head(store: StateStore, check_mac: CheckMac) -> AuditHead | None:
     return AuditHead.from_dict(members)
 
 
-def _sum_up(
-    entries: list[AuditEntry],
-) -> tuple[dict[str, tuple[Hold, ...]], dict[str, Shredding], dict[str, Tombstone]]:
-    holds: dict[str, dict[int, Hold]] = {}
-    begun: dict[str, Shredding] = {}
-    tombstones: dict[str, Tombstone] = {}
-    for entry in entries:
+@dataclass(slots=True)
+class _Told:
+    """What the entries of the audit of keys say, as far as they were taken, oldest first; see `KeyFacts`."""
+
+    holds: dict[str, tuple[Hold, ...]] = field(default_factory=dict)
+    begun: dict[str, Shredding] = field(default_factory=dict)
+    tombstones: dict[str, Tombstone] = field(default_factory=dict)
+    retired: dict[str, Retirement] = field(default_factory=dict)
+    kinds: set[str] = field(default_factory=set)
+
+    def take(self, entry: AuditEntry) -> None:
+        """Take an entry.
+
+        Raises:
+            VerificationError: it is of an unknown kind.
+        """
         fields, what = entry.entry, entry.entry["what"]
         key_id, reason, who = str(fields["key_id"]), str(fields["reason"]), str(fields["who"])
+        self.kinds.add(what)
         if what == HOLD:
-            holds.setdefault(key_id, {})[entry.number] = Hold(entry.number, reason, who, entry.time)
+            held = Hold(entry.number, reason, who, entry.time)
+            self.holds[key_id] = (*self.holds.get(key_id, ()), held)
         elif what == RELEASE:
-            holds.get(key_id, {}).pop(int(fields["hold"]), None)
+            left = tuple(hold for hold in self.holds.pop(key_id, ()) if hold.number != int(fields["hold"]))
+            self.holds |= {key_id: left} if left else {}
         elif what == SHRED:
-            begun[key_id] = Shredding(key_id, reason, who, entry.time, fields.get("probe"), tuple(fields["dark"]))
+            begun = Shredding(key_id, reason, who, entry.time, fields.get("probe"), tuple(fields["dark"]))
+            self.begun[key_id] = begun
         elif what == TOMBSTONE:
-            begun.pop(key_id, None)
+            self.begun.pop(key_id, None)
+            self.retired.pop(key_id, None)
             effective = str(fields["effective_at"])
-            tombstones[key_id] = Tombstone(key_id, reason, who, entry.time, effective, tuple(fields["dark"]))
-        elif what not in (RETIRE, BRING_BACK, DESTROY):
+            self.tombstones[key_id] = Tombstone(key_id, reason, who, entry.time, effective, tuple(fields["dark"]))
+        elif what == RETIRE:
+            until = str(fields["until"])
+            self.retired[key_id] = Retirement(key_id, int(fields["below"]), who, entry.time, until)
+        elif what == BRING_BACK:
+            self.retired.pop(key_id, None)
+        elif what == DESTROY and key_id in self.retired:
+            self.retired[key_id] = replace(self.retired[key_id], destroyed=entry.time)
+        elif what != DESTROY:
             raise VerificationError(
                 f"{entry.name}: says {what!r}, which this release does not know; use the release that wrote it"
             )
-    standing = {key_id: tuple(found.values()) for key_id, found in holds.items() if found}
-    return standing, begun, tombstones
 
-
-def _find_retired(entries: list[AuditEntry]) -> dict[str, Retirement]:
-    retired: dict[str, Retirement] = {}
-    for entry in entries:
-        fields, what = entry.entry, entry.entry["what"]
-        key_id = str(fields["key_id"])
-        if what == RETIRE:
-            until = str(fields["until"])
-            retired[key_id] = Retirement(key_id, int(fields["below"]), str(fields["who"]), entry.time, until)
-        elif what in (BRING_BACK, TOMBSTONE):
-            retired.pop(key_id, None)
-        elif what == DESTROY and key_id in retired:
-            retired[key_id] = replace(retired[key_id], destroyed=entry.time)
-    return retired
+    def facts(self, head: AuditHead | None, weakness: str | None) -> KeyFacts:
+        """Return what they say, to which what is taken later is added."""
+        return KeyFacts(self.holds, self.begun, self.tombstones, head, weakness, self.retired)
 
 
 _TOMBSTONE_PURPOSE = b"sparkcrypt tombstone\n"
@@ -328,8 +337,11 @@ class KeyAudit:
         self, store: StateStore, policy: Policy, service: KeyService, lock: RunLock, mac: TableMac, command: str
     ) -> None:
         self._store, self._policy, self._service, self._lock, self._mac = store, policy, service, lock, mac
-        self._writer, self._command = AuditWriter(TableLog.open(store, KEYS, mac), lock.token), command
-        self.facts = self._read()
+        self._log, self._command = TableLog.open(store, KEYS, mac), command
+        self._writer, self._told = AuditWriter(self._log, lock.token), _Told()
+        self.facts = read_key_facts(store, service, MasterKeys.of(policy))
+        for entry in list_entries_of(self._log):
+            self._told.take(entry)
 
     def check_lock(self) -> None:
         """Check that this process still holds the audit's lock; call this before what cannot be undone.
@@ -445,15 +457,18 @@ class KeyAudit:
         entry = make_entry(what, self._policy.digest(), self._command, key_id=key_id, reason=reason, **about)
         head = self._writer.append(entry)
         self._keep_head(head)
-        self.facts = self._read()
+        self._take(head)
         return head
+
+    def _take(self, head: AuditHead) -> None:
+        """Add the entry that was just appended to the facts."""
+        record = self._log.records[-1]
+        self._told.take(AuditEntry.of(record, record.kind, record.fields))
+        self.facts = self._told.facts(head, MasterKeys.of(self._policy).weakness(self._mac.key_ids[-1]))
 
     def _keep_head(self, head: AuditHead) -> None:
         members = {"version": HEAD_VERSION, "table_id": KEYS, **head.to_dict()}
         head_record(self._store).replace(seal_record(HEAD_PURPOSE, members, self._mac))
-
-    def _read(self) -> KeyFacts:
-        return read_key_facts(self._store, self._service, MasterKeys.of(self._policy))
 
 
 @contextmanager
