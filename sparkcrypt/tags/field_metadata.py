@@ -129,14 +129,14 @@ def _tags_by_path(field: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def is_same_leaf(noted: str, leaf: str) -> bool:
-    """Return whether a column in a note may stand for a leaf: it is the leaf, or one is inside the other.
-
-    Args:
-        noted: a dotted path; in notes of earlier releases the plain name of a top-level column.
-        leaf: the dotted path of a leaf in files.
-    """
-    return any(is_below(leaf, name) or is_below(name, leaf) for name in (noted, join_dotted([noted])))
+def walk_above(path: str) -> Iterator[str]:
+    """Yield what a dotted path is below in the sense of `is_below`, in lower case: itself first."""
+    above = path.lower()
+    while True:
+        yield above
+        if "." not in above:
+            return
+        above = above.rpartition(".")[0]
 
 
 def is_below(path: str, other: str) -> bool:

@@ -1,8 +1,10 @@
 """Shredding of the keys of data past their retention, one after the other, so that a second command can continue.
 
-For each key, under the lock of the audit of keys:
+Under the lock of the audit of keys, tables, records and holds are surveyed again.  Each key is deleted within
+`FRESH_SECONDS` of the end of such a survey, or within the time that it took if that is longer; then follows another:
+so surveys, which look at all tables, take at most half of a command's time, however many keys there are.  For each key:
 
-1. tables, records and holds are surveyed again;
+1. it is still due, and nothing stands against it, by that survey;
 2. an audit entry records what is about to be done, and why;
 3. the key service deletes the key;
 4. a new process proves that it cannot unwrap what the key had wrapped, since the key no longer exists;
@@ -17,6 +19,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import secrets
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -37,6 +41,7 @@ from sparkcrypt.policy.key_service import KeyServiceConfig
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.keys.find_shreddable import Selection, Survey
 from sparkcrypt.runs.keys.shredding_plan import DarkTable, ShreddableKey, ShreddedKey, ShredPlan, ShredReport
+from sparkcrypt.runs.table.in_use import FRESH_SECONDS
 from sparkcrypt.text import utc_text
 
 if TYPE_CHECKING:
@@ -59,6 +64,7 @@ Confirm = Callable[[ShredPlan], None]
 """Asks the operator to confirm a plan; raises an error if the plan is not confirmed."""
 _PROBE_BYTES = 16
 _NO_PROBE = "nothing that a key service wrapped"
+_SHREDDED = "another command shredded it meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +123,33 @@ def shred_keys(
         raise ConfigError(f"key {selection.key_id!r} has no date; give --reason, for those who read the audit")
     confirm(plan)
     lifetime = _cache_seconds(spark, service)
-    for confirmed in plan.chosen:
+    waiting = deque(plan.chosen)
+    while waiting:
         with key_audit(store, policy, COMMAND) as audit:
-            now = survey.plan(expected=options.expected, facts=audit.facts)
-            change = _find_change(confirmed, now)
-            if change is not None:
-                report.left[confirmed.key_id] = change
-                continue
-            key = next(key for key in now.keys if key.key_id == confirmed.key_id)
-            shredded_key = _shred_key(audit, policy, service, key, reason, lifetime)
-            report.head = audit.facts.head_text
-        report.shredded.append(shredded_key)
-        progress(shredded_key)
+            began = time.monotonic()
+            now = survey.plan(
+                expected=options.expected, facts=audit.facts, key_ids={confirmed.key_id for confirmed in waiting}
+            )
+            found, until = {key.key_id: key for key in now.keys}, _fresh_until(began)
+            while waiting:
+                confirmed = waiting.popleft()
+                key = found.get(confirmed.key_id)
+                change = _find_change(confirmed, key, now.doubts)
+                if key is None or change is not None:
+                    report.left[confirmed.key_id] = change or _SHREDDED
+                    continue
+                report.shredded.append(_shred_key(audit, policy, service, key, reason, lifetime))
+                report.head = audit.facts.head_text
+                progress(report.shredded[-1])
+                if time.monotonic() >= until:
+                    break
     return report
+
+
+def _fresh_until(began: float) -> float:
+    """Return until when keys may be deleted by a survey that has just ended, in seconds of the monotonic clock."""
+    ended = time.monotonic()
+    return ended + max(FRESH_SECONDS, ended - began)
 
 
 def _shred_key(
@@ -199,15 +219,14 @@ def _mark_tombstones(store: StateStore, policy: Policy, facts: KeyFacts) -> None
                 audit.mark(key_id)
 
 
-def _find_change(confirmed: ShreddableKey, now: ShredPlan) -> str | None:
-    """Return why a confirmed key must not be deleted after all; None if it may be."""
-    key = next((key for key in now.keys if key.key_id == confirmed.key_id), None)
+def _find_change(confirmed: ShreddableKey, key: ShreddableKey | None, doubts: Sequence[str]) -> str | None:
+    """Return why a confirmed key must not be deleted after all, by the survey right before; None if it may be."""
     if key is None:
-        return "another command shredded it meanwhile"
+        return _SHREDDED
     if not key.may_go:
         return "; ".join([*(hold.to_text() for hold in key.holds), *key.refused])
-    if now.doubts:
-        return "; ".join(now.doubts)
+    if doubts:
+        return "; ".join(doubts)
     more = _list_places(key.dark) - _list_places(confirmed.dark)
     if more:
         places = ", ".join(" of ".join(place) for place in sorted(more))

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sparkcrypt.decide.access_log import DeclassifiedUses
 from sparkcrypt.errors import ConfigError, KeyAccessDeniedError, KeyNotFoundError, PlanError
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.key_audit import KeyFacts, read_key_facts
@@ -22,7 +23,15 @@ from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import run_of_folder
 from sparkcrypt.policy.key_retention import KeyRetention, retention_of_key
 from sparkcrypt.policy.model import Policy, normalized_table
-from sparkcrypt.runs.keys.scan_tables import KeyPlace, TableScan, find_declassified, find_derived, look_at_all
+from sparkcrypt.runs.keys.scan_tables import (
+    DerivedLeaves,
+    KeyPlace,
+    TableScan,
+    find_declassified,
+    find_derived,
+    look_at_all,
+    read_log,
+)
 from sparkcrypt.runs.keys.shredding_plan import DarkTable, Export, LateData, ShreddableKey, ShredPlan
 from sparkcrypt.runs.old_folders.old_folder import count_awaiting_expiry
 from sparkcrypt.runs.old_folders.problems import problems_of_target
@@ -90,6 +99,9 @@ class Survey:
         self._unknown: list[str] = []
         self._by_key: dict[str, list[tuple[TableScan, KeyPlace]]] = {}
         self._unread: list[str] = []
+        self._waiting: dict[str, tuple[str, ...]] = {}
+        self._derived = DerivedLeaves(())
+        self._declassified: DeclassifiedUses | None = None
         self._gate = Gate()
         for chosen in choose_tables(spark, Choice(selection.tables, selection.databases)):
             if self._gate.of_kind(spark, policy, chosen):
@@ -98,7 +110,12 @@ class Survey:
             raise PlanError(f"{table}: {reason}")
 
     def plan(
-        self, *, as_of: datetime | None = None, expected: AuditHead | None = None, facts: KeyFacts | None = None
+        self,
+        *,
+        as_of: datetime | None = None,
+        expected: AuditHead | None = None,
+        facts: KeyFacts | None = None,
+        key_ids: Collection[str] | None = None,
     ) -> ShredPlan:
         """Survey everything as it is now, and change nothing.
 
@@ -106,6 +123,7 @@ class Survey:
             as_of: the time by which retention must be over; now by default.
             expected: a head of the audit of keys that was kept elsewhere.
             facts: the content of the audit of keys, from a caller that holds its lock; read by default.
+            key_ids: the keys to judge; by default all that are due, or were begun.
 
         Raises:
             ConfigError: no table was named, and none is known.
@@ -124,7 +142,7 @@ class Survey:
             )
         failed = dict(look_at_all(self._scans))
         self._index_scans()
-        retentions = self._choose(facts, moment)
+        retentions = self._choose(facts, key_ids)
         left_out = {key_id: kept.reason or "" for key_id, kept in retentions.items() if kept.reason and kept.tags}
         due = [kept for kept in retentions.values() if self._is_asked(kept, facts) or kept.is_over(moment)]
         due = [kept for kept in due if self._is_open(kept.key_id, facts)]
@@ -151,7 +169,8 @@ class Survey:
 
     def _index_scans(self) -> None:
         """Find the data under each key, and what nobody can tell the keys of, once for all keys."""
-        self._by_key, self._unread = {}, []
+        self._by_key, self._unread, self._waiting = {}, [], {}
+        self._derived, self._declassified = DerivedLeaves(self._scans.values()), None
         for scan in self._scans.values():
             for key_id, place in scan.places.items():
                 self._by_key.setdefault(key_id, []).append((scan, place))
@@ -176,11 +195,12 @@ class Survey:
             if lost:
                 yield f"{scan.name}: {describe_lost(lost)}, or give a kept head of the audit of keys as --head"
 
-    def _choose(self, facts: KeyFacts, moment: datetime) -> dict[str, KeyRetention]:
+    def _choose(self, facts: KeyFacts, key_ids: Collection[str] | None) -> dict[str, KeyRetention]:
         """Return the candidate keys, each with the policy's retention of the data under it."""
         requested = self._selection.key_id
-        if requested is not None:
-            return {requested: retention_of_key(self._policy, requested)}
+        if requested is not None or key_ids is not None:
+            wanted = [requested] if requested is not None else sorted(key_ids or ())
+            return {key_id: retention_of_key(self._policy, key_id) for key_id in wanted}
         chosen = {key_id for scan in self._scans.values() if scan.selected for key_id in scan.places}
         if self._selection.is_of_all:
             with contextlib.suppress(KeyAccessDeniedError):  # without the right to list keys, files still name theirs
@@ -237,8 +257,9 @@ class Survey:
         found: dict[str, list[DarkTable]] = {}
         for scan in self._scans.values():
             for key_id, place in scan.places.items():
-                rules = (rule for rule in self._policy.tags if rule.late_data and rule.late_data.matches(key_id))
-                if place.amount.files and next(rules, None) is not None:
+                given = self._policy.rules_giving(key_id) if place.amount.files else ()
+                rules = (rule for rule in given if rule.late_data and rule.late_data.matches(key_id))
+                if next(rules, None) is not None:
                     found.setdefault(key_id, []).append(DarkTable.of(place))
         for key_id, tables in sorted(found.items()):
             yield LateData(retention_of_key(self._policy, key_id), tuple(tables))
@@ -253,8 +274,10 @@ class Survey:
 
     def _find_exports(self, kept: KeyRetention, places: list[tuple[TableScan, KeyPlace]]) -> tuple[Export, ...]:
         rules = [rule for rule in map(self._policy.tag, kept.tags) if rule is not None]
-        derived = find_derived(self._scans.values(), rules, places)
-        return (*derived, *find_declassified(self._policy, kept.tags, places, self._unknown))
+        derived = find_derived(self._derived, rules, places)
+        if self._declassified is None:
+            self._declassified = read_log(self._policy, self._unknown)
+        return (*derived, *find_declassified(self._declassified, kept.tags, places))
 
     def _list_logged(self, key_ids: Collection[str]) -> Iterator[str]:
         """Yield warnings about tables that were read under keys by the access log, and are not in the catalog."""
@@ -280,18 +303,24 @@ class Survey:
         for key_id, files in place.late.items():
             late = f"late data in {count_of(files, 'file')} are under key {key_id!r}"
             yield f"{place.table}: {late}, whose own retention counts"
+        if scan.name not in self._waiting:
+            self._waiting[scan.name] = tuple(self._find_waiting(scan))
+        yield from self._waiting[scan.name]
+
+    def _find_waiting(self, scan: TableScan) -> Iterator[str]:
+        """Yield what of a table stays readable whatever key is deleted: old files, and open problems."""
         table_id = scan.target.table_id
         waiting = count_awaiting_expiry(self._store, table_id, self._files, self._policy.grace_seconds)
         if waiting.files:
             plain = f", {waiting.plaintext_files:,} of them with columns in clear," if waiting.plaintext_files else ""
             yield (
-                f"{place.table}: {count_of(waiting.files, 'old file')}{plain} stay until `sparkcrypt backfill expire` "
+                f"{scan.name}: {count_of(waiting.files, 'old file')}{plain} stay until `sparkcrypt backfill expire` "
                 "deletes them"
             )
         service, masters = self._service, MasterKeys.of(self._policy)
         mac = partial(open_mac, self._store, table_id, service, masters)
         for problem in problems_of_target(scan.target, self._store, mac, self._files).open():
-            yield f"{place.table}: open problem {problem.problem} of {problem.unit}: {problem.kind}"
+            yield f"{scan.name}: open problem {problem.problem} of {problem.unit}: {problem.kind}"
 
     def _look_at_known(self) -> list[tuple[TableUse, str]]:
         """Add the tables of the catalog, and what else the state directory knows.
@@ -320,6 +349,7 @@ class Survey:
     def _look_at_catalog(self) -> Iterator[tuple[TableUse, str]]:
         """Add every table of the catalog in a format of the policy; yield those that cannot be surveyed."""
         catalog, known = self._catalog, {scan.name for scan in self._scans.values()}
+        leave_out = frozenset(self._selection.leave_out)
         self._names = {}
         for name in (name for database in catalog.databases() for name in catalog.tables(database)):
             plain = name.replace("`", "")
@@ -327,7 +357,7 @@ class Survey:
                 table = catalog.table(name)
                 table_id = id_of(table)
                 self._names[table_id] = plain
-                if plain in known or {plain, table_id} & set(self._selection.leave_out):
+                if plain in known or {plain, table_id} & leave_out:
                     continue
                 if self._is_of_format(table):
                     self._add(name, selected=self._selection.is_of_all)
@@ -353,9 +383,7 @@ class Survey:
         """Add a table that is to be surveyed; return its id."""
         target = self._target(self._catalog.table(name))
         if target.name not in self._scans:
-            self._scans[target.name] = TableScan(
-                target, self._policy.tags, self._files, self._reader, selected=selected
-            )
+            self._scans[target.name] = TableScan(target, self._policy, self._files, self._reader, selected=selected)
         return target.table_id
 
     def _is_there(self, key_id: str) -> bool:

@@ -11,17 +11,19 @@ export of a column counts for each of its buckets.
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cache, partial
 from typing import TypeAlias
 
-from sparkcrypt.decide.access_log import read_declassified
+from sparkcrypt.decide.access_log import DeclassifiedUses, read_declassified
 from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
-from sparkcrypt.paths import is_within
+from sparkcrypt.paths import Place, PlaceIndex
 from sparkcrypt.policy.key_retention import is_past_retention
 from sparkcrypt.policy.model import Policy, TagRule, normalized_table
 from sparkcrypt.runs.keys.shredding_plan import Export
@@ -33,7 +35,7 @@ from sparkcrypt.runs.table.target import CatalogTarget
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 from sparkcrypt.spark.files.listing import SourceFile
-from sparkcrypt.tags.field_metadata import ColumnLineage, is_below, is_same_leaf
+from sparkcrypt.tags.field_metadata import ColumnLineage, walk_above
 
 _Columns: TypeAlias = tuple[tuple[Path, bool | None, str | None], ...]
 
@@ -90,7 +92,7 @@ class TableScan:
 
     Args:
         target: the table.
-        rules: the policy's rules of tags.
+        policy: its templates tell to which bucket a key belongs.
         files: the file system.
         reader: reads footers.
         selected: whether the operator selected the table; others are scanned for further data under the same keys.
@@ -106,16 +108,17 @@ class TableScan:
     def __init__(
         self,
         target: CatalogTarget,
-        rules: Sequence[TagRule],
+        policy: Policy,
         files: HadoopFiles,
         reader: FooterReader,
         *,
         selected: bool,
     ) -> None:
-        self.target, self.selected, self._rules = target, selected, rules
+        self.target, self.selected, self._policy = target, selected, policy
         self._files, self._reader = files, reader
         self._seen: dict[str, _Seen] = {}
         self._shapes: dict[_Shape, _Shape] = {}
+        self._with_lineage: dict[int, tuple[_Shape, int]] = {}
         self.places: dict[str, KeyPlace] = {}
         self.unread: tuple[int, str] = (0, "")
         self.derived: dict[tuple[str, str], dict[tuple[str, str | None], int]] = {}
@@ -142,6 +145,7 @@ class TableScan:
         """
         before, self._seen = self._seen, {}
         self.places, self.unread, self.derived, self.without_key = {}, (0, ""), {}, {}
+        self._with_lineage = {}
         batch: list[Unit] = []
         listed = 0
         for unit in self.target.units(None):
@@ -151,6 +155,8 @@ class TableScan:
                 self._take(batch, before)
                 batch, listed = [], 0
         self._take(batch, before)
+        for shape, count in self._with_lineage.values():
+            self._count_derived(shape, count)
 
     def _take(self, units: list[Unit], before: Mapping[str, _Seen]) -> None:
         sources = [file for unit in units for file in unit.files]
@@ -160,10 +166,11 @@ class TableScan:
             for folder in unit.folders:
                 values, partition = partition_of(unit, folder), unit.partition_path or unit.name
                 expected = self._expect(values, partition) if folder.files else {}
+                belongs = cache(partial(self._belongs, values=values))
                 for file in folder.files:
                     kept = self._update_seen(file, before, found)
                     if kept is not None:
-                        self._count(partition, values, expected, file, kept)
+                        self._count(partition, belongs, expected, file, kept)
 
     def _update_seen(self, file: SourceFile, before: Mapping[str, _Seen], found: Mapping[str, Found]) -> _Seen | None:
         facts = found.get(file.path)
@@ -210,7 +217,7 @@ class TableScan:
     def _count(
         self,
         partition: str,
-        values: Mapping[str, str],
+        belongs: Callable[[str], bool],
         expected: Mapping[Path, str | None],
         file: SourceFile,
         kept: _Seen,
@@ -234,32 +241,38 @@ class TableScan:
             place.columns.update(map(join_dotted, paths))
             place.amount += Amount(1, file.length)
             place.rows += kept.rows
-            if not self._belongs(key_id, values):
+            if not belongs(key_id):
                 columns = ", ".join(map(join_dotted, paths))
                 place.out_of_bucket[f"column {columns} in {partition}, which is not of that bucket"] = None
-        self._count_derived(kept.shape)
+        if kept.shape.lineage:
+            _, files = self._with_lineage.get(id(kept.shape), (kept.shape, 0))
+            self._with_lineage[id(kept.shape)] = kept.shape, files + 1
         if kept.shape.footer_key is not None:
             place = self._place(kept.shape.footer_key)
             place.out_of_bucket["footers of its files, without which no column can be read"] = None
 
-    def _count_derived(self, shape: _Shape) -> None:
+    def _count_derived(self, shape: _Shape, files: int) -> None:
+        """Note what the leaves of so many files of a shape were derived from."""
+        by_column: dict[str, dict[str, str | None]] = {}
+        for path, encrypted, key_id in shape.columns or ():
+            if encrypted is not None:
+                by_column.setdefault(path[0].lower(), {})[join_dotted(path)] = key_id if encrypted else None
         for note in shape.lineage:
-            name = note.column.lower()  # the note has the writer's case, the column that of the table
-            leaves = {
-                join_dotted(path): key_id if encrypted else None
-                for path, encrypted, key_id in shape.columns or ()
-                if path[0].lower() == name and encrypted is not None
-            }
+            leaves = by_column.get(note.column.lower(), {})  # the note has the writer's case, the column the table's
+            below: dict[str, list[str]] = {}
+            for leaf in leaves:
+                for above in walk_above(leaf):
+                    below.setdefault(above, []).append(leaf)
             for place, sources in (*note.places, (join_dotted([note.column]), note.declassified)):
-                chosen = [leaf for leaf in leaves if is_below(leaf, place)] or leaves  # all, if its names are others
+                chosen = below.get(place.lower()) or leaves  # all, if its names are others
                 for source in sources:
                     made = self.derived.setdefault(source, {})
                     for leaf in chosen:
-                        made[leaf, leaves[leaf]] = made.get((leaf, leaves[leaf]), 0) + 1
+                        made[leaf, leaves[leaf]] = made.get((leaf, leaves[leaf]), 0) + files
 
     def _belongs(self, key_id: str, values: Mapping[str, str]) -> bool:
         """Tell whether a template of the policy gives a partition this key, for its bucket or for late data of it."""
-        for rule in self._rules:
+        for rule in self._policy.rules_giving(key_id):
             if rule.key is None or not rule.key.columns:
                 continue
             try:
@@ -293,66 +306,107 @@ def look_at_all(scans: Mapping[str, TableScan]) -> Iterator[tuple[str, str]]:
             yield name, str(error)
 
 
+@dataclass(frozen=True, slots=True)
+class _Derived:
+    number: int
+    scan: TableScan
+    leaves: Mapping[tuple[str, str | None], int]
+
+
+class DerivedLeaves:
+    """The leaves of known tables that were derived from leaves of others, found by those.
+
+    Args:
+        scans: the scans of all known tables.
+    """
+
+    def __init__(self, scans: Iterable[TableScan]) -> None:
+        self._at: dict[tuple[str, str], list[_Derived]] = {}
+        self._below: dict[tuple[str, str], list[_Derived]] = {}
+        self._sources: dict[str, tuple[str, ...]] = {}
+        folders: dict[str, None] = {}
+        derived = ((scan, *entry) for scan in scans for entry in sorted(scan.derived.items()))
+        for number, (scan, (table, named), leaves) in enumerate(derived):
+            found, source = _Derived(number, scan, leaves), table if "/" in table else normalized_table(table)
+            folders |= {table: None} if "/" in table else {}
+            for name in {named, join_dotted([named])}:
+                self._at.setdefault((source, name.lower()), []).append(found)
+                for above in walk_above(name):
+                    self._below.setdefault((source, above), []).append(found)
+        self._folders = PlaceIndex((Place.of(folder), folder) for folder in folders)
+
+    def find(self, source: TableScan, column: str) -> Iterator[_Derived]:
+        """Yield what was derived from a leaf of a table, or from what it is in, or what is in it."""
+        found: dict[int, _Derived] = {}
+        for name in self._names_of(source):
+            entries = [*self._below.get((name, column.lower()), ())]
+            for above in walk_above(column):
+                entries += self._at.get((name, above), ())
+            found |= {entry.number: entry for entry in entries}
+        yield from (entry for _, entry in sorted(found.items()))
+
+    def _names_of(self, scan: TableScan) -> tuple[str, ...]:
+        """Return the names and folders of a table in lineage."""
+        if scan.name not in self._sources:
+            base = Place.of(scan.target.base)
+            folders = (folder for _, folder in (*self._folders.find_at(base), *self._folders.find_below(base)))
+            self._sources[scan.name] = (normalized_table(scan.name), *folders)
+        return self._sources[scan.name]
+
+
 def find_derived(
-    scans: Iterable[TableScan], rules: Collection[TagRule], places: Iterable[tuple[TableScan, KeyPlace]]
+    derived: DerivedLeaves, rules: Collection[TagRule], places: Iterable[tuple[TableScan, KeyPlace]]
 ) -> Iterator[Export]:
     """Yield the leaves of known tables whose values were derived, directly or not, from leaves under a key.
 
     Args:
-        scans: the scans of the tables.
+        derived: the leaves of all known tables that were derived from others.
         rules: the rules of the key's tags; copies under a key that they give are left out, since it has its own bucket
             and retention.
         places: the data under the key, with the scans of their tables.
     """
-    table_names = list(scans)
-    waiting: list[tuple[TableScan, str]] = []
-    for scan, place in places:
-        waiting += [(scan, leaf) for leaf in sorted(place.columns)]
+    waiting = deque((scan, leaf) for scan, place in places for leaf in sorted(place.columns))
     reached = {(scan.name, column) for scan, column in waiting}
     while waiting:
-        source, column = waiting.pop(0)
-        for scan in table_names:
-            for (table, named), sources in sorted(scan.derived.items()):
-                if not is_same_leaf(named, column) or not _is_named(table, source):
-                    continue
-                for (derived, key), files in sorted(sources.items(), key=str):
-                    kept = key is not None and any(rule.template_of(key) is not None for rule in rules)
-                    if not kept and (scan.name, derived) != (source.name, column):
-                        state = "not encrypted" if key is None else f"under key {key!r}"
-                        names = f"{source.name}.{column}", f"{scan.name}.{derived}"
-                        yield Export("derived", *names, state, files)
-                    if (scan.name, derived) not in reached:
-                        reached.add((scan.name, derived))
-                        waiting.append((scan, derived))
+        source, column = waiting.popleft()
+        for found in derived.find(source, column):
+            name = found.scan.name
+            for (leaf, key), files in sorted(found.leaves.items(), key=str):
+                kept = key is not None and any(rule.template_of(key) is not None for rule in rules)
+                if not kept and (name, leaf) != (source.name, column):
+                    state = "not encrypted" if key is None else f"under key {key!r}"
+                    yield Export("derived", f"{source.name}.{column}", f"{name}.{leaf}", state, files)
+                if (name, leaf) not in reached:
+                    reached.add((name, leaf))
+                    waiting.append((found.scan, leaf))
 
 
-def find_declassified(
-    policy: Policy, tags: Iterable[str], places: Iterable[tuple[TableScan, KeyPlace]], failed: list[str]
-) -> Iterator[Export]:
-    """Yield the uses of ``declassify`` on columns under a key, from the policy's access log.
+def read_log(policy: Policy, failed: list[str]) -> DeclassifiedUses:
+    """Return the uses of ``declassify`` by the policy's access log; none if it names no log.
 
     Args:
-        policy: the policy that names the log; if it names none, nothing is yielded.
-        tags: the tags of the key, by which values are found for which the log names no table.
-        places: the data under the key, with the scans of their tables.
+        policy: the policy that names the log.
         failed: receives the reason if the log cannot be read.
     """
     if policy.access_log is None:
-        return
-    columns = {f"{scan.name}.{column}" for scan, place in places for column in place.columns}
+        return DeclassifiedUses()
     try:
-        uses = read_declassified(
-            pathlib.Path(policy.access_log.location.removeprefix("file://")), columns, frozenset(tags)
-        )
+        return read_declassified(pathlib.Path(policy.access_log.location.removeprefix("file://")))
     except SparkcryptError as error:
         failed.append(f"values that were declassified are not known: {error}")
-        return
-    for (source, principal, reason), count in sorted(uses.items()):
+        return DeclassifiedUses()
+
+
+def find_declassified(
+    uses: DeclassifiedUses, tags: Iterable[str], places: Iterable[tuple[TableScan, KeyPlace]]
+) -> Iterator[Export]:
+    """Yield the uses of ``declassify`` on columns under a key.
+
+    Args:
+        uses: all of them.
+        tags: the tags of the key, by which values are found for which the log names no table.
+        places: the data under the key, with the scans of their tables.
+    """
+    columns = {f"{scan.name}.{column}" for scan, place in places for column in place.columns}
+    for (source, principal, reason), count in sorted(uses.of(columns, frozenset(tags)).items()):
         yield Export("declassified", source, principal, reason, count)
-
-
-def _is_named(noted: str, scan: TableScan) -> bool:
-    """Tell whether the table name or the folder in a lineage refers to a table."""
-    if "/" in noted:
-        return is_within(noted, scan.target.base)
-    return normalized_table(noted) == normalized_table(scan.name)

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from sparkcrypt.schema import ColumnIndex, schema_from_parquet, schema_from_spark
 from sparkcrypt.tags.avro import schema_from_avro
-from sparkcrypt.tags.field_metadata import ColumnLineage, PartLineage, is_same_leaf, lineage_of_schema
+from sparkcrypt.tags.field_metadata import ColumnLineage, PartLineage, lineage_of_schema
 from sparkcrypt.tags.model import TaggedColumn, unite_tags
 from tests.unit.schema.message_types import FORMS
 from tests.unit.schema.strategies import spark_schemas
@@ -182,23 +182,6 @@ def test_parts_of_a_nested_column() -> None:
     values = json.loads(json.dumps(found.to_list()))
     assert ColumnLineage.from_list(values) == found
     assert ColumnLineage.from_list(values[:-1]).parts == ()
-
-
-@pytest.mark.parametrize(
-    ("noted", "leaf", "same"),
-    [
-        ("s.mail", "s.Mail", True),
-        ("s.mail", "s.mailbox", False),
-        ("s.mail", "s.name", False),
-        ("s", "s.mail", True),  # as earlier releases noted it
-        ("s.mail", "s", True),
-        ("a.b", "a%2Eb.c", True),  # an earlier release's name of a column
-        ("a.b", "a.c", False),
-    ],
-)
-def test_columns_in_notes_stand_for_leaves(noted: str, leaf: str, same: bool) -> None:
-    """A column stands for all that is in it."""
-    assert is_same_leaf(noted, leaf) is same
 
 
 @pytest.mark.parametrize(
