@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
@@ -226,9 +227,9 @@ def refuse_overlaps(units: tuple[Unit, ...]) -> None:
     Raises:
         PlanError: two units overlap; the message names them.
     """
-    ordered = sorted(units, key=lambda unit: unit.location.rstrip("/") + "/")  # so x-old/ sorts before x/, not after
-    for before, after in pairwise(ordered):
-        if (after.location.rstrip("/") + "/").startswith(before.location.rstrip("/") + "/"):
+    places = ((f"{comparable_path(unit.location)}/", unit) for unit in units)  # so x-old/ sorts before x/, not after
+    for (above, before), (place, after) in pairwise(sorted(places, key=itemgetter(0))):
+        if place.startswith(above):
             raise PlanError(
                 f"units {before.name!r} and {after.name!r} share the folder {before.location}; copy the files of "
                 "each into a folder of its own, and point it there with ALTER TABLE … SET LOCATION, then run again"

@@ -16,6 +16,7 @@ from sparkcrypt.ledger.journal.journal import Journal, start_of_run
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.unit import Unit, former_home, list_folders
 from sparkcrypt.paths import comparable_path
+from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS
 from sparkcrypt.runs.rewrite.engine import FAILURES
 from sparkcrypt.runs.rewrite.keks import rotation_of
 from sparkcrypt.runs.rewrite.options import RunOptions
@@ -134,7 +135,8 @@ class UnitWork:
         run = self.rewriter.run
         self._refuse_moved(scanned)
         if home is not None:
-            refuse_home(run.table.files, run.table.in_use.look(afresh=True), scanned.unit.name, home)
+            places = run.table.in_use.look(afresh=True, seconds_old=ANSWER_SECONDS)
+            refuse_home(run.table.files, places, scanned.unit.name, home)
         notes = _note_adopted(self._find_adoptable(scanned))  # refuses damaged files, by a better reason
         self.refuse_replayed(scanned.unit)
         return (*notes, *self._note_left(scanned.unit))
@@ -174,7 +176,8 @@ class UnitWork:
         """
         unit = scanned.unit
         if any(difference.kind == "missing_folder" for difference in scanned.drift):
-            here = self.rewriter.run.table.in_use.units().get(unit.name)
+            in_use, swap = self.rewriter.run.table.in_use, self.rewriter.swap
+            here = in_use.units().get(unit.name) if unit.partition is None else swap.current_location(unit)
             if here is None or comparable_path(here) != comparable_path(unit.location):
                 raise SourceChangedError(f"{unit.name}: {unit.location} was dropped, or left, since it was surveyed")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from sparkcrypt.errors import VerificationError
+from sparkcrypt.errors import PlanError, VerificationError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.listing import Entry, find_beside
 from sparkcrypt.ledger.state.store import LocalStateStore
@@ -187,6 +189,25 @@ def _beside(_folder: Path, number: int) -> Work:
     )
     entries = [Entry(f"p={place:05}/{kind}", length=1) for place in range(number) for kind in kinds]
     return lambda: find_beside(entries)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "overlap"),
+    [
+        ("file:/t/p=0", "file:///t/p=0/", True),
+        ("hdfs://n:8020/t/p=0", "hdfs://n/t/p=0/q=1", True),
+        ("s3://b/t", "s3a://b/t/p=0", True),
+        ("file:/t/p=0", "file:/t/p=00", False),
+        ("file:/t/p=0/x", "file:/t/p=0-old", False),
+        ("hdfs://n/t", "hdfs://m/t", False),
+    ],
+)
+def test_units_with_one_folder_are_refused(first: str, second: str, overlap: bool) -> None:
+    """However it is written: swapping one would change the other."""
+    units = [replace(unit_of(place, 0), location=location) for place, location in enumerate((first, second))]
+    for ordered in (units, units[::-1]):
+        with pytest.raises(PlanError, match="share the folder") if overlap else nullcontext():
+            refuse_overlaps((unit_of(7, 0), *ordered))
 
 
 WORKS: dict[str, tuple[Callable[[Path, int], Work], int, tuple[str, ...]]] = {
