@@ -79,16 +79,16 @@ def locate_old_files(run: RunContext, swap: Swap, unit: Unit, base: str) -> str:
 def _user_of_old(run: RunContext, swap: Swap, unit: Unit, staged: str, old: str) -> str | None:
     """Return what uses the folder of the old files, as a text; None if nothing does.
 
-    This unit's location is queried each time; those of the table's other units only if this unit does not point to its
-    new files, or the last answer is too old.
+    This unit's location is queried each time; those of the table's other units if the last answer is too old.
     """
     if not swap.repoints:
         return None
-    here = swap.current_location(unit)
-    if here is not None and comparable_path(here) == comparable_path(staged):
-        own = run.table.target.name if unit.partition is None else unit.name
-        return run.table.in_use.find_own(seconds_old=ANSWER_SECONDS).user_of(old, but=own)
-    return run.table.in_use.find_own(seconds_old=0.0).user_of(old)
+    here, in_use = swap.current_location(unit), run.table.in_use
+    own = run.table.target.name if unit.partition is None else unit.name
+    user = in_use.find_own(seconds_old=ANSWER_SECONDS).user_of(old, but=own)
+    if user is not None or here is None or comparable_path(here) == comparable_path(staged):
+        return user
+    return in_use.place(own, here).user_of(old)
 
 
 def move_old(files: HadoopFiles, unit: str, old: str, to: str) -> None:

@@ -320,6 +320,10 @@ class InUse:
         """Return the target's own locations; they may be up to ``seconds_old`` seconds old."""
         return self._ask(seconds_old).places
 
+    def place(self, name: str, location: str) -> Places:
+        """Return the location of one unit alone, as its caller has it from the metastore."""
+        return Places([(location, User(name))], self.others.aliases)
+
     def units(self, *, seconds_old: float = 0.0) -> Mapping[str, str]:
         """Return unit -> its folder, from a new query; it may be up to ``seconds_old`` seconds old."""
         return self._ask(seconds_old).units

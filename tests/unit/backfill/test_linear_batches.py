@@ -14,7 +14,7 @@ from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationErr
 from sparkcrypt.files.orders import FileOutcome
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.unit import Unit
-from sparkcrypt.runs.rewrite import native_engine, unit_rewriter
+from sparkcrypt.runs.rewrite import moved_files, native_engine, unit_rewriter
 from sparkcrypt.runs.rewrite.engine import StagedWork, Staging
 from sparkcrypt.runs.rewrite.native_engine import NativeStager
 from sparkcrypt.runs.rewrite.unit_rewriter import UnitRewriter
@@ -23,6 +23,7 @@ from sparkcrypt.runs.table.disposal import Disposal
 from sparkcrypt.runs.table.in_use import OtherTables
 from sparkcrypt.runs.table.progress import Progress
 from sparkcrypt.runs.table.scan import ScannedUnit
+from sparkcrypt.spark.tables.table import Partition
 from tests.growth import Work, assert_linear
 from tests.unit.backfill.conftest import TABLE, run_record
 from tests.unit.backfill.metastores import Folders, Metastore, in_use_of
@@ -205,3 +206,26 @@ def test_units_that_spark_stages_are_cleared_at_once(monkeypatch: pytest.MonkeyP
     assert str(found["/s/0"]) == "no rows"
     made = found["/s/1"]
     assert isinstance(made, StagedWork) and made.notes[1].startswith("staged by Spark's engine, since 1 of its files")
+
+
+def test_old_folders_of_units_that_were_moved_are_looked_for_at_once(metastore: Metastore) -> None:
+    """Each unit is asked where it is; the places of all others count for some seconds."""
+    others = OtherTables(cast("Any", None))
+    in_use = in_use_of(metastore.add("t", BASE, partitions=30), others)
+    run: Any = SimpleNamespace(table=SimpleNamespace(in_use=in_use, target=SimpleNamespace(name="db.t")))
+    elsewhere = SimpleNamespace(repoints=True, current_location=lambda _: "/elsewhere")
+    users = [
+        moved_files._user_of_old(run, cast("Any", elsewhere), _partition(place), "/staged", f"{BASE}/p={old}")
+        for place, old in [*((place, place) for place in range(30)), (3, 4)]
+    ]
+    assert users[:30] == [None] * 30 and users[30] == "p=4 points to file:/wh/t/p=4"
+    assert metastore.asked["`db`.`t`"] == 1
+    back: Any = SimpleNamespace(repoints=True, current_location=lambda _: f"{BASE}/p=3/")
+    assert (
+        moved_files._user_of_old(run, back, _partition(3), "/staged", f"{BASE}/p=3") == "p=3 points to file:/wh/t/p=3"
+    )
+
+
+def _partition(place: int) -> Unit:
+    partition = Partition((("p", str(place)),), f"{BASE}/p={place}", "")
+    return Unit(f"p={place}", f"{BASE}/p={place}", partition, f"p={place}", {})
