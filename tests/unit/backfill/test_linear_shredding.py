@@ -332,3 +332,24 @@ def test_key_that_was_shredded_meanwhile_is_left(monkeypatch: pytest.MonkeyPatch
     report = shred_keys(cast("Any", None), policy_with({}), Selection(), ShredOptions(), confirm=confirm)
     assert [key.key_id for key in report.shredded] == ["k002"]
     assert report.left == {"k000": "another command shredded it meanwhile"}
+
+
+def test_counter_catches_a_planted_square(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit of keys is read anew for each key."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+    def prepare(number: int) -> Work:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        make_service(folder)
+        store, policy = LocalStateStore(folder / "state"), policy_of(folder)
+
+        def write() -> None:
+            for place in range(number):
+                with key_audit(store, policy, "shred") as audit:
+                    audit.begin(f"k{place}", "over", None, ())
+
+        return write
+
+    with pytest.raises(AssertionError, match=r"decoded: .*, so they grow by [34]"):
+        assert_linear(prepare, 8, ("decoded",), METERED)
