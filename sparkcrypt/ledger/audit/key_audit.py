@@ -236,18 +236,18 @@ def read_key_facts(
         )
     heads = [head for head in (kept, expected) if head is not None and head.number]
     log = open_audit(store, KEYS, mac)  # a torn or planted end is superseded; the heads find a cut one
-    head, told = verify_heads(log, heads), _Told()
+    head, entries = verify_heads(log, heads), _Entries()
     for entry in list_entries_of(log):
-        told.take(entry)
-    goes_on = bool(told.begun) and told.kinds <= {SHRED, TOMBSTONE}
+        entries.take(entry)
+    goes_on = bool(entries.begun) and entries.kinds <= {SHRED, TOMBSTONE}
     if head is not None and expected is not None and not expected.number and not goes_on:
         raise VerificationError(
             f"audit of {KEYS}: has {head.number} entries, where none is expected; look at them with `sparkcrypt audit "
             f"show --table {KEYS}`, and give --head {head.to_text()} if they are right"
         )
-    if store.list("keys/tombstones/") and not told.tombstones:
+    if store.list("keys/tombstones/") and not entries.tombstones:
         raise _lost_error(f"{store.list('keys/tombstones/')[0]} is there")
-    return told.facts(head, masters.weakness(mac.key_ids[-1]))
+    return entries.facts(head, masters.weakness(mac.key_ids[-1]))
 
 
 def _lost_error(why: str) -> VerificationError:
@@ -274,7 +274,7 @@ def _read_head(store: StateStore, check_mac: CheckMac) -> AuditHead | None:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Entries:
     """What the entries of the audit of keys say, as far as they were taken, oldest first; see `KeyFacts`."""
 
     holds: dict[str, tuple[Hold, ...]] = field(default_factory=dict)
@@ -338,10 +338,10 @@ class KeyAudit:
     ) -> None:
         self._store, self._policy, self._service, self._lock, self._mac = store, policy, service, lock, mac
         self._log, self._command = TableLog.open(store, KEYS, mac), command
-        self._writer, self._told = AuditWriter(self._log, lock.token), _Told()
+        self._writer, self._entries = AuditWriter(self._log, lock.token), _Entries()
         self.facts = read_key_facts(store, service, MasterKeys.of(policy))
         for entry in list_entries_of(self._log):
-            self._told.take(entry)
+            self._entries.take(entry)
 
     def check_lock(self) -> None:
         """Check that this process still holds the audit's lock; call this before what cannot be undone.
@@ -463,8 +463,8 @@ class KeyAudit:
     def _take(self, head: AuditHead) -> None:
         """Add the entry that was just appended to the facts."""
         record = self._log.records[-1]
-        self._told.take(AuditEntry.of(record, record.kind, record.fields))
-        self.facts = self._told.facts(head, MasterKeys.of(self._policy).weakness(self._mac.key_ids[-1]))
+        self._entries.take(AuditEntry.of(record, record.kind, record.fields))
+        self.facts = self._entries.facts(head, MasterKeys.of(self._policy).weakness(self._mac.key_ids[-1]))
 
     def _keep_head(self, head: AuditHead) -> None:
         members = {"version": HEAD_VERSION, "table_id": KEYS, **head.to_dict()}
