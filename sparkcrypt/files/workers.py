@@ -20,16 +20,17 @@ BYTES_A_TASK = 16 << 20
 """A task costs as much as some tens of small files, so only a file that is not small gets a task of its own."""
 
 
-def share_out(lengths: Sequence[int]) -> list[range]:
-    """Return the orders of each task: consecutive ones, up to `FILES_A_TASK` files and `BYTES_A_TASK` bytes.
+def share_out(lengths: Sequence[int], most_files: int | None = None) -> list[range]:
+    """Return the places of each task's files: consecutive ones, up to some files and `BYTES_A_TASK` bytes.
 
     Args:
-        lengths: of the files, in bytes, in the order of the orders.
+        lengths: of the files, in bytes, as far as they decide how long the work on each takes.
+        most_files: how many files a task has at most; None stands for `FILES_A_TASK`.
     """
-    tasks: list[range] = []
+    most, tasks = most_files or FILES_A_TASK, list[range]()
     start, total = 0, 0
     for place, length in enumerate(lengths):
-        if place > start and (place - start == FILES_A_TASK or total + length > BYTES_A_TASK):
+        if place > start and (place - start == most or total + length > BYTES_A_TASK):
             tasks.append(range(start, place))
             start, total = place, 0
         total += length

@@ -212,7 +212,7 @@ def test_what_tasks_cannot_reach_the_driver_reads(lake: Lake, monkeypatch: pytes
     asked: list[str] = []
 
     class Driver:
-        every_key, shredded = False, frozenset[str]()
+        depth, shredded = "footer", frozenset[str]()
 
         def read(self, some: Sequence[SourceFile]) -> Mapping[str, Found]:
             asked.extend(source.path for source in some)

@@ -189,13 +189,14 @@ class VerifyOptions(CommandOptions):
 def verify(context: click.Context, options: VerifyOptions) -> None:
     """Verify a table or folder against its plan, or single files for themselves.
 
-    With --table or --path every footer is compared with the plan, every key is opened by a helper of its own, and every
-    encrypted module is authenticated. With PATH… (files or folders, no Spark) each file's algorithm is compared with
-    the policy's, its name and partition with those that it was written for, and every module is authenticated. Exits
-    with 74 when something is not as it must be. A table without any tag that encrypts has the outcome "untagged" and is
-    not called verified; the exit code is 0. A PATH that is not encrypted is no error, since without its table nothing
-    says that it should be: the exit code is 0, the outcome "not encrypted", and it is not called verified. A column
-    under a shredded key is named, and everything else of its file is verified.
+    With --table or --path every footer is compared with the plan, every key is opened anew, and every encrypted module
+    is authenticated: by a helper of its own and the driver, or by tasks of Spark if there is much. With PATH… (files or
+    folders, no Spark) each file's algorithm is compared with the policy's, its name and partition with those that it
+    was written for, and every module is authenticated. Exits with 74 when something is not as it must be. A table
+    without any tag that encrypts has the outcome "untagged" and is not called verified; the exit code is 0. A PATH that
+    is not encrypted is no error, since without its table nothing says that it should be: the exit code is 0, the
+    outcome "not encrypted", and it is not called verified. A column under a shredded key is named, and everything else
+    of its file is verified.
     ORC files authenticate nothing: with PATH… their keys are opened, every stream is decrypted and decompressed, and
     what stands in clear of encrypted columns must be null.
 

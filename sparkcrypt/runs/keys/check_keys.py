@@ -119,7 +119,7 @@ def check_keys(
     shredded = ShreddedKeys(state_store, policy).list_all()
     if without_former:
         policy = replace(policy, key_service=split_former(policy.key_service)[0])
-    driver = DriverFooters(files, own_keys(policy.key_service), every_key=True, shredded=shredded)
+    driver = DriverFooters(files, own_keys(policy.key_service), depth="keys", shredded=shredded)
     reader = TaskFooters(spark, policy.key_service, driver)
     checked, failures = list[CheckedTable](), TableFailures()
     for candidate in chosen:

@@ -24,7 +24,7 @@ from typing import Any
 
 from sparkcrypt.decide.identity import check_aad_prefix
 from sparkcrypt.errors import KeyServiceError, KeyServiceUnavailableError, SparkcryptError, VerificationError
-from sparkcrypt.files.footers import Found
+from sparkcrypt.files.footers import Depth, Found
 from sparkcrypt.files.format import FORMATS
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.audit import ENCRYPT, AuditEntry, AuditWriter, make_entry
@@ -413,7 +413,7 @@ class ListedFiles:
         if is_left or not unit.files or not now.isdisjoint(added):
             return None if self._writers.find(unit.location) else LISTED_GONE
         try:
-            footers = _read_footers(runs, unit, every_key=True)
+            footers = _read_footers(runs, unit, "keys")
             is_authentic = _are_authentic(runs, unit, footers)
             if not is_authentic and not drift:
                 return None  # nothing rewrites it
@@ -564,6 +564,6 @@ def resolve_listed(runs: PastRuns, found: Problem, decision: Decision) -> None:
     runs.problems().close(found.problem, decision)
 
 
-def _read_footers(runs: PastRuns, unit: Unit, *, every_key: bool = False) -> Mapping[str, Found]:
-    reader = DriverFooters(runs.table.files, own_keys(runs.table.policy.key_service), every_key=every_key)
+def _read_footers(runs: PastRuns, unit: Unit, depth: Depth = "footer") -> Mapping[str, Found]:
+    reader = DriverFooters(runs.table.files, own_keys(runs.table.policy.key_service), depth=depth)
     return reader.read(unit.files)

@@ -1,18 +1,25 @@
-"""Reading the footers of a target's files: on the driver, or in Spark tasks if there are many."""
+"""Reading the footers of a target's files, or all of each file: on the driver, or in Spark tasks if there is much."""
 
 from __future__ import annotations
 
 import base64
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from sparkcrypt.bridge.client import HelperClient, helper_command
-from sparkcrypt.errors import ConfigError, SparkcryptError, StorageError
-from sparkcrypt.files.footers import FooterFacts, Found, read_facts
+from sparkcrypt.errors import (
+    ConfigError,
+    KeyAccessDeniedError,
+    KeyServiceUnavailableError,
+    SparkcryptError,
+    StorageError,
+)
+from sparkcrypt.files.footers import Depth, FooterFacts, Found, read_facts
 from sparkcrypt.files.parquet import FileSummary, KeyRequest
 from sparkcrypt.keys.opened import open_data_keys
 from sparkcrypt.policy.key_service import KeyServiceConfig
@@ -29,6 +36,8 @@ PAUSE_SECONDS = 1.0
 """The pause before the only retry after the storage failed."""
 FEW = 64
 """The number of footers that the driver reads faster than tasks start."""
+FEW_BYTES = 64 << 20
+"""The size of files that the driver authenticates faster than tasks start."""
 
 
 class FooterReader(Protocol):
@@ -42,12 +51,12 @@ class FooterReader(Protocol):
 class DriverFooters:
     """Reads footers in this process, through Hadoop's file systems.
 
-    With ``every_key`` each key of a file is opened, except those that a master key in ``shredded`` wrapped.
+    ``depth`` and ``shredded`` are as in `read_facts`.
     """
 
     files: HadoopFiles
     retrieve_key: RetrieveKey
-    every_key: bool = False
+    depth: Depth = "footer"
     shredded: frozenset[str] = frozenset()
 
     def read(self, sources: Sequence[SourceFile]) -> Mapping[str, Found]:
@@ -65,7 +74,7 @@ class DriverFooters:
     def _facts(self, path: str) -> Found:
         try:
             with self.files.open(path) as stream:
-                return read_facts(path, stream, self.retrieve_key, every_key=self.every_key, shredded=self.shredded)
+                return read_facts(path, stream, self.retrieve_key, depth=self.depth, shredded=self.shredded)
         except SparkcryptError as error:
             return error
         except OSError as error:
@@ -74,40 +83,59 @@ class DriverFooters:
 
 @dataclass(frozen=True, slots=True)
 class TaskFooters:
-    """Reads many footers in Spark tasks; few, and those that tasks cannot reach, on the driver."""
+    """Reads many files in Spark tasks, as the driver would; few, and those that tasks cannot reach, on the driver.
+
+    The tasks open keys with the key service themselves, and use no key that was opened for another reader.
+    """
 
     spark: SparkSession
     key_service: KeyServiceConfig
     driver: DriverFooters
+    name: str = field(default_factory=lambda: os.urandom(8).hex())
 
     def read(self, sources: Sequence[SourceFile]) -> Mapping[str, Found]:
         """Return path -> facts or error."""
-        if len(sources) <= FEW:
+        if self._is_little(sources):
             return self.driver.read(sources)
         try:
             found = dict(
                 read_footers_in_tasks(
                     self.spark,
-                    [source.path for source in sources],
-                    self.key_service,
-                    every_key=self.driver.every_key,
+                    sources,
+                    (self.key_service, self.name),
+                    depth=self.driver.depth,
                     shredded=self.driver.shredded,
                 )
             )
         except ConfigError:  # executors lack what tasks need; only the native engine requires it
             return self.driver.read(sources)
-        unreached = [source for source in sources if _should_ask_driver(found.get(source.path))]
+        unreached = [source for source in sources if self._should_ask_driver(found.get(source.path))]
         return found | dict(self.driver.read(unreached)) if unreached else found
+
+    def _is_little(self, sources: Sequence[SourceFile]) -> bool:
+        if len(sources) > FEW:
+            return False
+        return self.driver.depth != "modules" or sum(source.length for source in sources) <= FEW_BYTES
+
+    def _should_ask_driver(self, found: Found | None) -> bool:
+        """Return whether the driver may be able to read what a task could not: it has credentials of its own."""
+        error = error_of(found)
+        if found is None or isinstance(error, ConfigError) or _is_transient(error):
+            return True
+        refused = isinstance(error, KeyAccessDeniedError | KeyServiceUnavailableError)
+        return refused and self.driver.depth != "footer"
+
+
+def error_of(found: Found | None) -> SparkcryptError | None:
+    """Return why a file could not be read, or not be authenticated; None if it could."""
+    if isinstance(found, FooterFacts):
+        return None if found.proof is None else found.proof.error
+    return found
 
 
 def _is_transient(found: Found | None) -> bool:
     """Return whether a retry may help: the storage failed, or the cause is unknown."""
     return isinstance(found, StorageError) or type(found) is SparkcryptError
-
-
-def _should_ask_driver(found: Found | None) -> bool:
-    """Return whether the driver may be able to read a footer that a task could not."""
-    return found is None or isinstance(found, ConfigError) or _is_transient(found)
 
 
 def summaries_of(found: Mapping[str, Found]) -> dict[str, FileSummary]:

@@ -33,7 +33,7 @@ from sparkcrypt.runs.table.difference import (
     select_drift,
     tell_none,
 )
-from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, RetrieveKey, TaskFooters, own_keys
+from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
 from sparkcrypt.runs.table.target import Target
 from sparkcrypt.spark.files.hadoop import HadoopFiles
 
@@ -268,7 +268,7 @@ def list_summaries(unit: Unit, plan: EncryptionPlan) -> tuple[Beside, ...]:
 def scan_target(
     spark: SparkSession,
     target: Target,
-    keys: KeyServiceConfig | RetrieveKey,
+    keys: KeyServiceConfig,
     *,
     where: str | None = None,
     cache: FooterCache | None = None,
@@ -279,14 +279,11 @@ def scan_target(
     Args:
         spark: a classic session.
         target: the target to scan.
-        keys: the key service that opens footers; or a function that opens all of them, on the driver.
+        keys: the key service that opens footers.
         where: a predicate over partition columns.
         cache: as `Scanner`.
         tell_shredded: as `Scanner`.
     """
     files = HadoopFiles(spark)
-    if isinstance(keys, KeyServiceConfig):
-        reader: FooterReader = TaskFooters(spark, keys, DriverFooters(files, own_keys(keys)))
-    else:
-        reader = DriverFooters(files, keys)
+    reader = TaskFooters(spark, keys, DriverFooters(files, own_keys(keys)))
     return Scanner(target, files, reader, cache, tell_shredded=tell_shredded).scan(target.units(where))

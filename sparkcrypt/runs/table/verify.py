@@ -1,17 +1,17 @@
-"""Verification of a table: compares every footer with the plan, opens every key and checks what the metastore leaks."""
+"""Verification of a table: compares footers with the plan, authenticates files, finds what the metastore leaks."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sparkcrypt.decide.identity import check_aad_prefix
-from sparkcrypt.errors import ConfigError, FormatError, KeyNotFoundError, KeyServiceError, VerificationError
+from sparkcrypt.errors import ConfigError, KeyNotFoundError, KeyServiceError, VerificationError
+from sparkcrypt.files.footers import Authentication, FooterFacts, Found
 from sparkcrypt.files.format import FORMATS
-from sparkcrypt.files.parquet import FileSummary, KnownColumns
+from sparkcrypt.files.parquet import FileSummary
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
@@ -22,14 +22,15 @@ from sparkcrypt.ledger.unit import Folder, Unit, list_unit, partition_of
 from sparkcrypt.paths import trailing_partition
 from sparkcrypt.plan import EncryptionPlan
 from sparkcrypt.policy.model import Policy
-from sparkcrypt.runs.table.difference import Drift, drift_of_summary, find_dark
+from sparkcrypt.runs.table.difference import Drift, TellShredded, drift_of_summary, find_dark
 from sparkcrypt.runs.table.disposal import find_summaries_above
-from sparkcrypt.runs.table.footers import fresh_keys
+from sparkcrypt.runs.table.footers import DriverFooters, TaskFooters, error_of, fresh_keys
 from sparkcrypt.runs.table.open_table import open_target
-from sparkcrypt.runs.table.scan import ScannedUnit, scan_target
+from sparkcrypt.runs.table.scan import ScannedUnit, Scanner
 from sparkcrypt.runs.table.target import Target, catalog_target, path_target
-from sparkcrypt.schema import Path, join_dotted
+from sparkcrypt.schema import join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
+from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.jvm.gateway import to_dict
 from sparkcrypt.spark.tables.catalog import Catalog
 
@@ -104,7 +105,10 @@ def verify_table(
     where: str | None = None,
     manifest: bool = False,
 ) -> TableVerification:
-    """Verify every file of a table or folder against its plan, with keys from a helper process started for this.
+    """Verify every file of a table or folder against its plan, with keys that are opened for this alone.
+
+    A helper process started for this opens them for the driver, which reads few small files itself; for many or large
+    ones each of Spark's tasks asks the key service.  What tasks may not open or cannot reach, the driver tries.
 
     Args:
         spark: a classic session.
@@ -142,7 +146,9 @@ def verify_table(
         return open_shredded().select(key_ids)
 
     with fresh_keys(policy.key_service) as keys:
-        for scanned in scan_target(spark, target, keys, where=where, tell_shredded=tell_shredded):
+        on_driver = DriverFooters(files, keys, depth="modules")
+        reader = _WholeFiles(TaskFooters(spark, policy.key_service, on_driver), tell_shredded)
+        for scanned in Scanner(target, files, reader, tell_shredded=tell_shredded).scan(target.units(where)):
             drift.extend(scanned.drift)
             untagged = untagged and not scanned.inherited
             count += len(scanned.unit.files)
@@ -152,22 +158,19 @@ def verify_table(
             for folder in scanned.unit.folders:
                 for known in (scanned.files.get(file.path) for file in folder.files):
                     if known is not None and known.summary.encrypted:
-                        summary = known.summary
-                        found, weak, absent, in_clear = _authenticate(files, summary, keys)
-                        dark = find_dark(summary, tell_shredded) if absent else {}
-                        if dark:
-                            found, weak, _, in_clear = _authenticate(files, summary, keys, dark)
-                            notes.extend(
-                                f"column {join_dotted(path)} cannot be read in some files: "
-                                f"{open_shredded().tombstone(key_id).to_text()}"
-                                for path, key_id in dark.items()
-                            )
-                        drift.extend(found)
-                        partial = partial or weak
+                        proof = known.facts.proof or _UNPROVEN
+                        drift.extend(_proof_drift(known.path, proof))
+                        partial = partial or proof.partial
                         notes.extend(
-                            f"{what} in a plaintext footer; `sparkcrypt rewrite` leaves them out" for what in in_clear
+                            f"column {join_dotted(path)} cannot be read in some files: "
+                            f"{open_shredded().tombstone(key_id).to_text()}"
+                            for path, key_id in proof.dark.items()
                         )
-                        notes.extend(_identity_note(target, scanned.unit, folder, summary))
+                        notes.extend(
+                            f"{what} in a plaintext footer; `sparkcrypt rewrite` leaves them out"
+                            for what in proof.in_clear
+                        )
+                        notes.extend(_identity_note(target, scanned.unit, folder, known.summary))
     drift += [drift_of_summary(path, above=True) for path in find_summaries_above(files, target)]
     held = _manifest(spark, target, policy, where) if manifest else None
     return TableVerification(
@@ -213,20 +216,41 @@ def _manifest(spark: SparkSession, target: Target, policy: Policy, where: str | 
     return check_manifest(Digests(files, service), manifest, units)
 
 
-def _authenticate(
-    files: HadoopFiles, summary: FileSummary, keys: Any, dark: Mapping[Path, str] = MappingProxyType({})
-) -> tuple[list[Drift], bool, bool, tuple[str, ...]]:
-    """Return a file's errors, whether a part is not authenticated or a key absent, and what its footer has in clear."""
-    path = summary.path
-    try:
-        with files.open(path) as stream:
-            found = FORMATS[summary.format].verify(stream, retrieve_key=keys, known=KnownColumns(dark))
-            return [], found.authenticated != "all", False, found.in_clear
-    except (FormatError, VerificationError) as error:
-        return [Drift("unreadable", path, None, str(error))], True, False, ()
-    except KeyServiceError as error:
-        absent = isinstance(error, KeyNotFoundError)
-        return [Drift("unreadable", path, None, f"{type(error).__name__}: {error}")], True, absent, ()
+@dataclass(frozen=True, slots=True)
+class _WholeFiles:
+    """A reader that authenticates files; those with columns under shredded keys, once more without these columns."""
+
+    reader: TaskFooters
+    tell_shredded: TellShredded
+
+    def read(self, sources: Sequence[SourceFile]) -> Mapping[str, Found]:
+        """Return path -> facts with a proof, or error."""
+        found = self.reader.read(sources)
+        dark = {path: find_dark(facts.summary, self.tell_shredded) for path, facts in _list_absent(found)}
+        again = [source for source in sources if dark.get(source.path)]
+        if not again:
+            return found
+        shredded = frozenset(key_id for columns in dark.values() for key_id in columns.values())
+        less = replace(self.reader, driver=replace(self.reader.driver, shredded=shredded))
+        return {**found, **less.read(again)}
+
+
+def _list_absent(found: Mapping[str, Found]) -> Iterator[tuple[str, FooterFacts]]:
+    """Yield the files of which a key is absent, but not the footer's."""
+    for path, facts in found.items():
+        if isinstance(facts, FooterFacts) and isinstance(error_of(facts), KeyNotFoundError):
+            yield path, facts
+
+
+_UNPROVEN = Authentication(
+    VerificationError("was not authenticated by the task that read it; see that all executors have this version")
+)
+
+
+def _proof_drift(path: str, proof: Authentication) -> Iterator[Drift]:
+    if proof.error is not None:
+        kind = f"{type(proof.error).__name__}: " if isinstance(proof.error, KeyServiceError) else ""
+        yield Drift("unreadable", path, None, f"{kind}{proof.error}")
 
 
 def _identity_note(target: Target, unit: Unit, folder: Folder, summary: FileSummary) -> list[str]:

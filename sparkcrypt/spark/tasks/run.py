@@ -15,12 +15,13 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from sparkcrypt.errors import ConfigError
-from sparkcrypt.files.footers import PACKED_SCHEMA, Found, Part, read_packed, run_parts, unpack
+from sparkcrypt.files.footers import PACKED_SCHEMA, Depth, Found, Part, read_packed, run_parts, unpack
 from sparkcrypt.files.open_places import S3_BUCKETS, worker_settings
 from sparkcrypt.files.orders import FileOrder, FileOutcome, KeySettings
 from sparkcrypt.files.webhdfs.client import HADOOP_USER
 from sparkcrypt.files.workers import rewrite_packed, share_out
 from sparkcrypt.policy.key_service import KeyServiceConfig
+from sparkcrypt.spark.files.listing import SourceFile
 from sparkcrypt.spark.jvm.failures import short_text
 from sparkcrypt.spark.jvm.gateway import copy_collection, hadoop_conf, jvm
 from sparkcrypt.spark.jvm.jar import jar_path
@@ -183,35 +184,39 @@ def hadoop_settings(spark: SparkSession) -> dict[str, str]:
     return worker_settings(conf.get, buckets) | {HADOOP_USER: str(user)}
 
 
-FILES_A_TASK = 250
-TASKS_A_JOB = 80
-"""Limit of tasks: a job's serialised code contains all its paths, from which each task takes its own."""
+FOOTERS_A_TASK = 250
+FILES_A_JOB = 20_000
+"""Limit of files: a job's serialised code contains all their paths, from which each task takes its own."""
 
 
 def read_footers_in_tasks(
     spark: SparkSession,
-    paths: Sequence[str],
-    key_service: KeyServiceConfig,
+    sources: Sequence[SourceFile],
+    key_service: tuple[KeyServiceConfig, str],
     *,
-    every_key: bool = False,
+    depth: Depth,
     shredded: Collection[str] = (),
 ) -> Iterator[tuple[str, Found]]:
-    """Yield each file's facts, or the error of opening its footer or, with ``every_key``, one of its keys.
+    """Yield each file's facts, or the error of opening its footer or, to the depth ``keys``, one of its keys.
 
     Args:
         spark: a classic session.
-        paths: the files.
-        key_service: opens footers.
-        every_key: open the keys of columns as well.
-        shredded: master keys whose wrapped keys ``every_key`` does not open.
+        sources: the files.
+        key_service: opens footers; and who asks, as in `read_packed`.
+        depth: as in `read_facts`.
+        shredded: as in `read_facts`.
 
     Raises:
         ConfigError: the executors' interpreter lacks what this needs.
     """
-    work = partial(read_packed, key_service.canonical(), hadoop_settings(spark), every_key, frozenset(shredded))
-    chunks = [tuple(paths[start : start + FILES_A_TASK]) for start in range(0, len(paths), FILES_A_TASK)]
-    for start in range(0, len(chunks), TASKS_A_JOB):
-        for packed in run_in_tasks(spark, chunks[start : start + TASKS_A_JOB], work):
+    config, reader = key_service
+    work = partial(read_packed, (config.canonical(), reader), hadoop_settings(spark), depth, frozenset(shredded))
+    for start in range(0, len(sources), FILES_A_JOB):
+        some = sources[start : start + FILES_A_JOB]
+        whole = depth == "modules"
+        tasks = share_out([file.length if whole else 0 for file in some], None if whole else FOOTERS_A_TASK)
+        parts = [tuple(file.path for file in some[task.start : task.stop]) for task in tasks]
+        for packed in run_in_tasks(spark, parts, work):
             yield from unpack(packed).items()
 
 

@@ -118,7 +118,7 @@ def test_other_master_keys_wrap_the_same_local_keys(bench: Bench, source: str) -
     again = done(carry_out(bench, encrypted, "rewrap", leaves, name="again.orc"))
     size = read_tail(encrypted).footer_offset
     assert Path(again).read_bytes()[:size] == Path(encrypted).read_bytes()[:size]
-    facts = read_facts("f", again, retriever(bench), every_key=True)
+    facts = read_facts("f", again, retriever(bench), depth="keys")
     assert isinstance(facts, FooterFacts)
     columns = (facts.summary.columns or {}).items()
     assert {path: column.key_id for path, column in columns if column.encrypted} == leaves
@@ -195,7 +195,7 @@ def test_nulls_replace_a_dark_column(bench: Bench, dark: str) -> None:
     assert pyarrow.orc.read_table(plain).equals(values.set_column(1, "ssn", pa.nulls(3, pa.string())))
     columns: dict[tuple[str, ...], str] = {("ssn",): "footer", ("tel",): "other"}
     made = done(carry_out(bench, dark, "encrypt", columns, name="made.orc", dark=SSN, purges=True))
-    facts = read_facts("f", made, retriever(bench), every_key=True)
+    facts = read_facts("f", made, retriever(bench), depth="keys")
     assert isinstance(facts, FooterFacts)
     assert facts.summary.purged == SSN
     assert (facts.summary.columns or {})["ssn",].key_id == "footer"
@@ -262,9 +262,9 @@ def test_every_key_is_opened_where_that_is_asked(bench: Bench, source: str) -> N
     encrypted = done(carry_out(bench, source, "encrypt", BOTH))
     (bench.folder / "keys" / "pii.json").unlink()
     assert isinstance(read_facts("f", encrypted, retriever(bench)), FooterFacts)
-    found = read_facts("f", encrypted, retriever(bench), every_key=True)
+    found = read_facts("f", encrypted, retriever(bench), depth="keys")
     assert type(found).__name__ == "KeyNotFoundError"
-    assert isinstance(read_facts("f", encrypted, retriever(bench), every_key=True, shredded=("pii",)), FooterFacts)
+    assert isinstance(read_facts("f", encrypted, retriever(bench), depth="keys", shredded=("pii",)), FooterFacts)
 
 
 def test_file_without_stripes_has_nothing_to_encrypt(bench: Bench) -> None:

@@ -58,7 +58,7 @@ def footers_read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_a_footer_is_read_once_for_each_purpose(bench: Bench, footers_read: Counter[str]) -> None:
     """Once for the plan, once for the rewrite and once for its proof; of the new file once, for the proof."""
-    assert isinstance(read_facts(bench.source, bench.source, lambda _: b"", every_key=True), FooterFacts)
+    assert isinstance(read_facts(bench.source, bench.source, lambda _: b"", depth="keys"), FooterFacts)
     assert footers_read == {"source.parquet": 1}
     order = bench.order()
     assert rewrite(bench, order).error is None

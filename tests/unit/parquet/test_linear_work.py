@@ -101,7 +101,7 @@ def _prepare(work: str, folder: Path, make: Make, number: int) -> Work:
         before = verify_file(plain, digest_key=bytes(32)).digests
         return lambda: verify_file(sealed, retrieve_key=keys, digest_key=bytes(32), equal_to=before)
     if work == "scanned":
-        return lambda: pack({"": read_facts("", sealed, keys, every_key=True)})
+        return lambda: pack({"": read_facts("", sealed, keys, depth="keys")})
     new_keys = NewKeys(lambda request, _: request.key_metadata or b"")
     known = KnownColumns(check=lambda _: None)
 
