@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from threading import get_ident
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -38,22 +40,26 @@ class Metered:
 def count(work: Work, metered: Collection[Metered] = ()) -> Counter[str]:
     """Return how many lines of Python a piece of work runs, how many functions it calls, and what metered ones count.
 
-    A loop counts for each of its rounds, in a comprehension too, whether or not it calls anything.  What C code does
-    within one call counts as one call, so what copies or searches a whole list there must be metered.
+    Threads that the work starts count too.  A loop counts for each of its rounds, in a comprehension too, whether or
+    not it calls anything.  What C code does within one call counts as one call, so what copies or searches a whole list
+    there must be metered.
     """
     found: Counter[str] = Counter()
+    threads: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
     def trace(_frame: FrameType, event: str, _arg: object) -> Any:
-        found["lines"] += event == "line"
+        threads[get_ident()]["lines"] += event == "line"
         return trace
 
     def profile(_frame: FrameType, event: str, _arg: object) -> None:
-        found["calls"] += event in ("call", "c_call")
+        threads[get_ident()]["calls"] += event in ("call", "c_call")
 
-    before = sys.gettrace(), sys.getprofile()
+    before = sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()
     with pytest.MonkeyPatch.context() as patched:
         for meter in metered:
             patched.setattr(meter.owner, meter.name, _counting(meter, found))
+        threading.settrace(trace)
+        threading.setprofile(profile)
         sys.settrace(trace)
         sys.setprofile(profile)
         try:
@@ -61,7 +67,9 @@ def count(work: Work, metered: Collection[Metered] = ()) -> Counter[str]:
         finally:
             sys.settrace(before[0])
             sys.setprofile(before[1])
-    return found
+            threading.settrace(before[2])
+            threading.setprofile(before[3])
+    return sum(threads.values(), found)
 
 
 def _counting(meter: Metered, found: Counter[str]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,14 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.ledger.audit.key_audit import ShreddedKeys
 from sparkcrypt.ledger.state.directory import open_state_directory
 from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key, open_mac
-from sparkcrypt.ledger.unit import list_unit
 from sparkcrypt.policy.key_service import split_former
 from sparkcrypt.policy.model import Policy
 from sparkcrypt.runs.passes.choose_tables import Choice, Gate, choose_tables
 from sparkcrypt.runs.passes.report import TableFailures
 from sparkcrypt.runs.table.footers import DriverFooters, FooterReader, TaskFooters, own_keys
-from sparkcrypt.runs.table.scan import FILES_AT_ONCE
+from sparkcrypt.runs.table.scan import list_batches
 from sparkcrypt.runs.table.target import CatalogTarget, catalog_target
 from sparkcrypt.spark.files.hadoop import HadoopFiles
-from sparkcrypt.spark.files.listing import SourceFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,9 +138,10 @@ def check_keys(
 def _check_table(
     spark: SparkSession, target: CatalogTarget, policy: Policy, driver: DriverFooters, reader: FooterReader
 ) -> CheckedTable:
-    checked = CheckedTable(target.name)
-    unlisted: list[Unopened] = []
-    for some in list_batches(target, driver.files, unlisted):
+    checked, unopened = CheckedTable(target.name), list[Unopened]()
+    unlisted: dict[str, StorageError] = {}
+    for batch in list_batches(target.units(None), driver.files, unlisted):
+        some = [file for unit in batch for file in unit.files]
         found = reader.read(some)
         for file in some:
             facts = found[file.path]
@@ -155,7 +154,9 @@ def _check_table(
                 checked.key_ids.update({wrapping.key_id for wrapping in facts.summary.wrappings} - dark)
             else:
                 checked.unopened.append(Unopened(file.path, type(facts).__name__, str(facts)))
-    checked.unopened.extend(unlisted)
+        failed = ((unit.location, unlisted[unit.name]) for unit in batch if unit.name in unlisted)
+        unopened.extend(Unopened(where, type(error).__name__, str(error)) for where, error in failed)
+    checked.unopened.extend(unopened)
     store = open_state_directory(spark, policy.run_state, outside=target.base)
     if has_mac_key(store, target.table_id):
         try:
@@ -164,23 +165,3 @@ def _check_table(
         except SparkcryptError as error:
             checked.unopened.append(Unopened("the audit's MAC key", type(error).__name__, str(error)))
     return checked
-
-
-def list_batches(target: CatalogTarget, files: HadoopFiles, unlisted: list[Unopened]) -> Iterator[Sequence[SourceFile]]:
-    """Yield the files of a table in batches of whole units; the last batch may be empty.
-
-    Args:
-        target: the table.
-        files: the file system.
-        unlisted: receives the folders of units that could not be listed.
-    """
-    batch: list[SourceFile] = []
-    for unit in target.units(None):
-        try:
-            batch.extend(list_unit(files, unit).files)
-        except StorageError as error:
-            unlisted.append(Unopened(unit.location, type(error).__name__, str(error)))
-        if len(batch) >= FILES_AT_ONCE:
-            yield batch
-            batch = []
-    yield batch

@@ -22,7 +22,7 @@ from sparkcrypt.decide.access_log import DeclassifiedUses, read_declassified
 from sparkcrypt.errors import PlanError, SparkcryptError
 from sparkcrypt.files.footers import FooterFacts, Found
 from sparkcrypt.files.parquet import FileSummary
-from sparkcrypt.ledger.unit import Unit, list_unit, partition_of
+from sparkcrypt.ledger.unit import Unit, partition_of
 from sparkcrypt.paths import Place, PlaceIndex
 from sparkcrypt.policy.key_retention import is_past_retention
 from sparkcrypt.policy.model import Policy, TagRule, normalized_table
@@ -30,7 +30,7 @@ from sparkcrypt.runs.keys.shredding_plan import Export
 from sparkcrypt.runs.table.amount import Amount
 from sparkcrypt.runs.table.columns import ColumnMatcher
 from sparkcrypt.runs.table.footers import FooterReader
-from sparkcrypt.runs.table.scan import FILES_AT_ONCE
+from sparkcrypt.runs.table.scan import list_batches
 from sparkcrypt.runs.table.target import CatalogTarget
 from sparkcrypt.schema import Path, join_dotted
 from sparkcrypt.spark.files.hadoop import HadoopFiles
@@ -146,19 +146,12 @@ class TableScan:
         before, self._seen = self._seen, {}
         self.places, self.unread, self.derived, self.without_key = {}, (0, ""), {}, {}
         self._with_lineage = {}
-        batch: list[Unit] = []
-        listed = 0
-        for unit in self.target.units(None):
-            batch.append(list_unit(self._files, unit))
-            listed += len(batch[-1].files)
-            if listed >= FILES_AT_ONCE:
-                self._take(batch, before)
-                batch, listed = [], 0
-        self._take(batch, before)
+        for batch in list_batches(self.target.units(None), self._files):
+            self._take(batch, before)
         for shape, count in self._with_lineage.values():
             self._count_derived(shape, count)
 
-    def _take(self, units: list[Unit], before: Mapping[str, _Seen]) -> None:
+    def _take(self, units: Sequence[Unit], before: Mapping[str, _Seen]) -> None:
         sources = [file for unit in units for file in unit.files]
         new = [file for file in sources if not _is_same(before.get(file.path), file)]
         found: Mapping[str, Found] = self._reader.read(new) if new else {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, UnsupportedFileError
 from sparkcrypt.files.footers import Found
@@ -41,6 +43,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES_AT_ONCE = 5_000
+LISTERS = 4
+"""The number of threads that list the folders of units."""
+LISTED_AHEAD = 16
+"""The most units that are listed, or wait for it, before their turn has come."""
+T = TypeVar("T")
+
+
+class _End:
+    """What follows the last item."""
+
+
+_END = _End()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +87,9 @@ class ScannedUnit:
 
 @dataclass(frozen=True, slots=True)
 class Scanner:
-    """Lists units and compares the footers of their files with the plan; keeps only one batch of units in memory.
+    """Lists units and compares the footers of their files with the plan.
+
+    While a batch of units is compared, the next one is read, and the one after that is listed; no more is in memory.
 
     Attributes:
         target: the target of the units.
@@ -130,7 +146,9 @@ def read_units(
     refuse: Callable[[Unit], Mapping[str, Found]] = lambda _: {},
     unlisted: dict[str, StorageError] | None = None,
 ) -> Iterator[tuple[Unit, Mapping[str, Found]]]:
-    """List units, and yield each with the facts or errors of its files, in batches of some thousand files.
+    """List units, and yield each with the facts or errors of its files, in their order; see `list_batches`.
+
+    While the caller works on the units of a batch, the next one is read.
 
     Args:
         units: the units, not listed.
@@ -143,21 +161,78 @@ def read_units(
     Raises:
         SparkcryptError: a unit cannot be listed, or its files belong to another table format.
     """
-    batch: list[Unit] = []
-    listed = 0
-    for unit in units:
+    batches = list_batches(units, files, unlisted)
+    for read in _work_ahead(list(_read_batch(batch, reader, cache, refuse)) for batch in batches):
+        yield from read
+
+
+def list_batches(
+    units: Iterable[Unit], files: HadoopFiles, unlisted: dict[str, StorageError] | None = None
+) -> Iterator[Sequence[Unit]]:
+    """List units by a few threads, and yield them in their order, in batches of some thousand files.
+
+    While the caller works on a batch the next one is listed, and no more than that.
+
+    Args:
+        units: the units, not listed.
+        files: the file system.
+        unlisted: receives the units that cannot be listed, with the error; None raises it.
+
+    Raises:
+        SparkcryptError: a unit cannot be listed, or its files belong to another table format.
+    """
+
+    def list_one(unit: Unit) -> Unit:
         try:
-            batch.append(list_unit(files, unit))
+            return list_unit(files, unit)
         except StorageError as error:
             if unlisted is None:
                 raise
             unlisted[unit.name] = error
-            batch.append(unit)
-        listed += len(batch[-1].files)
+            return unit
+
+    return _work_ahead(_gather_batches(_list_in_order(units, list_one)))
+
+
+def _list_in_order(units: Iterable[Unit], list_one: Callable[[Unit], Unit]) -> Iterator[Unit]:
+    waiting: deque[Future[Unit]] = deque()
+    with ThreadPoolExecutor(LISTERS, "listing") as pool:
+        try:
+            for unit in units:
+                waiting.append(pool.submit(list_one, unit))
+                if len(waiting) > LISTED_AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _gather_batches(units: Iterable[Unit]) -> Iterator[Sequence[Unit]]:
+    batch: list[Unit] = []
+    listed = 0
+    for unit in units:
+        batch.append(unit)
+        listed += len(unit.files)
         if listed >= FILES_AT_ONCE:
-            yield from _read_batch(batch, reader, cache, refuse)
+            yield batch
             batch, listed = [], 0
-    yield from _read_batch(batch, reader, cache, refuse)
+    if batch:
+        yield batch
+
+
+def _work_ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield what an iterator yields; from the second item on, a thread of its own makes the next one meanwhile."""
+    first = next(items, _END)
+    if isinstance(first, _End):
+        return
+    with ThreadPoolExecutor(1, "ahead") as pool:
+        item: T | _End = first
+        while not isinstance(item, _End):
+            waiting = pool.submit(next, items, _END)
+            yield item
+            item = waiting.result()
 
 
 def _read_batch(
