@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
 from sparkcrypt.durable import name_new, sync_folder
 from sparkcrypt.errors import ConfigError, UnsupportedFileError
-from sparkcrypt.files.access_rights import FileAccess, give_access, open_private
+from sparkcrypt.files.access_rights import PRIVATE_FILE, FileAccess, give_access, open_private
 from sparkcrypt.files.source import Input
 
 if TYPE_CHECKING:
@@ -220,10 +220,13 @@ def folders_synced_once() -> Iterator[None]:
 def _on_file_system(filesystem: FileSystem, path: str, access: FileAccess | None) -> Iterator[Output]:
     from pyarrow.fs import FileType
 
-    def exists() -> bool:
-        return bool(filesystem.get_file_info(path).type != FileType.NotFound)
+    handler = getattr(filesystem, "handler", None)
+    looks = not getattr(handler, "never_replaces", False)
 
-    _refuse_existing(exists(), path)
+    def refuse_existing() -> None:
+        _refuse_existing(looks and filesystem.get_file_info(path).type != FileType.NotFound, path)
+
+    refuse_existing()
     partial, local = _make_hidden_name(path), filesystem.type_name == "local"
     try:
         if local and access is not None:  # pyarrow opens an existing file and keeps its mode
@@ -238,7 +241,7 @@ def _on_file_system(filesystem: FileSystem, path: str, access: FileAccess | None
             output.flush()
         if access is not None:
             _give_stored(filesystem, partial, access)
-        _refuse_existing(exists(), path)
+        refuse_existing()
         try:
             filesystem.move(partial, path)
         except FileExistsError:  # a rename that refuses a file made concurrently
@@ -253,7 +256,8 @@ def _give_stored(filesystem: FileSystem, path: str, access: FileAccess) -> None:
     """Set the access rights of a file on a file system, if that has modes that can be set from Python."""
     give_mode = getattr(getattr(filesystem, "handler", None), "give_mode", None)
     if give_mode is not None:
-        give_mode(path, access.mode)
+        if access.mode != PRIVATE_FILE:  # as it was made
+            give_mode(path, access.mode)
     elif filesystem.type_name == "local":
         descriptor = os.open(path, os.O_RDONLY)
         try:

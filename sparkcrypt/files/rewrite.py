@@ -81,17 +81,17 @@ def rewrite(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutc
 def _carry_out_with_retries(order: FileOrder, keys: KeySettings, settings: Settings) -> FileOutcome:
     try:
         source, target = place(order.source, settings), place(order.target, settings)
-        _see_reachable(source, target, order)
+        bytes_before = _see_reachable(source, target, order)
     except (ConfigError, StorageError) as error:
         raise UnsupportedFileError(str(error)) from error
     for pause in PAUSES:
         try:
-            return _rewrite_file(order, source, target, keys)
+            return replace(_rewrite_file(order, source, target, keys), bytes_before=bytes_before)
         except (StorageError, OSError):
             if isinstance(source, str) and isinstance(target, str):
                 raise
         time.sleep(pause)
-    return _rewrite_file(order, source, target, keys)
+    return replace(_rewrite_file(order, source, target, keys), bytes_before=bytes_before)
 
 
 def failure(order: FileOrder, error: BaseException) -> FileOutcome:
@@ -108,8 +108,8 @@ def failure(order: FileOrder, error: BaseException) -> FileOutcome:
     return FileOutcome(order.source, order.target, error=error_text)
 
 
-def _see_reachable(source: Place, target: Place, order: FileOrder) -> None:
-    """Open the source and prepare the target's folder, before anything else is done.
+def _see_reachable(source: Place, target: Place, order: FileOrder) -> int:
+    """Open the source and prepare the target's folder, before anything else is done; return the source's size in bytes.
 
     Raises:
         StorageError: either cannot be reached from Python, even if Spark could reach it.
@@ -125,6 +125,7 @@ def _see_reachable(source: Place, target: Place, order: FileOrder) -> None:
     most = None if isinstance(target, str) else most_bytes(target[0])
     if most is not None and size * _GROWTH > most:
         raise UnsupportedFileError(f"{order.source}: {refusal_of_size(most)}")
+    return size
 
 
 def _rewrite_file(order: FileOrder, source: Place, target: Place, keys: KeySettings) -> FileOutcome:
@@ -138,7 +139,7 @@ def _rewrite_file(order: FileOrder, source: Place, target: Place, keys: KeySetti
     except BaseException:
         remove_file(target)
         raise
-    return replace(proven, bytes_before=size_of(source), bytes_after=size_of(target), notes=notes)
+    return replace(proven, bytes_after=size_of(target), notes=notes)
 
 
 class _ParquetWork:
@@ -458,7 +459,7 @@ def _make_room(target: Place, source: Place, *, replace: bool) -> None:
     if make_folder is None:
         filesystem.create_dir(folder, recursive=True)
     else:
-        make_folder(folder, _find_narrowest_mode(source, folder))
+        make_folder(folder, partial(_find_narrowest_mode, source, folder))
     if replace and filesystem.get_file_info(name).type != FileType.NotFound:
         filesystem.delete_file(name)
 

@@ -177,12 +177,13 @@ def open_source(source: Source) -> Iterator[Input]:
             path = os.fspath(source)
             yield Input(file, path, size, descriptor, access_of(descriptor), beside_path(path))
     elif isinstance(source, tuple):
-        with _open_on(*source) as native:
+        opened, access = _open_on(*source)
+        with opened as native:
             try:
                 size = native.size()
             except OSError as error:
                 raise StorageError(f"{source[1]}: {_MAY_BE_RIGHT.format(error)}") from error
-            yield Input(native, source[1], size, access=_stored_access(*source), beside=beside_on(*source))
+            yield Input(native, source[1], size, access=access, beside=beside_on(*source))
     elif isinstance(source, bytes):
         yield Input(io.BytesIO(source), "<bytes>", len(source))
     else:
@@ -233,9 +234,14 @@ def _open_path(path: str) -> BinaryIO:
         raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error.strerror or error)}") from error
 
 
-def _open_on(filesystem: FileSystem, path: str) -> Any:
+def _open_on(filesystem: FileSystem, path: str) -> tuple[Any, FileAccess]:
+    """Open a file; return its access rights too, those of a private file if its file system cannot report them."""
+    open_with_mode = getattr(getattr(filesystem, "handler", None), "open_with_mode", None)
     try:
-        return filesystem.open_input_file(path)
+        if open_with_mode is not None:  # one look at the file tells all
+            opened, mode = open_with_mode(path)
+            return opened, FileAccess(mode)
+        return filesystem.open_input_file(path), _stored_access(filesystem, path)
     except (OSError, ValueError) as error:
         if isinstance(error, _NOT_A_FILE) or _is_folder(filesystem, path):
             raise FormatError(
@@ -245,15 +251,10 @@ def _open_on(filesystem: FileSystem, path: str) -> Any:
 
 
 def _stored_access(filesystem: FileSystem, path: str) -> FileAccess:
-    """Return the access rights of a file; those of a private file if its file system cannot report them."""
-    mode_of = getattr(getattr(filesystem, "handler", None), "mode_of", None)
-    try:
-        if filesystem.type_name == "local":
-            status = os.stat(path)  # noqa: PTH116 - as pyarrow names it
-            return FileAccess(status.st_mode & 0o777, status.st_uid, status.st_gid)
-        return PRIVATE if mode_of is None else FileAccess(mode_of(path))
-    except OSError as error:
-        raise StorageError(f"{path}: {_MAY_BE_RIGHT.format(error)}") from error
+    if filesystem.type_name != "local":
+        return PRIVATE
+    status = os.stat(path)  # noqa: PTH116 - as pyarrow names it
+    return FileAccess(status.st_mode & 0o777, status.st_uid, status.st_gid)
 
 
 def _is_folder(filesystem: FileSystem, path: str) -> bool:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from sparkcrypt.errors import PlanError, SparkcryptError, VerificationError
+from sparkcrypt.errors import PlanError, SparkcryptError, StorageError, VerificationError
 from sparkcrypt.files.listing import STAGING_FOLDER, Beside, refuse_formats
 from sparkcrypt.json_objects import JsonObject
 from sparkcrypt.names import FileFormat
@@ -186,10 +186,13 @@ def list_location(files: HadoopFiles, location: str) -> tuple[tuple[Folder, ...]
     Raises:
         PlanError: as `list_folders`.
     """
-    if not files.exists(location):
+    root = files.qualify(location).rstrip("/")
+    try:
+        contents = list_contents(files, root)
+    except StorageError:
+        if files.exists(location):
+            raise
         return (), ()
-    root = files.status(location).path.rstrip("/")
-    contents = list_contents(files, root)
     refuse_formats(location, contents.beside)
     by_folder: dict[str, list[SourceFile]] = {}
     for file in contents.data:

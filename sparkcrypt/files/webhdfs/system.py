@@ -19,7 +19,7 @@ from sparkcrypt.errors import UnsupportedFileError
 from sparkcrypt.files.webhdfs.client import NameNodes, WebHdfs, connect_data_node, read_answer, send_request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyarrow.fs import FileSelector
 
@@ -42,7 +42,8 @@ class ReadStream(io.RawIOBase):
     """A seekable stream of a file's bytes.
 
     Pages and their indexes are read in turns, each from front to back, so a few connections are kept open, and a read
-    uses the nearest one before its position.  Only the bytes that the caller asked for are held in memory.
+    uses the nearest one before its position.  Only the bytes that the caller asked for are held in memory, except of a
+    file of up to `SKIP_BYTES`: that is read at once, since each stream costs the NameNode as much as the file.
     """
 
     def __init__(self, hdfs: WebHdfs, path: str, size: int) -> None:
@@ -50,6 +51,7 @@ class ReadStream(io.RawIOBase):
         self._position = 0
         self._streams: list[_Stream] = []
         self._host = ""
+        self._whole: bytes | None = None
 
     def readable(self) -> bool:
         """Return True."""
@@ -81,10 +83,29 @@ class ReadStream(io.RawIOBase):
         """
         view = memoryview(buffer).cast("B")
         view = view[: max(0, min(len(view), self._size - self._position))]
+        if self._size > SKIP_BYTES:
+            self._fill(view)
+        elif view:
+            view[:] = self._read_whole()[self._position : self._position + len(view)]
+            self._position += len(view)
+        return len(view)
+
+    def _fill(self, view: memoryview) -> None:
         done = 0
         while done < len(view):
             done += self._read_some(view[done:])
-        return done
+
+    def _read_whole(self) -> bytes:
+        if self._whole is None:
+            wanted, self._position = self._position, 0
+            content = bytearray(self._size)
+            try:
+                self._fill(memoryview(content))
+            finally:
+                self._position = wanted
+            self._leave()
+            self._whole = bytes(content)
+        return self._whole
 
     def read(self, size: int = -1) -> bytes:
         """Return ``size`` bytes, fewer only at the file's end."""
@@ -232,7 +253,13 @@ def open_webhdfs(nodes: NameNodes) -> FileSystem:
 
 
 class _Handler(FileSystemHandler):  # type: ignore[misc]
-    """The part of a pyarrow file system that the native engine uses; `move` never replaces an existing file."""
+    """The part of a pyarrow file system that the native engine uses.
+
+    Attributes:
+        never_replaces: `move` refuses a name that is taken, so that nobody needs to look before.
+    """
+
+    never_replaces = True
 
     def __init__(self, hdfs: WebHdfs) -> None:
         self._hdfs = hdfs
@@ -265,18 +292,18 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
 
     def mode_of(self, path: str) -> int:
         """Return the permissions of a file or folder."""
-        return int(self._status(path).get("permission", "600"), 8) & 0o777
+        return _mode_of(self._status(path))
 
     def give_mode(self, path: str, mode: int) -> None:
         """Set the permissions of a file or folder."""
         self._hdfs.ask("PUT", "SETPERMISSION", path, permission=f"{mode:03o}")
 
-    def make_folder(self, path: str, mode: int) -> None:
-        """Make a folder and its missing parents, with these permissions for new folders."""
+    def make_folder(self, path: str, mode: Callable[[], int]) -> None:
+        """Make a folder and its missing parents, with the permissions for new ones that ``mode`` returns."""
         try:
             self._status(path)
         except FileNotFoundError:
-            self._hdfs.ask("PUT", "MKDIRS", path, permission=f"{mode | 0o700:03o}")
+            self._hdfs.ask("PUT", "MKDIRS", path, permission=f"{mode() | 0o700:03o}")
 
     def delete_dir(self, path: str) -> None:
         self._hdfs.ask("DELETE", "DELETE", path, recursive="true")
@@ -291,8 +318,15 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
         """Rename a file atomically, replacing a file of that name."""
         self._hdfs.ask("PUT", "RENAME", source, destination=target, renameoptions="OVERWRITE")
 
+    def open_with_mode(self, path: str) -> tuple[Any, int]:
+        """Open a file for reading, and return its permissions too."""
+        status = self._status(path)
+        if status["type"] != "FILE":
+            raise IsADirectoryError(f"{path} is a folder")
+        return pa.PythonFile(ReadStream(self._hdfs, path, int(status["length"])), mode="r"), _mode_of(status)
+
     def open_input_file(self, path: str) -> Any:
-        return pa.PythonFile(ReadStream(self._hdfs, path, self._length(path)), mode="r")
+        return self.open_with_mode(path)[0]
 
     open_input_stream = open_input_file
 
@@ -338,11 +372,9 @@ class _Handler(FileSystemHandler):  # type: ignore[misc]
         status: dict[str, Any] = self._hdfs.ask("GET", "GETFILESTATUS", path)["FileStatus"]
         return status
 
-    def _length(self, path: str) -> int:
-        status = self._status(path)
-        if status["type"] != "FILE":
-            raise IsADirectoryError(f"{path} is a folder")
-        return int(status["length"])
+
+def _mode_of(status: dict[str, Any]) -> int:
+    return int(status.get("permission", "600"), 8) & 0o777
 
 
 def _file_info(path: str, status: dict[str, Any]) -> FileInfo:

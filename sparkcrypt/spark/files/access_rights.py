@@ -48,9 +48,10 @@ def access_to_give(files: HadoopFiles, source: str, target: str) -> dict[str, Ac
 
 def find_access_differences(files: HadoopFiles, source: str, target: str) -> tuple[str, ...]:
     """Return the differences between a folder and its copy in owner, group, mode and ACL, down to files."""
-    access_by_path = access_to_give(files, source, target)
     return tuple(
-        f"{path}: {text}" for path, wanted in access_by_path.items() for text in wanted.differences(files.access(path))
+        f"{path}: {text}"
+        for path, (wanted, now) in _compare_access(files, source, target).items()
+        for text in wanted.differences(now)
     )
 
 
@@ -60,15 +61,35 @@ def copy_access(files: HadoopFiles, source: str, target: str) -> None:
     Raises:
         SparkcryptError: this user may not set them, or the file system cannot.
     """
-    access_by_path = access_to_give(files, source, target)
-    for path in sorted(
-        access_by_path, reverse=True
-    ):  # children first: this user may lose access to a folder afterwards
-        files.set_access(path, access_by_path[path])
+    compared = _compare_access(files, source, target)
+    for path in sorted(compared, reverse=True):  # children first: this user may lose access to a folder afterwards
+        wanted, now = compared[path]
+        if wanted != now:
+            files.set_access(path, wanted)
+
+
+def _compare_access(files: HadoopFiles, source: str, target: str) -> dict[str, tuple[Access, Access]]:
+    """Return the access that each folder and data file of a copy must have, and the one that it has."""
+    wanted = access_to_give(files, source, target)
+    now: dict[str, Access] = {}
+    for folder in {path.rpartition("/")[0] for path in wanted} & wanted.keys():
+        now |= _access_in(files, folder)
+    return {path: (access, now.get(path) or files.access(path)) for path, access in wanted.items()}
+
+
+def _access_in(files: HadoopFiles, folder: str) -> dict[str, Access]:
+    """Return the access of the data files in a folder, not below it."""
+    if hadoop_local_path(folder) is None:
+        return files.access_of_data(folder)
+    return {
+        file.path: files.access(file.path)
+        for file in data_files(files, folder)
+        if file.path.rpartition("/")[0] == folder
+    }
 
 
 def _of_files(files: HadoopFiles, folder: str) -> Access:
-    found = [files.access(file.path) for file in data_files(files, folder) if file.path.rpartition("/")[0] == folder]
+    found = [*_access_in(files, folder).values()]
     of_folder = files.access(folder)
     if not found:
         return of_folder

@@ -87,6 +87,7 @@ def _access_of(status: os.stat_result) -> Access:
 
 _RENAMES_AT_ONCE = frozenset({"file", "hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss", "ofs", "o3fs"})
 """Schemes of file systems that rename a folder atomically."""
+_HDFS_STREAM = "org.apache.hadoop.hdfs.client.HdfsDataInputStream"
 _TELL_FREE_SPACE = frozenset({"hdfs", "viewfs"})
 """Schemes of file systems over a network that tell how much space is left; an object store has no limit."""
 
@@ -335,10 +336,20 @@ class HadoopFiles:
         if local is not None:  # a hundred times faster without the JVM
             return open_regular(local, follow_link=True)
         system, where = self.locate(path)
-        length = self.status(path).length
         stream = self.call("open", path, lambda: system.open(where))
+        try:
+            length = self._length_of(stream, path)
+        except BaseException:
+            stream.close()
+            raise
         folder, _, name = path.rpartition("/")
         return HadoopFile(self._jvm, stream, length, SmallFiles(name, partial(self._read_beside, folder)))
+
+    def _length_of(self, stream: Any, path: str) -> int:
+        """Return the length of an open file, in bytes: HDFS told it when it was opened."""
+        if self.is_a(stream, _HDFS_STREAM):
+            return int(self.call("look at", path, stream.getVisibleLength))
+        return self.status(path).length
 
     def _read_beside(self, folder: str, name: str, most_bytes: int) -> bytes | None:
         path = f"{folder}/{name}"
@@ -353,12 +364,24 @@ class HadoopFiles:
         if local is not None:  # Hadoop does not read the ACLs of a local file system
             return read_local_access(local)
         system, where = self.locate(path)
-        status = self.call("look at", path, lambda: system.getFileStatus(where))
+        return self._access_by(system, self.call("look at", path, lambda: system.getFileStatus(where)))
+
+    def access_of_data(self, folder: str) -> dict[str, Access]:
+        """Return the access rights of the data files in a folder that is not local, by one listing: path -> access."""
+        system, where = self.locate(folder)
+        found: dict[str, Access] = {}
+        for entry in self.call("list", folder, lambda: system.listStatus(where)):
+            path = str(entry.getPath().toString())
+            if not entry.isDirectory() and entry.getLen() and not is_hidden(path.rpartition("/")[2]):
+                found[path] = self._access_by(system, entry)
+        return found
+
+    def _access_by(self, system: Any, status: Any) -> Access:
         facts = _status(status)
         if not status.hasAcl():
             return Access(facts.owner, facts.group, facts.mode, "")
-        entries = self.call("read the ACL of", path, lambda: system.getAclStatus(where).getEntries())
-        return Access(facts.owner, facts.group, facts.mode, str(entries.toString()), entries)
+        acl = self.call("read the ACL of", facts.path, lambda: system.getAclStatus(status.getPath()).getEntries())
+        return Access(facts.owner, facts.group, facts.mode, str(acl.toString()), acl)
 
     def set_access(self, path: str, wanted: Access) -> None:
         """Set the owner, group, mode and ACL of a file or folder, as far as they differ.
