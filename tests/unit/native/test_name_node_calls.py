@@ -177,8 +177,9 @@ def test_large_file_is_not_held_in_memory(hdfs: SmallHdfs) -> None:
     """Each part of it that lies apart is a stream of its own."""
     content = bytes(range(256)) * (SKIP_BYTES // 256) + b"end"
     hdfs.files["/t/large"] = content, "600"
-    system, name = place(hdfs.uri("/t/large"), {})
-    with system.open_input_file(name) as file:  # type: ignore[union-attr]
+    where = place(hdfs.uri("/t/large"), {})
+    assert isinstance(where, tuple)
+    with where[0].open_input_file(where[1]) as file:
         for offset in (len(content) - 3, 0):
             file.seek(offset)
             assert file.read(3) == content[offset : offset + 3]
