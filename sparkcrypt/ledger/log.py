@@ -23,6 +23,7 @@ A cut at the end is as a crash to the log itself; pins in the metastore find it 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 from bisect import bisect_left, bisect_right
@@ -35,14 +36,13 @@ from operator import attrgetter
 from typing import Any
 
 from sparkcrypt.errors import ConfigError, RunConflictError, VerificationError
+from sparkcrypt.ledger.record import Fields, LogRecord, RecordText, decode_line, is_shortened
 from sparkcrypt.ledger.state.lock import acting_user
 from sparkcrypt.ledger.state.mac import TableMac, is_mac_key
-from sparkcrypt.ledger.state.store import StateStore, decode_record, encode_decoded, encode_record
+from sparkcrypt.ledger.state.store import StateStore
 
 MOST_PACKED, MOST_BYTES = 64, 4 * 1024 * 1024
 """The number of records, or of bytes, at which a pack is full."""
-LISTS = ("files", "made")
-"""Fields that are long, and needed only while old files exist: packs leave them out."""
 ACCEPT = "accept"
 """The kind of the record that records are given up: ``lost`` has the numbers of those in gaps."""
 _VERSION = 1
@@ -68,45 +68,6 @@ class _Damage:
     reasons: Mapping[int, str]
     end: range
     claims: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class LogRecord:
-    """One record, of the object ``name``.
-
-    ``digest`` is the SHA-256 by which the next record names it; ``generation`` is the number of the MAC key that made
-    its MAC, counted from 1, and 0 if no MAC was checked; ``is_short`` says that lists of files were left out.
-    """
-
-    name: str
-    number: int
-    time: str
-    kind: str
-    run_id: str
-    step: int
-    fencing_token: int
-    who: str
-    fields: Mapping[str, Any]
-    previous: str
-    digest: str
-    generation: int
-    is_short: bool = False
-
-    @property
-    def authenticated(self) -> bool:
-        """Whether its MAC was checked and is correct."""
-        return self.generation > 0
-
-    @property
-    def unit(self) -> str | None:
-        """The name of the record's unit; None for a record of the whole run."""
-        unit = self.fields.get("unit")
-        return unit if isinstance(unit, str) else None
-
-    @property
-    def staged(self) -> str | None:
-        """The folder where new files are made, if the record names it."""
-        return str(self.fields["staged"]) if "staged" in self.fields else None
 
 
 class TableLog:
@@ -157,30 +118,6 @@ class TableLog:
             log = cls(store, table_id, mac)
             log.refresh()
         return log
-
-    @classmethod
-    def open_after(cls, store: StateStore, table_id: str, mac: TableMac, number: int, digest: str) -> TableLog | None:
-        """Read a table's log from a record on, to look at what came after it: earlier ones are not read, or checked.
-
-        Returns:
-            None if the log has not that record.
-
-        Raises:
-            VerificationError: as `open`.
-        """
-        log = cls(store, table_id, mac)
-        places = [(*log._place(name), name) for name in store.list(log._folder)]
-        loose = max((first for first, _, last, _ in places if not last and first <= number), default=0)
-        for first, _, last, name in places:
-            if first == loose if not last else first <= number <= last:
-                line = (store.read(name) or b"").splitlines(keepends=True)[number - first :][:1]
-                record = log._parse(name, line[0], number, None, ()) if line else name
-                if isinstance(record, LogRecord) and record.digest == digest:
-                    log._next = number
-                    log._add(record)
-                    log.refresh()
-                    return log
-        return None
 
     @property
     def head(self) -> tuple[int, str]:
@@ -306,6 +243,10 @@ class TableLog:
                     if last >= self._next:
                         self._take_pack(name, first, loose)
 
+    def has_its_objects(self) -> bool:
+        """Return whether each object of which it has records is there yet: none was packed, or deleted."""
+        return set(self._objects.values()) <= set(self._store.list(self._folder))
+
     def append(self, kind: str, run_id: str, token: int, fields: Mapping[str, Any]) -> LogRecord:
         """Append a record under the table's lock; see `append_all`."""
         return self.append_all(run_id, token, [(kind, fields)])[0]
@@ -373,9 +314,7 @@ class TableLog:
     def _shortened(self, first: int) -> list[tuple[int, bytes]]:
         """Return the records of a loose object, each with its number, without their lists."""
         lines = (self._store.read(self._objects[first]) or b"").splitlines(keepends=True)
-        return [
-            (first + place, _shorten(decode_record(self._objects[first], line))) for place, line in enumerate(lines)
-        ]
+        return [(first + place, _shorten(self._objects[first], line)) for place, line in enumerate(lines)]
 
     def _clear_packed(self, stop: int) -> None:
         """Delete the loose objects before a number whose every record a pack has as it is; what differs stays."""
@@ -414,7 +353,8 @@ class TableLog:
         number = self._place(name)[0]
         lines = (self._read(name) or b"").splitlines(keepends=True)
         try:
-            return {number + place: _digest(decode_record(name, line)) for place, line in enumerate(lines)}
+            texts = [decode_line(name, line) for line in lines]
+            return {number + place: text.digest(body["mac"]) for place, (body, text) in enumerate(texts)}
         except (AttributeError, KeyError, TypeError, ValueError, VerificationError):
             return {}
 
@@ -522,16 +462,15 @@ class TableLog:
             last: the record before; empty if there is none.
         """
         try:
-            body = decode_record(name, line)
-            digest = _digest(body)
-            mac, authenticated = body.pop("mac"), _shorten({key: body[key] for key in body if key != "mac"})
+            body, text = decode_line(name, line)
+            digest, mac = text.digest(body["mac"]), body.pop("mac")
             version, table_id = body.pop("version"), body.pop("table_id")
             supersedes, (run, step) = body.pop("supersedes"), body.pop("previous_run")
-            kept = {key: value for key, value in body["fields"].items() if not _is_shortened(key, value)}
-            is_short, body["fields"] = len(kept) < len(body["fields"]), kept
-            generation = 0 if self.mac is None else self.mac.check(_PURPOSE + authenticated, str(mac))
+            kept = {key: value for key, value in body["fields"].items() if not is_shortened(key, value)}
+            is_short, body["fields"] = len(kept) < len(body["fields"]), Fields.pack(kept, text.long)
+            generation = 0 if self.mac is None else self.mac.check(_PURPOSE + text.authenticated(), str(mac))
             record = LogRecord(name=name, digest=digest, generation=generation, is_short=is_short, **body)
-            if not (_has_types(record) and isinstance(run, str) and type(step) is int):
+            if not (record.has_types() and isinstance(run, str) and type(step) is int):
                 raise TypeError(name)
         except VerificationError as error:
             return str(error)
@@ -597,10 +536,10 @@ class TableLog:
                 "previous_run": before,
                 "supersedes": _digest_all(supersedes),
             }
-            line = encode_record(body)
-            mac = None if self.mac is None else self.mac(_PURPOSE + _shorten(decode_record(name, line)))
-            lines.append(encode_record({**body, "mac": mac}))
-            previous = _digest(decode_record(name, lines[-1]))
+            text = RecordText(json.loads(json.dumps(body, allow_nan=False)))  # keys become strings
+            mac = None if self.mac is None else self.mac(_PURPOSE + text.authenticated())
+            lines.append(text.whole(mac))
+            previous = text.digest(mac)
             before, supersedes = [run_id, step], []
         return name, b"".join(lines)
 
@@ -638,35 +577,10 @@ class TableLog:
         return int(match["number"]), int(match["attempt"] or 0), int(match["last"] or 0)
 
 
-def _shorten(body: Mapping[str, Any]) -> bytes:
-    """Return the encoding of a decoded record with the SHA-256 of each of its lists in the place of that."""
-    fields = {
-        name: {"sha256": hashlib.sha256(encode_decoded({"list": value})).hexdigest()}
-        if name in LISTS and not _is_shortened(name, value)
-        else value
-        for name, value in body["fields"].items()
-    }
-    return encode_decoded({**body, "fields": fields})
-
-
-def _digest(body: Mapping[str, Any]) -> str:
-    """Return the digest of a decoded record."""
-    return hashlib.sha256(_shorten(body)).hexdigest()
-
-
-def _has_types(record: LogRecord) -> bool:
-    """Return whether the members of a record are of their types, which anybody may have chosen."""
-    texts = (record.time, record.kind, record.run_id, record.who, record.previous)
-    numbers = (record.number, record.step, record.fencing_token)
-    return (
-        all(isinstance(text, str) for text in texts)
-        and all(type(number) is int and number >= 0 for number in numbers)
-        and isinstance(record.fields, dict)
-    )
-
-
-def _is_shortened(name: str, value: object) -> bool:
-    return name in LISTS and isinstance(value, dict) and value.keys() == {"sha256"}
+def _shorten(name: str, line: bytes) -> bytes:
+    """Return a record without its lists."""
+    body, text = decode_line(name, line)
+    return text.short(body["mac"])
 
 
 def _digest_all(taken: Sequence[bytes]) -> str | None:

@@ -18,7 +18,8 @@ from typing import Any
 from sparkcrypt.errors import SparkcryptError, VerificationError
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.journal.journal import KINDS
-from sparkcrypt.ledger.log import LogRecord, TableLog
+from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.record import LogRecord
 from sparkcrypt.ledger.state.mac import FOUND, TableMac
 from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import path_below
@@ -175,24 +176,22 @@ def list_entries(store: StateStore, table_id: str, mac: TableMac | None) -> Iter
     yield from list_entries_of(open_audit(store, table_id, mac))
 
 
-def list_entries_of(log: TableLog) -> Iterator[AuditEntry]:
+def list_entries_of(log: TableLog, after: int = 0) -> Iterator[AuditEntry]:
     """Yield the entries in a log, oldest first: its swaps, and its records but those of journals.
 
     An entry of a swap whose evidence is lost has no changes.
+
+    Args:
+        log: the log.
+        after: the number of the last record that is left out.
     """
     for record, before in _pair_with_evidence(log):
+        if record.number <= after:
+            continue
         if record.kind == _SWAP:
             yield AuditEntry.of(record, ENCRYPT, _describe_swap(record, before))
         else:
             yield AuditEntry.of(record, record.kind, record.fields)
-
-
-def has_evidence(log: TableLog, after: int) -> bool:
-    """Return whether a log that was not read from its start has the evidence of each swap after a number."""
-    pairs = _pair_with_evidence(log)
-    return all(
-        len(before) == len(_BEFORE_SWAP) for record, before in pairs if record.kind == _SWAP and record.number > after
-    )
 
 
 def _pair_with_evidence(log: TableLog) -> Iterator[tuple[LogRecord, Mapping[str, LogRecord]]]:

@@ -26,11 +26,10 @@ from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.audit import (
     ENCRYPT,
     AuditEntry,
-    has_evidence,
     list_entries,
     list_entries_of,
-    open_audit,
     refuse_damage,
+    refuse_gaps,
 )
 from sparkcrypt.ledger.audit.evidence import DigestSecret
 from sparkcrypt.ledger.journal.entries import AuditHead
@@ -70,6 +69,7 @@ class Manifest:
         runs: partition path -> the last run that put files of the unit into use.
         secret: the record of the secret of the last digests that a pass has made; empty if none has made any.
         beside: partition path -> path below the unit -> length, of files that passes saw beside all listed ones.
+        keeps_past: whether ``earlier`` is filled.
     """
 
     listed: dict[str, dict[str, ManifestFile]] = field(default_factory=dict)
@@ -77,6 +77,7 @@ class Manifest:
     runs: dict[str, str] = field(default_factory=dict)
     secret: Mapping[str, str] = field(default_factory=dict)
     beside: dict[str, dict[str, int]] = field(default_factory=dict)
+    keeps_past: bool = True
 
     @classmethod
     def of(cls, entries: Iterable[AuditEntry]) -> Manifest:
@@ -95,7 +96,7 @@ class Manifest:
         partition = name if "=" in name and "/" not in name.partition("=")[0] else ""
         secret = (entry.get("digests") or {}).get("secret", {})
         old, new = (_list_files(changes, side, secret) for side in ("sources", "targets"))
-        for file in (*old.values(), *new.values()):
+        for file in (*old.values(), *new.values()) if self.keeps_past else ():
             self.earlier.setdefault(partition, {}).setdefault(file.length, []).append(file)
         listed = self.listed.get(partition, {})
         if entry["what"] == REPLACED:
@@ -265,19 +266,21 @@ _VERSION = 1
 _PURPOSE = b"sparkcrypt listed files\n"
 
 
-def read_listed(store: StateStore, table_id: str, mac: TableMac) -> tuple[Manifest, AuditHead]:
-    """Return the files that a table's audit lists, by names and lengths, and its head; only newer entries are read.
+def read_listed(store: StateStore, log: TableLog, mac: TableMac) -> tuple[Manifest, AuditHead]:
+    """Return the files that the audit in a table's log lists, by names and lengths, and its head.
+
+    Only newer entries than those of the list that was kept are taken; no file of the past is known.
 
     Raises:
         VerificationError: an entry was edited, dropped or moved.
     """
-    log, manifest, known = _find_known(store, table_id, mac)
-    for entry in list_entries_of(log):
-        if entry.number > known:
-            manifest.take(entry.entry)
+    refuse_gaps(log)
+    manifest, known = _find_known(store, log, mac)
+    for entry in list_entries_of(log, after=known):
+        manifest.take(entry.entry)
     head = AuditHead(*log.head)
     if known != head.number:
-        keep_listed(store, table_id, mac, manifest, head)
+        keep_listed(store, log.table_id, mac, manifest, head)
     return manifest, head
 
 
@@ -309,21 +312,21 @@ def read_every_entry(store: StateStore, table_id: str, mac: TableMac) -> Manifes
     return Manifest.of(list_entries(store, table_id, mac))
 
 
-def _find_known(store: StateStore, table_id: str, mac: TableMac) -> tuple[TableLog, Manifest, int]:
-    """Return the log after the entry as of which the last manifest was kept, the manifest, and the entry's number."""
-    for name in sorted(store.list(f"cache/listed/{table_id}/"), reverse=True):
+def _find_known(store: StateStore, log: TableLog, mac: TableMac) -> tuple[Manifest, int]:
+    """Return the last manifest that was kept, and the number of the entry as of which it was; 0 if there is none."""
+    for name in sorted(store.list(f"cache/listed/{log.table_id}/"), reverse=True):
         try:
-            expected = {"version": _VERSION, "table_id": table_id}
+            expected = {"version": _VERSION, "table_id": log.table_id}
             members = open_sealed(_PURPOSE, name, store.read(name) or b"", mac.check, expected)
         except VerificationError:
             continue
-        number, manifest = int(members["number"]), Manifest()
-        log = TableLog.open_after(store, table_id, mac, number, members["entry"])
-        if log is None or log.open_gaps or not has_evidence(log, number):
+        number, manifest = int(members["number"]), Manifest(keeps_past=False)
+        record = log.find(number)
+        if record is None or (record.number, record.digest) != (number, members["entry"]):
             continue
         for partition, unit in members["units"].items():
             manifest.runs[partition] = str(unit["run"])
             manifest.listed[partition] = {place: ManifestFile(place, length, "", {}) for place, length in unit["files"]}
             manifest.beside[partition] = {place: length for place, length in unit["beside"]}
-        return log, manifest, number
-    return open_audit(store, table_id, mac), Manifest(), 0
+        return manifest, number
+    return Manifest(keeps_past=False), 0

@@ -22,7 +22,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from sparkcrypt.ledger.log import LogRecord, TableLog
+from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.record import LogRecord
 from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import encode_record
 from sparkcrypt.ledger.unit import Unit, is_staged

@@ -317,11 +317,13 @@ class TableTrust:
     _mac: TableMac | None = None
     _renewed: bool = False
     _log: TableLog | None = None
+    _shown: TableLog | None = None
     _audit: AuditIndex | None = None
     _named: dict[str | None, frozenset[str]] = field(default_factory=dict)
     _bases: dict[str | None, frozenset[str]] = field(default_factory=dict)
     _shredded: ShreddedKeys | None = None
     _units: tuple[Mapping[str, list[tuple[str, UnitStatus]]], Mapping[str, VerificationError]] | None = None
+    _confined: dict[str, tuple[int, Record]] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
 
     def mac(self, *, renew: bool = False) -> TableMac:
@@ -337,7 +339,9 @@ class TableTrust:
         """
         if self._mac is None or (renew and not self._renewed):
             service, masters = open_key_service(self.policy.key_service), MasterKeys.of(self.policy)
-            self._mac, self._renewed = open_mac(self.store, self.table_id, service, masters, renew=renew), renew
+            mac, self._renewed = open_mac(self.store, self.table_id, service, masters, renew=renew), renew
+            if self._mac is None or not mac.has_keys_of(self._mac):
+                self._mac = mac  # else the log, which was read with it, goes on
         return self._mac
 
     @property
@@ -360,6 +364,20 @@ class TableTrust:
             self._log.refresh()
         return self._log
 
+    def shown_log(self) -> TableLog:
+        """Return the table's log, as it is now, for what is only reported: as it was read before, or not authenticated.
+
+        Raises:
+            VerificationError: as `log`.
+        """
+        if self._log is not None:
+            return self.log()
+        if self._shown is None:
+            self._shown = TableLog.open(self.store, self.table_id, None)
+        else:
+            self._shown.refresh()
+        return self._shown
+
     def audit(self) -> AuditIndex:
         """Return the index of the table's audit, all entries of which were authenticated.
 
@@ -377,10 +395,16 @@ class TableTrust:
         self._bases.clear()
 
     def look_again(self) -> None:
-        """Discard what was read before the table's lock was held, when another driver may have changed the table."""
-        self._log = None
+        """Discard what was read before the table's lock was held, when another driver may have changed the table.
+
+        The log, which is only appended to, goes on, unless another driver has packed it.
+        """
+        self._shown = None
+        if self._log is not None and not self._log.has_its_objects():
+            self._log = None
         self.forget_audit()
         self.unread.clear()
+        self._confined.clear()
 
     def journal(self, run_id: str, log: TableLog | None = None) -> Journal:
         """Open the journal of a run, to act on it.
@@ -394,7 +418,12 @@ class TableTrust:
                 on.
         """
         journal = Journal.open(self.log() if log is None else log, run_id)
-        refuse_outside(journal.records, self.places(journal))
+        records = journal.records
+        count, last = self._confined.get(run_id, (0, None))
+        known = count if count and len(records) >= count and records[count - 1] is last else 0
+        if len(records) > known:
+            refuse_outside(records[known:], self.places(journal))
+            self._confined[run_id] = len(records), records[-1]
         return journal
 
     def later_of(self, run_id: str, unit: str) -> Iterator[UnitStatus]:

@@ -20,7 +20,8 @@ from typing import Any
 from sparkcrypt.errors import RunConflictError, SparkcryptError, VerificationError
 from sparkcrypt.ledger.journal.entries import Entry, RunExpired
 from sparkcrypt.ledger.journal.unit_status import UNIT_KINDS, UnitStatus, next_status
-from sparkcrypt.ledger.log import LogRecord, TableLog
+from sparkcrypt.ledger.log import TableLog
+from sparkcrypt.ledger.record import LogRecord
 from sparkcrypt.ledger.state.store import StateStore
 
 Record = LogRecord

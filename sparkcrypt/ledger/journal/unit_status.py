@@ -16,8 +16,8 @@ from sparkcrypt.ledger.journal.entries import (
     UnitStaged,
     UnitVerified,
 )
-from sparkcrypt.ledger.log import LogRecord
 from sparkcrypt.ledger.new_files import NewFiles
+from sparkcrypt.ledger.record import Fields, LogRecord
 from sparkcrypt.ledger.unit import (
     Folder,
     Unit,
@@ -54,7 +54,7 @@ class UnitStatus:
     """
 
     step: str
-    fields: Mapping[str, Any]
+    fields: Fields
     failed_at: UnitStatus | None = None
     carried_fields: tuple[Mapping[str, Any], ...] = ()
     carrying_fields: tuple[Mapping[str, Any], ...] = ()
@@ -190,8 +190,8 @@ def next_status(record: LogRecord, before: UnitStatus | None) -> UnitStatus:
     if record.kind == "unit_carried":
         return replace(before, carried_fields=(*before.carried_fields, record.fields))
     if record.kind == "unit_relocated":
-        return replace(before, fields={**before.fields, **record.fields})
-    return replace(before, step=record.kind, fields={**before.fields, **record.fields})
+        return replace(before, fields=before.fields.updated(record.fields))
+    return replace(before, step=record.kind, fields=before.fields.updated(record.fields))
 
 
 @dataclass(slots=True)

@@ -64,6 +64,10 @@ class TableMac:
         """The number of the newest key, counted from 1."""
         return len(self._keys)
 
+    def has_keys_of(self, other: TableMac) -> bool:
+        """Return whether it has the same keys as another, none more and none fewer."""
+        return self._keys == other._keys
+
     def __call__(self, content: bytes) -> str:
         """Return the MAC of bytes, by the newest key."""
         return _mac(self._keys[-1], content)

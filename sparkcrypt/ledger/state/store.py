@@ -225,11 +225,15 @@ def decode_record(name: str, content: bytes) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError):
         exact = False
     if not exact:
-        raise VerificationError(
-            f"{name}: is not a record as it was written: it was damaged or edited; restore the state directory's "
-            "copy of it"
-        )
+        raise other_bytes(name)
     return dict(body)
+
+
+def other_bytes(name: str) -> VerificationError:
+    """Return the error that the bytes under a name are not those that ``encode_record`` returns for any record."""
+    return VerificationError(
+        f"{name}: is not a record as it was written: it was damaged or edited; restore the state directory's copy of it"
+    )
 
 
 def _raise_unless_gone(error: OSError) -> None:

@@ -310,7 +310,8 @@ class Survey:
     def _find_waiting(self, scan: TableScan) -> Iterator[str]:
         """Yield what of a table stays readable whatever key is deleted: old files, and open problems."""
         table_id = scan.target.table_id
-        waiting = count_awaiting_expiry(self._store, table_id, self._files, self._policy.grace_seconds)
+        log = TableLog.open(self._store, table_id, None)
+        waiting = count_awaiting_expiry(log, self._files, self._policy.grace_seconds)
         if waiting.files:
             plain = f", {waiting.plaintext_files:,} of them with columns in clear," if waiting.plaintext_files else ""
             yield (

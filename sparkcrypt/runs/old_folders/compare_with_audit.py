@@ -296,9 +296,8 @@ class ListedFiles:
     def __init__(self, runs: PastRuns, problems: Iterable[Problem]) -> None:
         self._runs, self._problems, self._manifest = runs, tuple(problems), Manifest()
         if has_mac_key(runs.table.store, runs.table.target.table_id):
-            self._manifest, self._head = read_listed(
-                runs.table.store, runs.table.target.table_id, runs.table.trust.mac()
-            )
+            trust = runs.table.trust
+            self._manifest, self._head = read_listed(runs.table.store, trust.log(), trust.mac())
         self._seen, self._settled = set[str](), set[str]()
         self._replayed = {problem.unit for problem in self._problems if problem.kind == REPLAYED}
         self._differing: list[tuple[Unit, frozenset[str]]] = []

@@ -14,7 +14,6 @@ from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.journal import Journal, has_expired, list_run_ids
 from sparkcrypt.ledger.journal.unit_status import UnitStatus
-from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.unit import (
     base_location,
     former_home,
@@ -113,7 +112,7 @@ def find_unknown_old(table: OpenTable) -> list[StrayFiles]:
         return []
     staged = (base_location(place) for place in in_use.units(seconds_old=10.0).values() if is_staged(place))
     bases = {comparable_path(base): base for base in (target.base, *staged)}
-    own, found = set(Journal.runs(TableLog.open(table.store, target.table_id, None))), list[tuple[str, str]]()
+    own, found = set(Journal.runs(table.trust.shown_log())), list[tuple[str, str]]()
     for top in map(staging_folder, bases.values()):
         for child in files.children(top) if files.exists(top) else ():
             run_id = run_of_folder(child.path)
@@ -203,7 +202,7 @@ def list_stray_files(table: OpenTable) -> list[FailedUnit]:
         VerificationError: there are such files, and the audit, which may have a decision on them, is not authentic.
     """
     try:
-        log = TableLog.open(table.store, table.target.table_id, None)
+        log = table.trust.shown_log()
         journals = {run_id: Journal.open(log, run_id) for run_id in Journal.runs(log)}
     except VerificationError:
         return []

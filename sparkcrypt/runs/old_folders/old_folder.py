@@ -27,7 +27,6 @@ from sparkcrypt.ledger.journal.journal import Journal, Record, has_expired
 from sparkcrypt.ledger.journal.unit_status import Attempt, UnitStatus, undone_attempts
 from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.new_files import NewFiles, missing_files
-from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import Folder, Unit, by_place, is_staged, list_folders, old_folder, path_below
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.rewrite.moved_files import move_back, move_old
@@ -432,16 +431,14 @@ class Awaiting(JsonObject, json_names={"total_bytes": "bytes"}):
     beyond_grace: bool = False
 
 
-def count_awaiting_expiry(store: StateStore, table_id: str, files: HadoopFiles, grace_seconds: float) -> Awaiting:
+def count_awaiting_expiry(log: TableLog, files: HadoopFiles, grace_seconds: float) -> Awaiting:
     """Return the old files of a table that await expiry, by its journals; unreadable journals are ignored.
 
     Args:
-        store: the state directory.
-        table_id: the id of the table.
+        log: the table's log, for display alone.
         files: the file system.
         grace_seconds: the time after which old files should have expired.
     """
-    log = TableLog.open(store, table_id, None)
     runs = Journal.runs(log, archived=False)  # archived runs have expired
     found = [unit for run_id in runs for unit in _find_in_run(log, run_id, files)]
     since = min((when for _, when in found), default=None)

@@ -10,7 +10,6 @@ from sparkcrypt.errors import VerificationError
 from sparkcrypt.ledger.journal.entries import AuditHead
 from sparkcrypt.ledger.journal.journal import Journal
 from sparkcrypt.ledger.log import TableLog
-from sparkcrypt.ledger.state.store import StateStore
 from sparkcrypt.ledger.unit import UnitOutcome
 from sparkcrypt.runs.rewrite.run_report import IN_CLEAR, NEEDS_CONSENT, WITHOUT_EFFECT, Outcome, Report
 from sparkcrypt.runs.rewrite.schedule import FailedUnit
@@ -191,7 +190,7 @@ def _find_shared_folder(locations: Sequence[str]) -> str | None:
     return "/".join(shared)
 
 
-def bytes_a_second(store: StateStore, table_id: str) -> float | None:
+def bytes_a_second(log: TableLog) -> float | None:
     """Return the speed of a table's newest runs, in bytes of old files per second from a unit's listing to its swap.
 
     The seconds of units that were rewritten concurrently are added up, so a run with a parallelism of two is twice as
@@ -200,7 +199,6 @@ def bytes_a_second(store: StateStore, table_id: str) -> float | None:
     Returns:
         None if no run has swapped a unit, or no outcome has its seconds.
     """
-    log = TableLog.open(store, table_id, None)
     return rate(outcome for run_id in Journal.runs(log)[-_RUNS:] for outcome in _outcomes(log, run_id))
 
 

@@ -18,9 +18,8 @@ from sparkcrypt.ledger.audit.pins import describe_unpinned, find_unpinned
 from sparkcrypt.ledger.audit.trust import TableTrust
 from sparkcrypt.ledger.journal.entries import RunFinished, RunPaused
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord, check_same_policy, is_paused, new_run_id
-from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.lock import RunLock, acquire, acting_user
-from sparkcrypt.ledger.state.mac import MasterKeys
+from sparkcrypt.ledger.state.mac import MasterKeys, has_mac_key
 from sparkcrypt.policy.model import Policy, normalized_table
 from sparkcrypt.runs.old_folders.former_homes import describe_move
 from sparkcrypt.runs.old_folders.late_commits import compare_run, problems_of
@@ -180,7 +179,8 @@ def refuse_records_of_another(job: TableJob) -> None:
     table = job.table.target.table
     if table is None:
         return
-    log = TableLog.open(job.table.store, job.table.target.table_id, None)
+    is_known = has_mac_key(job.table.store, job.table.target.table_id)
+    log = job.table.trust.log() if is_known else job.table.trust.shown_log()
     run_id = next(iter(reversed(Journal.runs(log))), None)
     try:
         name = None if run_id is None else Journal.open(log, run_id).run.table
@@ -551,7 +551,7 @@ def report_dry_run(job: TableJob) -> tuple[Report, Surveyed]:
         SparkcryptError: as `survey_units`.
         VerificationError: the journal of an earlier run is damaged.
     """
-    speed = bytes_a_second(job.table.store, job.table.target.table_id)
+    speed = bytes_a_second(job.table.trust.shown_log())
     surveyed = survey_units(job.table, job.reader, job.options)
     fast = None if speed is None else speed * job.options.parallelism
     lost = [(survey.name, error_of_folder(survey.name, survey.drift)) for survey in surveyed.units]

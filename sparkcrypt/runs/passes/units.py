@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from sparkcrypt.errors import SourceChangedError, SparkcryptError, StorageError
 from sparkcrypt.ledger.journal.entries import UnitFailed
 from sparkcrypt.ledger.journal.journal import Journal, start_of_run
-from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.unit import Unit, former_home, list_folders
 from sparkcrypt.paths import comparable_path
 from sparkcrypt.runs.rewrite.context import ANSWER_SECONDS
@@ -275,7 +274,7 @@ def survey_units(
 
     @functools.cache
     def find_last_run() -> str | None:
-        return next(reversed(Journal.runs(TableLog.open(table.store, table.target.table_id, None))), None)
+        return next(reversed(Journal.runs(table.trust.shown_log())), None)
 
     rewrap = options.rewrap and not _gives_new_names(table.target, options)
     scanner = Scanner(

@@ -197,7 +197,7 @@ def test_kept_list_goes_on_with_newer_entries_alone(tmp_path: Path, monkeypatch:
     store, mac = LocalStateStore(tmp_path), TableMac(b"k" * 32, key_ids=("audit",))
     audit = AuditWriter(TableLog.open(store, "t", mac), 1)
     audit.append(RUN)
-    manifest, head = read_listed(store, "t", mac)
+    manifest, head = read_listed(store, TableLog.open(store, "t", mac), mac)
     manifest.beside[UNIT] = {"c": 3}
     keep_listed(store, "t", mac, manifest, head)
     audit.append(entry("carry over", None, files("/new", d=4)))
@@ -209,19 +209,19 @@ def test_kept_list_goes_on_with_newer_entries_alone(tmp_path: Path, monkeypatch:
         return original(self, name)
 
     monkeypatch.setattr(LocalStateStore, "read", note)
-    assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"a", "b", "d"}
+    assert set(read_listed(store, TableLog.open(store, "t", mac), mac)[0].listed[UNIT]) == {"a", "b", "d"}
     assert "cache/listed/t/00000001.json" in read
     assert read.count("log/t/00000001.json") == 1
-    again, _ = read_listed(store, "t", mac)
+    again, _ = read_listed(store, TableLog.open(store, "t", mac), mac)
     assert (set(again.listed[UNIT]), again.beside[UNIT]) == ({"a", "b", "d"}, {"c": 3})
     (name,) = store.list("cache/listed/t/")
     store.delete(name)
     store.create(name, b'{"mac":"00"}\n')
-    assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"a", "b", "d"}
+    assert set(read_listed(store, TableLog.open(store, "t", mac), mac)[0].listed[UNIT]) == {"a", "b", "d"}
     for kept in store.list("log/t/"):
         store.delete(kept)
     AuditWriter(TableLog.open(store, "t", mac), 1).append(entry("encrypt", None, files("/x", z=1)))
-    assert set(read_listed(store, "t", mac)[0].listed[UNIT]) == {"z"}
+    assert set(read_listed(store, TableLog.open(store, "t", mac), mac)[0].listed[UNIT]) == {"z"}
 
 
 def test_list_is_read_from_the_start_where_the_evidence_of_a_swap_is_before_it() -> None:
@@ -233,8 +233,8 @@ def test_list_is_read_from_the_start_where_the_evidence_of_a_swap_is_before_it()
     change = {"folder": "", "sources": [], "targets": [file]}
     journal.append("unit_listed", **where, location=f"/t/{UNIT}", files=[])
     journal.append("unit_verified", **where, evidence={"changes": [change]})
-    assert read_listed(store, "t", mac)[0].listed == {}
+    assert read_listed(store, TableLog.open(store, "t", mac), mac)[0].listed == {}
     assert store.list("cache/listed/t/") == ("cache/listed/t/00000003.json",)
     places = {"old_location": f"/t/{UNIT}", "new_location": f"/n/{UNIT}"}
     journal.append("unit_swapped", unit=UNIT, outcome={"unit": UNIT, **places})
-    assert read_listed(store, "t", mac)[0].listed[UNIT]["b"].path == f"/n/{UNIT}/b"
+    assert read_listed(store, TableLog.open(store, "t", mac), mac)[0].listed[UNIT]["b"].path == f"/n/{UNIT}/b"

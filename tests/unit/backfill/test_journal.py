@@ -297,10 +297,8 @@ def test_units_stand_where_their_last_record_says(journal: Journal) -> None:
     statuses = status_of_units(journal.records)
     assert list(statuses) == ["p=1", "p=2", "p=3"]
     assert statuses["p=1"].step == "unit_swapped"
-    assert (statuses["p=2"].step, statuses["p=2"].fields) == (
-        "unit_verified",
-        {"unit": "p=2", "staged": "/a", "files": [1], "rows": 7},
-    )
+    assert statuses["p=2"].step == "unit_verified"
+    assert statuses["p=2"].fields == {"unit": "p=2", "staged": "/a", "files": [1], "rows": 7}
     assert statuses["p=3"].fields == {"unit": "p=3", "location": "/c"}
 
 

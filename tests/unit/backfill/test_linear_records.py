@@ -47,7 +47,7 @@ from tests.unit.backfill.records import Records, name_run, write_unit
 METERED = (
     Metered(LocalStateStore, "list", "names", lambda _, names: len(names)),
     Metered(LocalStateStore, "read", "reads", lambda *_: 1),
-    Metered(log_module, "decode_record", "decoded", lambda args, _: len(args[1])),
+    Metered(log_module, "decode_line", "decoded", lambda args, _: len(args[1])),
     Metered(TableMac, "check", "MACs", lambda *_: 1),
     Metered(Journal, "records", "records", lambda _, records: len(records)),
     Metered(TableLog, "of_run", "records", lambda _, records: len(records)),
@@ -235,7 +235,7 @@ def _list_files(records: Records, number: int) -> Work:
 
     def read() -> None:
         for _ in range(2):
-            assert len(read_listed(records.store, TABLE, records.mac)[0].listed) == number
+            assert len(read_listed(records.store, records.open(), records.mac)[0].listed) == number
 
     return read
 

@@ -479,18 +479,6 @@ def test_packing_that_is_killed_anywhere_loses_nothing(small_packs: None, lives:
     )  # fmt: skip
 
 
-def test_log_is_read_on_from_a_record(store: LocalStateStore, small_packs: None) -> None:
-    """Loose or packed; not from one that is not there so."""
-    log = written(store, 5)
-    for _ in range(2):
-        for record in log.records:
-            later = TableLog.open_after(store, TABLE, MAC, record.number, record.digest)
-            assert later is not None and steps(later) == list(range(record.number - 1, 5))
-            assert TableLog.open_after(store, TABLE, MAC, record.number, "0" * 64) is None
-        opened(store).pack()
-    assert TableLog.open_after(store, TABLE, MAC, 6, log.head[1]) is None
-
-
 def test_log_that_was_edited_from_its_beginning_goes_on(store: LocalStateStore) -> None:
     """Each number is used again in its turn."""
     written(store, 3)

@@ -11,6 +11,7 @@ import pytest
 
 from sparkcrypt.errors import RunConflictError, SourceChangedError, VerificationError
 from sparkcrypt.ledger.journal.journal import RunRecord
+from sparkcrypt.ledger.log import TableLog
 from sparkcrypt.ledger.state.store import LocalStateStore
 from sparkcrypt.ledger.unit import Unit, UnitOutcome
 from sparkcrypt.runs.passes.result import bytes_a_second, rate
@@ -201,12 +202,12 @@ def run(store: LocalStateStore, number: int, outcome: dict[str, Any]) -> None:
 def test_the_newest_three_runs_count(tmp_path: Path) -> None:
     """What a machine did long ago says nothing of this one."""
     store = LocalStateStore(tmp_path)
-    assert bytes_a_second(store, "t") is None
+    assert bytes_a_second(TableLog.open(store, "t", None)) is None
     run(store, 1, swapped(1, 1000.0).to_dict())
-    assert bytes_a_second(store, "t") == pytest.approx(0.001)
+    assert bytes_a_second(TableLog.open(store, "t", None)) == pytest.approx(0.001)
     for number in (2, 3, 4):
         run(store, number, swapped(300, 2.0).to_dict())
-    assert bytes_a_second(store, "t") == 150
+    assert bytes_a_second(TableLog.open(store, "t", None)) == 150
 
 
 @pytest.mark.parametrize("forged", [{}, 3, {**swapped(1, 1.0).to_dict(), "seconds": "soon"}])
@@ -215,7 +216,7 @@ def test_record_that_says_nothing_costs_only_its_run(tmp_path: Path, forged: Any
     store = LocalStateStore(tmp_path)
     run(store, 1, swapped(300, 2.0).to_dict())
     run(store, 2, forged)
-    assert bytes_a_second(store, "t") == 150
+    assert bytes_a_second(TableLog.open(store, "t", None)) == 150
 
 
 def test_rewritten_files_are_told_and_a_unit_that_is_not_done_is_not_told_as_done() -> None:

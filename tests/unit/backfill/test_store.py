@@ -21,6 +21,7 @@ from sparkcrypt.keys.open_service import open_key_service
 from sparkcrypt.keys.service import KeyService
 from sparkcrypt.ledger.audit.trust import RunFolders, refuse_outside
 from sparkcrypt.ledger.journal.journal import Record
+from sparkcrypt.ledger.record import Fields
 from sparkcrypt.ledger.state.mac import MasterKeys
 from sparkcrypt.ledger.state.store import LocalStateStore, decode_record, encode_record, open_state_store
 from sparkcrypt.ledger.unit import staging_folder
@@ -210,7 +211,7 @@ STAGED = "hdfs://nn/warehouse/db/.sparkcrypt/t/run-1/p=0"
 
 def record(**fields: Any) -> Record:
     """A record with these fields."""
-    return Record("log/t/00000002.json", 2, "", "unit_listed", "r", 2, 1, "", fields, "", "", 0)
+    return Record("log/t/00000002.json", 2, "", "unit_listed", "r", 2, 1, "", Fields(fields), "", "", 0)
 
 
 def refused(named: tuple[str, ...] = (), **fields: Any) -> bool:
