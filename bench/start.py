@@ -51,7 +51,7 @@ for number in range(int(sys.argv[1])):
     spark.sql(f"CREATE TABLE customers{number} (id BIGINT, ssn STRING) USING parquet {tags}")
     spark.sql(f"INSERT INTO customers{number} VALUES (1, 'x')")
 """
-_MAKE = "from sparkcrypt.spark.setup.class_archive import make_archive; make_archive()"
+MAKE_ARCHIVE = "from sparkcrypt.spark.setup.class_archive import make_archive; make_archive()"
 _SESSION = """
 import json, os, sys, time
 from contextlib import suppress
@@ -85,7 +85,7 @@ print(json.dumps([[a - b for a, b in zip(*pair)] for pair in zip(figures[1:], fi
 """Prints CPU and seconds of steps: Spark's start, ``configure`` if a policy is given, the first query of a table."""
 
 
-def _whole(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[Cost, str]:
+def run_whole(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[Cost, str]:
     """Run a command; return its seconds, the CPU seconds of all processes that come of it, and its output."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -111,17 +111,23 @@ def _whole(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> tupl
     return Cost(wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), printed
 
 
-def _set_ups(work: Path) -> dict[str, tuple[Path, dict[str, str]]]:
-    """Return name -> folder and environment: Spark's defaults, and a folder of settings with a hive-site.xml.
+def environment() -> dict[str, str]:
+    """Return the environment of commands, with a cache of tests and benchmarks for archives of classes.
 
-    Archives are in a cache of tests and benchmarks, below folders that others cannot change.
+    It is below folders that others cannot change.
     """
     cache = cache_folder() / "class-archives"
-    (work / "settings").mkdir()
-    (work / "settings" / "hive-site.xml").write_text(_HIVE_SITE.format(folder=work))
     plain = {**spark_environment(), "JAVA_HOME": str(java_home()), "XDG_CACHE_HOME": str(cache)}
     plain["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{plain['PATH']}"
     plain["PYTHONPATH"] = str(Path.cwd())
+    return plain
+
+
+def _set_ups(work: Path) -> dict[str, tuple[Path, dict[str, str]]]:
+    """Return name -> folder and environment: Spark's defaults, and a folder of settings with a hive-site.xml."""
+    (work / "settings").mkdir()
+    (work / "settings" / "hive-site.xml").write_text(_HIVE_SITE.format(folder=work))
+    plain = environment()
     found = {"": plain, " with a hive-site.xml": {**plain, "SPARK_CONF_DIR": str(work / "settings")}}
     return {name: (work / f"of{len(name)}", env) for name, env in found.items()}
 
@@ -129,8 +135,8 @@ def _set_ups(work: Path) -> dict[str, tuple[Path, dict[str, str]]]:
 def _prepare(folder: Path, env: Mapping[str, str]) -> None:
     folder.mkdir()
     (folder / "policy.yaml").write_text(_POLICY.format(folder=folder))
-    _whole([sys.executable, "-c", _TABLE, str(RUNS)], folder, env)
-    _whole(["sparkcrypt", "keys", "create", "footer", "audit", "pii", "--policy", "policy.yaml"], folder, env)
+    run_whole([sys.executable, "-c", _TABLE, str(RUNS)], folder, env)
+    run_whole(["sparkcrypt", "keys", "create", "footer", "audit", "pii", "--policy", "policy.yaml"], folder, env)
 
 
 def run() -> Report:
@@ -146,14 +152,14 @@ def run() -> Report:
     sessions: list[tuple[_Steps, _Steps]] = []
     with tempfile.TemporaryDirectory() as text:
         set_ups = _set_ups(Path(text))
-        _whole([sys.executable, "-c", _MAKE], Path(text), set_ups[""][1])
+        run_whole([sys.executable, "-c", MAKE_ARCHIVE], Path(text), set_ups[""][1])
         for folder, env in set_ups.values():
             _prepare(folder, env)
         for number in range(RUNS):
             commands[_ENCRYPT] = ["sparkcrypt", "encrypt", "--table", f"default.customers{number}", *policy, "--json"]
             for name, (folder, env) in set_ups.items():
                 for command, words in commands.items():
-                    costs.setdefault(command + name, []).append(_whole(words, folder, env)[0])
+                    costs.setdefault(command + name, []).append(run_whole(words, folder, env)[0])
             sessions.append((_session(*set_ups[""]), _session(*set_ups[""], "policy.yaml")))
     for name in set_ups:
         _add_commands(report, name, costs)
@@ -162,7 +168,7 @@ def run() -> Report:
 
 
 def _session(folder: Path, env: Mapping[str, str], *policy: str) -> _Steps:
-    printed = _whole([sys.executable, "-c", _SESSION, *policy], folder, env)[1]
+    printed = run_whole([sys.executable, "-c", _SESSION, *policy], folder, env)[1]
     steps: _Steps = json.loads(printed.splitlines()[-1])
     return steps
 

@@ -3,6 +3,8 @@
 The classes of runs write journals, audit entries, archives and packs, each night for one unit of four files, without
 Spark and without the data.  Tables share nothing in a state directory, so the figures are those of one table.
 Seconds are CPU seconds of one process, with the state in memory.
+
+What one night adds is what whole runs leave, over a synthesised table: all files of the state directory count.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import Report, in_memory
+from bench.synthesised import Store, policy_in, run_over, take_their_place
 from sparkcrypt.ledger.audit.audit import verify_audit
 from sparkcrypt.ledger.audit.trust import AuditIndex, is_settled, settle
 from sparkcrypt.ledger.journal.journal import Journal, RunRecord
@@ -21,7 +24,7 @@ from sparkcrypt.ledger.state.mac import TableMac
 from sparkcrypt.ledger.state.store import LocalStateStore
 from tests.journals import find_unfinished
 
-TABLES, NIGHTS, FILES = 5, 365, 4
+TABLES, NIGHTS, FILES, UNITS = 5, 365, 4, 20
 _MAC = TableMac(b"k" * 32)
 _DIGEST = "d" * 64
 
@@ -35,6 +38,10 @@ def run() -> Report:
         for number in range(TABLES):
             for what, value in _of_table(store, folder / "state", f"table-{number}").items():
                 found.setdefault(what, []).append(value)
+        nights = [_measure_nights(folder / f"nights-{number}") for number in range(TABLES)]
+    for what, most in (("nothing to do", 1), (f"{UNITS} new units in a batch", 8)):
+        report.at_most(f"a night, {what}: files", "files", [night[what][0] for night in nights], most)
+        report.add(f"a night, {what}: bytes", "KB", [night[what][1] / 1e3 for night in nights])
     for what, values in found.items():
         report.add(what.partition("|")[0], what.partition("|")[2], values)
     return report
@@ -45,6 +52,30 @@ def _of_table(store: LocalStateStore, root: Path, table: str) -> dict[str, float
     found |= _measured(store, root, table, "not compacted")
     found["compacted|s"] = _seconds(lambda: _compact(store, table))
     return found | _measured(store, root, table, "compacted")
+
+
+def _measure_nights(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return night -> by how many files and bytes the state of a table grows, once a pass has seen the table."""
+    folder.mkdir()
+    table, policy = Store(5 * UNITS, FILES, file_bytes=1_000_000), policy_in(str(folder))
+    take_their_place(table)
+    for _ in range(3):
+        run_over(table, policy)
+    grown = {"nothing to do": _grow(folder / "state", lambda: run_over(table, policy))}
+    table.partitions += UNITS
+    grown[f"{UNITS} new units in a batch"] = _grow(folder / "state", lambda: run_over(table, policy))
+    return grown
+
+
+def _grow(root: Path, night: Callable[[], object]) -> tuple[int, int]:
+    """Return by how many files and bytes a folder grows."""
+    (files, size), _, (after, more) = _sum_up(root), night(), _sum_up(root)
+    return after - files, more - size
+
+
+def _sum_up(root: Path) -> tuple[int, int]:
+    sizes = [file.stat().st_size for file in root.rglob("*") if file.is_file()]
+    return len(sizes), sum(sizes)
 
 
 def _measured(store: LocalStateStore, root: Path, table: str, state: str) -> dict[str, float]:

@@ -42,7 +42,8 @@ from sparkcrypt.spark.tables.table import Partition, Table
 NAME, UUID = "db.t", "6f1d9a52-7c57-4f3e-9d0e-3c1f0a6b8e21"
 BASE = "hdfs://nn/warehouse/db.db/t"
 COLUMNS, TAGGED = [f"c{number}" for number in range(10)], ("c0", "c1", "c2")
-FILE_BYTES, MADE_BYTES, ROWS, MODIFIED_MS = 128_000_000, 128_004_096, 1_000_000, 1_763_780_000_000
+FILE_BYTES, MORE_BYTES, ROWS, MODIFIED_MS = 125_000_000, 4_096, 1_000_000, 1_763_780_000_000
+"""Of each file: its length in clear, what encryption adds to it, its rows, and when it was written."""
 _FOOTER = b"\x00" * 2_000
 _CONTENT = _FOOTER + len(_FOOTER).to_bytes(4, "little") + b"PARE"
 _ACCESS = Access("etl", "etl", "0750", "")
@@ -68,10 +69,12 @@ class Store:
         files: the number of files of each.
         places: partition -> its folder and its pin, once a run has swapped it.
         made: the folders in which runs have made files.
+        file_bytes: the length of a file in clear.
     """
 
     partitions: int
     files: int
+    file_bytes: int = FILE_BYTES
     places: dict[str, tuple[str, str]] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)
 
@@ -97,7 +100,7 @@ class Store:
 
     def list_folder(self, folder: str) -> Iterable[str]:
         """Yield path, length and time of each file of a partition's folder."""
-        length = str(MADE_BYTES if folder in self.made else FILE_BYTES)
+        length = str(self.file_bytes + (MORE_BYTES if folder in self.made else 0))
         for name in self.names if folder != BASE else ():
             yield from (f"{folder}/{name}", length, str(MODIFIED_MS))
 
@@ -302,7 +305,8 @@ def _rewrite(
     _spark: object, orders: Sequence[FileOrder], lengths: Mapping[str, int], _keys: KeySettings, _tell: object
 ) -> list[FileOutcome]:
     """Return the outcomes of orders, as tasks send them."""
-    done = (FileOutcome(order.source, order.target, ROWS, lengths[order.source], MADE_BYTES) for order in orders)
+    sizes = ((order, lengths[order.source]) for order in orders)
+    done = (FileOutcome(order.source, order.target, ROWS, size, size + MORE_BYTES) for order, size in sizes)
     return [FileOutcome.from_json(outcome.to_json()) for outcome in done]
 
 
