@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from tests.chaos.workers import Worker, WorkerDiedError, WorkerError
 _PASSES, _PAUSE_SECONDS, _DECISIONS = 4, 1.0, 6
 _LATER_SECONDS = 2 * 86_400.0
 _OF_STATE = ("state restored", "state cut")
+_HELD = re.compile(r"run again after (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+00:00)")
 _UNIT = re.compile(r"\bp=(\d+)")
 _FILE = re.compile(r"(?:file:)?(/[^\s;,'\"]+)")
 
@@ -79,6 +81,7 @@ class Judge:
             done = self._command("backfill", "--table", self._site.table)
             if not done["code"]:
                 return True
+            _wait_for_lock(in_short(done))
         self._take_report(done)
         if not self.reported and self._site.plan.fault in _OF_STATE:
             self.refused = in_short(done)  # as documented; the rows must be there all the same
@@ -173,6 +176,14 @@ class Judge:
 
 def _in_clear(files: set[str]) -> list[str]:
     return [file for file in files if Path(file).read_bytes()[-4:] == b"PAR1"]
+
+
+def _wait_for_lock(said: str) -> None:
+    """Wait for the end of a lock that a command names: one that came back with a state directory has no owner."""
+    held = _HELD.search(said)
+    if held is not None:
+        left = datetime.fromisoformat(held[1]) - datetime.now(timezone.utc)
+        time.sleep(max(0.0, left.total_seconds() + _PAUSE_SECONDS))
 
 
 def _is_temporary(file: Path) -> bool:
