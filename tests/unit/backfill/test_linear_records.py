@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from sparkcrypt.errors import StorageError
 from sparkcrypt.ledger import log as log_module
 from sparkcrypt.ledger.audit.audit import AuditWriter, list_entries, verify_audit
 from sparkcrypt.ledger.audit.manifest import (
@@ -265,6 +266,14 @@ class NoFiles:
     def exists(self, _: str) -> bool:
         """Return that it is not there."""
         return False
+
+    def qualify(self, path: str) -> str:
+        """Return a path as it is."""
+        return path
+
+    def listed_in_jvm(self, path: str, _: str) -> str:
+        """Refuse a folder that is not there."""
+        raise StorageError(f"{path}: not there")
 
 
 def _compare_unread_of_one(records: Records, number: int) -> Work:

@@ -23,11 +23,12 @@ from sparkcrypt.ledger.unit import Folder, Unit
 from sparkcrypt.plan import EncryptionPlan, build_plan
 from sparkcrypt.policy import Policy, policy_from_document
 from sparkcrypt.policy.key_retention import retention_of_key
-from sparkcrypt.runs.keys import apply_shredding, scan_tables
+from sparkcrypt.runs.keys import apply_shredding
 from sparkcrypt.runs.keys.apply_shredding import ShredOptions, shred_keys
 from sparkcrypt.runs.keys.find_shreddable import Selection
 from sparkcrypt.runs.keys.scan_tables import DerivedLeaves, KeyPlace, TableScan, find_declassified, find_derived
 from sparkcrypt.runs.keys.shredding_plan import ShreddableKey, ShreddedKey, ShredPlan
+from sparkcrypt.runs.table import scan as table_scan
 from sparkcrypt.runs.table.in_use import FRESH_SECONDS
 from sparkcrypt.schema import join_dotted, schema_from_spark
 from sparkcrypt.spark.files.listing import SourceFile
@@ -221,7 +222,7 @@ def _audit(folder: Path, number: int) -> Work:
 WORKS: dict[str, tuple[Callable[[Path, int], Work], int, tuple[str, ...]]] = {
     "partitions under keys of their own": (_partitions, 120, ()),
     "columns under keys of their own": (_columns, 60, ()),
-    "leaves of one column": (_leaves, 120, ()),
+    "leaves of one column": (_leaves, 300, ()),
     "tables made of one another": (_chain, 60, ()),
     "tables with a column of one name": (_keys_of_tables, 60, ()),
     "uses of declassify": (_uses, 60, ()),
@@ -236,7 +237,7 @@ METERED = (Metered(TableLog, "_parse", "decoded", lambda *_: 1),)
 def test_cost_is_linear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: str) -> None:
     """Twice as many cost twice as much."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(scan_tables, "list_unit", lambda _, unit: unit)
+    monkeypatch.setattr(table_scan, "list_unit", lambda _, unit: unit)
     make, size, kinds = WORKS[many]
 
     def prepare(number: int) -> Work:
