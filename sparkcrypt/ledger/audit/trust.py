@@ -434,7 +434,8 @@ class TableTrust:
         Raises:
             VerificationError: the journal of a later run is damaged.
         """
-        if self._units is None:
+        found = self._units  # another thread may forget it meanwhile
+        if found is None:
             log = self.log()
             by_unit, damaged = dict[str, list[tuple[str, UnitStatus]]](), dict[str, VerificationError]()
             for known in Journal.runs(log):
@@ -443,8 +444,8 @@ class TableTrust:
                         by_unit.setdefault(name, []).append((known, status))
                 except VerificationError as error:
                     damaged[known] = error
-            self._units = by_unit, damaged
-        of_units, unread = self._units
+            found = self._units = by_unit, damaged
+        of_units, unread = found
         for later, why in unread.items():
             if later > run_id:
                 raise why
